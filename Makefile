@@ -1,0 +1,59 @@
+# Everything a developer or a newcomer runs. Each target sets up its own environment first.
+#
+#   PYTHON        interpreter to build the environment with (3.10 or newer)
+#   VENV          where the environment lives
+#   TORCH_INDEX   another package index for PyTorch, e.g. the one with its CPU or CUDA builds;
+#                 empty: the index pip is configured with
+
+PYTHON      ?= python3
+VENV        ?= .venv
+TORCH_INDEX ?=
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types format bench ui clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(READY)  ## Create the virtual environment (once; everything else does it by itself)
+
+# The marker is written last, so an interrupted set-up is taken up again and a finished one reused.
+$(READY): infra/constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "tango-video needs Python 3.10 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@rm -f $(READY)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@echo "setting up $(VENV) (a few minutes, once)"
+	@$(PIP) --quiet torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@$(PIP) --quiet --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## Sweep five methods over generated clips and print the table
+	@$(BIN)/python -m jobs.demo
+
+test: $(READY)  ## Run the test suite on the CPU
+	@$(BIN)/python -m pytest
+
+lint: $(READY) types  ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY)  ## Check types only
+	@$(BIN)/mypy
+
+format: $(READY)  ## Rewrite the code in the project's style
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+bench: $(READY)  ## Measure speed against floors and references, as ratios
+	@$(BIN)/python -m tests.perf.bench
+
+ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
+	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)
+
+clean:  ## Remove the environment, caches and generated data
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data runs

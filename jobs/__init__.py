@@ -1,0 +1,1 @@
+"""What a user starts: commands, recipes, results, tracking."""

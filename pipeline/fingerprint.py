@@ -1,0 +1,61 @@
+"""Names that are equal exactly when the bytes behind them would be: of a source file, a clip, a configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class SourceMissing(FileNotFoundError):
+    """A clip's file is not there; the clip becomes a failed row."""
+
+
+def canonical_json(value: Mapping[str, Any]) -> str:
+    """JSON with sorted keys and no spaces: equal settings give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(text: str, length: int = 12) -> str:
+    """The first `length` hexadecimal digits of the text's SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def source_fingerprint(path: str, hash_content: bool = False) -> str:
+    """Identify the bytes of a video file or of a directory of frames.
+
+    By default from absolute path, size and modification time: one system call, and a replaced file is another
+    source. With `hash_content` from the bytes: slower, and the same on every machine and at every path.
+
+    Raises:
+        SourceMissing: If there is nothing at `path`.
+    """
+    place = Path(path)
+    if place.is_dir():
+        files = sorted(child for child in place.iterdir() if child.is_file())
+        parts = [f"{child.name}={source_fingerprint(str(child), hash_content)}" for child in files]
+        return "frames:" + digest("\n".join(parts), 32)
+    try:
+        if hash_content:
+            return "sha256:" + _content_digest(place)
+        stat = place.stat()
+    except OSError as error:
+        raise SourceMissing(f"{path}: {error.strerror or error}") from error
+    return f"stat:{stat.st_size}:{stat.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
+
+
+def _content_digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    state = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            state.update(piece)
+    return state.hexdigest()
+
+
+def clip_key(fingerprint: str, clip: tuple[float, float] | None) -> str:
+    """Name of one clip in every cache: its source and its bounds, and nothing else."""
+    bounds = "whole" if clip is None else f"{float(clip[0])!r}-{float(clip[1])!r}"
+    return digest(f"{fingerprint}|{bounds}", 20)

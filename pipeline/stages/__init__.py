@@ -1,0 +1,1 @@
+"""The three stages; plain functions and classes that know nothing of Ray."""

@@ -1,0 +1,108 @@
+"""Files on a local disk or in an object store, addressed by path or URL, written whole or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A directory that may be local (`runs/cache`) or remote (`s3://bucket/cache`).
+
+    Attributes:
+        filesystem: The pyarrow file system behind it.
+        root: Path inside that file system.
+    """
+
+    filesystem: pafs.FileSystem
+    root: str
+
+    @classmethod
+    def at(cls, location: str) -> Storage:
+        """Open a path or a URL that pyarrow or fsspec understands.
+
+        Raises:
+            ValueError: If nothing installed understands the URL.
+        """
+        if "://" not in location:
+            return cls(pafs.LocalFileSystem(), str(Path(location).absolute()))
+        try:
+            return cls(*pafs.FileSystem.from_uri(location))
+        except (ValueError, OSError) as unknown_to_arrow:
+            return cls._through_fsspec(location, unknown_to_arrow)
+
+    @classmethod
+    def _through_fsspec(cls, location: str, cause: Exception) -> Storage:
+        """Use one of fsspec's file systems."""
+        import fsspec
+
+        try:
+            filesystem, path = fsspec.core.url_to_fs(location)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f"cannot open {location!r}: {cause}; {error}") from error
+        return cls(pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path)
+
+    def child(self, name: str) -> Storage:
+        """The directory `name` inside this one."""
+        return Storage(self.filesystem, self.path(name))
+
+    def path(self, name: str) -> str:
+        """Path of the file `name` in this directory."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a rename is atomic here; object stores commit an object when its upload ends."""
+        return isinstance(self.filesystem, pafs.LocalFileSystem)
+
+    def names(self, suffix: str = "") -> list[str]:
+        """Names of the visible files directly in this directory, sorted; empty if it does not exist."""
+        selector = pafs.FileSelector(self.root, allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(
+            info.base_name
+            for info in found
+            if info.type == pafs.FileType.File
+            and info.base_name.endswith(suffix)
+            and not info.base_name.startswith(".")
+        )
+
+    def folders(self) -> list[str]:
+        """Names of the directories directly in this one, sorted."""
+        found = self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
+
+    def exists(self, name: str) -> bool:
+        """Whether the file `name` is there."""
+        return bool(self.filesystem.get_file_info(self.path(name)).type == pafs.FileType.File)
+
+    def size(self, name: str) -> int:
+        """Bytes of the file `name`."""
+        return int(self.filesystem.get_file_info(self.path(name)).size)
+
+    def read(self, name: str) -> bytes:
+        """All bytes of a file.
+
+        Raises:
+            FileNotFoundError: If it is not there.
+        """
+        with self.filesystem.open_input_file(self.path(name)) as file:
+            return bytes(file.read())
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        """Put a file in place atomically: readers see the old state or the new one, never a part."""
+        self.filesystem.create_dir(self.root, recursive=True)
+        # A leading dot hides the unfinished file from every Parquet reader that scans the directory.
+        target = self.path(f".{uuid.uuid4().hex}.tmp") if self.is_local else self.path(name)
+        with self.filesystem.open_output_stream(target) as file:
+            file.write(data)
+        if self.is_local:
+            self.filesystem.move(target, self.path(name))
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self.filesystem.delete_file(self.path(name))

@@ -1,0 +1,46 @@
+"""What a benchmark is: clips with questions, and the protocol that asks them and reads the replies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tango_core.types import Prompt, Question, VideoItem
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a question is put to a model and how an option is read from the reply.
+
+    Both functions are module-level, so that a protocol travels to other processes by name.
+
+    Attributes:
+        name: E.g. `"vlmevalkit"`.
+        render: Question -> `Prompt`.
+        read_choice: (reply, question) -> index of the option the reply names, or `None`.
+        max_new_tokens: Tokens a reply may have.
+    """
+
+    name: str
+    render: Callable[[Question], Prompt]
+    read_choice: Callable[[str, Question], int | None]
+    max_new_tokens: int = 16
+
+
+class Benchmark(ABC):
+    """A named set of clips with questions; yields data and its protocol, nothing else."""
+
+    name: str
+    protocol: Protocol
+
+    @abstractmethod
+    def items(self, limit: int | None = None) -> Iterator[VideoItem]:
+        """Yield the clips in a fixed order, each with all its questions.
+
+        Args:
+            limit: Only the first `limit` clips; `None` for all.
+
+        Raises:
+            FileNotFoundError: If the annotations are not where the benchmark's layout says.
+        """

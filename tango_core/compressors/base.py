@@ -1,0 +1,175 @@
+"""What every pruning method is: a `Compressor` before the language model, a `LayerPruner` inside it, or both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from tango_core.types import CompressedVideo, Positions, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Compressor(ABC):
+    """A pure function from the features of one clip to the tokens that are kept of it.
+
+    Subclasses are frozen dataclasses whose fields are the method's options, and implement `_compress`. Everything that
+    holds for all methods (validation, the identity at retention 1) is done here, once.
+
+    Attributes:
+        retention: Share of the visual tokens to keep, in (0, 1].
+    """
+
+    positions: ClassVar[Positions] = "renumbered"
+
+    retention: float
+
+    def __post_init__(self) -> None:
+        """Check the options; subclasses extend it."""
+        if not 0 < self.retention <= 1:
+            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the optional fields of `VisualFeatures` that this method reads."""
+        return frozenset()
+
+    def compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Keep the tokens this method chooses; the input is never written to.
+
+        Args:
+            features: (T, L, D) tokens and the signals named by `needs`.
+
+        Returns:
+            K tokens with ascending positions, in the dtype and on the device of the input.
+
+        Raises:
+            ValueError: If a needed signal is missing, or tokens or signals hold NaN or infinity.
+        """
+        raise_if_unusable(features, self.needs)
+        if self.retention >= 1:
+            return select(features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1]))
+        return self._compress(features)
+
+    @abstractmethod
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """The method itself; retention is below 1 and the input is finite."""
+
+
+def raise_if_unusable(features: VisualFeatures, needs: frozenset[str]) -> None:
+    """Raise `ValueError` if a needed signal is missing or anything that will be read is not finite."""
+    missing = sorted(name for name in needs if getattr(features, name) is None)
+    if missing:
+        raise ValueError(f"this method needs {', '.join(missing)}, which the features of this clip do not hold")
+    for name in ("tokens", *sorted(needs)):
+        value = getattr(features, name)
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ValueError(f"{name} of this clip hold NaN or infinite values; the encoder's dtype may have overflowed")
+
+
+def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
+    """Keep the tokens at (K,) ascending flat `indices`, unchanged."""
+    num_frames, _, dim = features.tokens.shape
+    indices = indices.to(features.tokens.device)
+    return CompressedVideo(
+        tokens=features.tokens.reshape(-1, dim)[indices],
+        indices=indices,
+        grid=(num_frames, *features.grid),
+        timestamps=features.timestamps,
+    )
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a `LayerPruner` leaves of the sequence.
+
+    Attributes:
+        keep: (S',) int64, ascending; positions in the current sequence that stay. Text tokens always stay.
+        hidden: (S', D) their hidden states, possibly merged.
+    """
+
+    keep: Tensor
+    hidden: Tensor
+
+
+@dataclass
+class LayerContext:
+    """What a `LayerPruner` may look at, at the input of decoder layer `layer`, for one sequence without batch axis.
+
+    Attributes:
+        layer: 0-based index of the layer about to run.
+        num_layers: Layers of the decoder.
+        hidden: (S, D) input of this layer.
+        visual: Positions of the visual tokens (newline tokens included) in the current sequence.
+        num_visual: Visual tokens the prompt had before any in-LLM pruning.
+        previous_visual: (n,) int64, for every visual token still here its index among the original `num_visual`.
+        grid: (T, H, W) of the clip before any compression.
+        visual_indices: (num_visual,) int64 flat grid positions of the prompt's visual tokens; -1 for newline tokens.
+        attention: `attention(rows)` gives the (heads, len(rows), S) float32 softmax probabilities of layer
+            `layer - 1` for the queries at positions `rows`, causally masked, recomputed next to the fused kernel.
+        keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary embedding.
+        norm: The decoder's final normalisation.
+        scratch: A place for a pruner that acts in several layers to remember something about this one prompt.
+    """
+
+    layer: int
+    num_layers: int
+    hidden: Tensor
+    visual: slice
+    num_visual: int
+    previous_visual: Tensor
+    grid: tuple[int, int, int]
+    visual_indices: Tensor
+    attention: Callable[[Tensor], Tensor]
+    keys: Callable[[], Tensor]
+    norm: Callable[[Tensor], Tensor]
+    scratch: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LayerPruner(ABC):
+    """Drops (or merges) visual tokens between two decoder layers while the prompt is prefilled.
+
+    Attributes:
+        retention: Share of the visual tokens kept; averaged over all layers for stand-alone methods, from `layer` on
+            for the `inner` step of a hybrid.
+        layer: 0-based index of the (first) layer whose input is pruned.
+    """
+
+    retention: float
+    layer: int
+
+    def __post_init__(self) -> None:
+        """Check the options; subclasses extend it."""
+        if not 0 < self.retention <= 1:
+            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+        if self.layer < 0:
+            raise ValueError(f"layer must be 0 or larger, got {self.layer}")
+
+    def layers(self, num_layers: int) -> tuple[int, ...]:
+        """Indices of the layers before which `prune` is called.
+
+        Raises:
+            ValueError: If `layer` does not exist in a decoder of `num_layers` layers, or the average cannot be met.
+        """
+        if not self.layer < num_layers:
+            raise ValueError(f"layer must be below the decoder's {num_layers} layers, got {self.layer}")
+        return (self.layer,)
+
+    @abstractmethod
+    def prune(self, context: LayerContext) -> Pruned:
+        """Choose what stays; `context.hidden` is never written to."""
+
+
+def round_half_even(value: float) -> int:
+    """Python's rounding, named where a published budget depends on it."""
+    return round(value)
+
+
+def num_kept(total: int, retention: float) -> int:
+    """`round(total * retention)` (half to even), but at least 1 and at most `total`."""
+    return min(total, max(1, round_half_even(total * retention)))

@@ -1,0 +1,131 @@
+"""A Video LLM as two halves that load separately, and the description that the rest of the system plans with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
+from tango_core.video import FrameSpec
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import LayerPruner
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """The numbers of a decoder that cost formulas and planning need.
+
+    Attributes:
+        num_layers: Decoder layers.
+        hidden_size: Width D.
+        intermediate_size: Width of the gated MLP.
+        num_heads: Query heads.
+        num_kv_heads: Key/value heads.
+        head_dim: Width of one head.
+        vocab_size: Rows of the output projection.
+    """
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Everything known about a model from its configuration alone; no weights are loaded to make one.
+
+    Attributes:
+        name: Entry of `MODELS`.
+        path: Local directory or hub id.
+        revision: Commit of a hub checkpoint; `None` for a local directory.
+        digest: Digest of configuration and weights of a local directory (see `checkpoint.weights_digest`), or the hub
+            revision: what makes two checkpoints different for the cache.
+        dtype: `"float32" | "float16" | "bfloat16"`, resolved.
+        device: `"cpu"`, `"cuda"`, or `"auto"` (decided in the process that loads the model).
+        frames: How clips are sampled and resized for this model.
+        decoder: Shape of the language model.
+        provides: Optional fields of `VisualFeatures` that its encoder can compute.
+        saliency_from: Second checkpoint that holds the pooling head, or `None`.
+        note: A sentence to show with every result (e.g. that the weights are untrained), or "".
+    """
+
+    name: str
+    path: str
+    revision: str | None
+    digest: str
+    dtype: str
+    device: str
+    frames: FrameSpec
+    decoder: DecoderShape
+    provides: frozenset[str]
+    saliency_from: str | None = None
+    note: str = ""
+
+    def identity(self) -> dict[str, Any]:
+        """What enters the cache fingerprint; device and location do not."""
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "dtype": self.dtype,
+            "frames": asdict(self.frames),
+            "saliency_from": self.saliency_from,
+        }
+
+
+class VisionEncoder(ABC):
+    """Tower, projector and pooling; holds no weight of the language model."""
+
+    spec: ModelSpec
+
+    @abstractmethod
+    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
+        """Encode one clip.
+
+        Args:
+            frames: Pixels already sampled and resized as `spec.frames` says.
+            needs: Optional signals to compute, each in `spec.provides`.
+
+        Raises:
+            ValueError: If a signal is asked for that this encoder cannot compute, or the frames' size is wrong.
+        """
+
+
+class LanguageModel(ABC):
+    """Embedding, decoder and output projection; holds no weight of the vision tower."""
+
+    spec: ModelSpec
+
+    @abstractmethod
+    def answer(
+        self,
+        video: CompressedVideo,
+        prompts: Sequence[Prompt],
+        *,
+        pruner: LayerPruner | None = None,
+        positions: Positions = "renumbered",
+        max_new_tokens: int = 16,
+        share_prefix: bool = True,
+    ) -> list[Answer]:
+        """Answer all prompts about one clip, greedily.
+
+        The part of the sequence up to and including the clip is prefilled once and shared by all prompts, unless a
+        pruner looks at the question. `Answer.choice` is left `None`: reading an option from a text is the protocol's.
+
+        Args:
+            video: Tokens from a `Compressor`.
+            prompts: One per question.
+            pruner: In-LLM method; forces one prefill per question.
+            positions: Number kept tokens contiguously, or by their place in the full sequence.
+            max_new_tokens: Upper bound on generated tokens per question.
+            share_prefix: `False` prefills every question from scratch (used to measure latency).
+
+        Returns:
+            One answer per prompt, in order.
+        """
