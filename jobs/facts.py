@@ -1,0 +1,122 @@
+"""What a finished run says about itself, apart from its answers: the file `facts.json` of a run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tango_core.models.base import DecoderShape
+
+FACTS_FILE = "facts.json"
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """One (benchmark, method, retention, options) combination of a job.
+
+    Attributes:
+        name: The value of the answers' column `cell`; unique within its benchmark.
+        benchmark: Entry of `BENCHMARKS`.
+        method: Entry of `METHODS`.
+        retention: Share of the visual tokens asked for, in (0, 1]; 1 for `full`.
+        options: All options of the method except its retention, resolved.
+        layer_shares: For every decoder layer the share of the prompt's visual tokens that enters it, in (0, 1];
+            `None` when nothing is dropped inside the language model.
+    """
+
+    name: str
+    benchmark: str
+    method: str
+    retention: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+    layer_shares: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        for share in (self.retention, *(self.layer_shares or ())):
+            if not 0 < share <= 1:
+                raise ValueError(f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}")
+
+    @property
+    def mean_layer_share(self) -> float:
+        """Average over the layers of the share of the prompt's visual tokens that enters a layer."""
+        return 1.0 if not self.layer_shares else math.fsum(self.layer_shares) / len(self.layer_shares)
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What a run says about itself; everything in it is plain data.
+
+    Attributes:
+        run_id: Name of the run directory.
+        kind: `"evaluate"`, `"sweep"`, `"ask"` or `"comparison"` (several runs side by side).
+        model: Entry of `MODELS`.
+        cells: What was compared, in the order in which it is shown.
+        mode: `"throughput"` or `"profile"`; decides which latencies may be compared.
+        decoder: Shape of the language model, for its cost; `None` if unknown.
+        wall_s: Wall-clock time of the whole job in seconds.
+        started_at: ISO 8601 with time zone.
+        note: A sentence shown with every result, e.g. that the weights are untrained.
+        git_commit: Commit of the code, or "".
+        caches: Names of the cache directories used.
+        device: The processor in words, e.g. `"NVIDIA A100-SXM4-80GB"` or `"cpu"`.
+        peak_gib: Largest device memory any actor allocated, in GiB.
+        versions: Library -> version.
+    """
+
+    run_id: str
+    kind: Literal["evaluate", "sweep", "ask", "comparison"]
+    model: str
+    cells: tuple[CellFacts, ...]
+    mode: Literal["throughput", "profile"] = "throughput"
+    decoder: DecoderShape | None = None
+    wall_s: float | None = None
+    started_at: str = ""
+    note: str = ""
+    git_commit: str = ""
+    caches: tuple[str, ...] = ()
+    device: str = ""
+    peak_gib: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def save(self, run_dir: Path) -> None:
+        """Write `facts.json` into the run directory."""
+        (run_dir / FACTS_FILE).write_text(json.dumps(asdict(self), indent=2, default=str) + "\n")
+
+    @classmethod
+    def load(cls, run_dir: Path) -> JobFacts:
+        """Read `facts.json` of a run directory.
+
+        Raises:
+            FileNotFoundError: If the directory is not a run.
+        """
+        path = run_dir / FACTS_FILE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; "
+                "give a directory that `tango evaluate` or `tango sweep` wrote"
+            )
+        return cls.from_dict(json.loads(path.read_text()))
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> JobFacts:
+        """Rebuild the facts from what `dataclasses.asdict` and JSON made of them; unknown keys are ignored."""
+        known = {key: value for key, value in facts.items() if key in cls.__dataclass_fields__}
+        known["cells"] = tuple(
+            CellFacts(
+                name=cell["name"],
+                benchmark=cell["benchmark"],
+                method=cell["method"],
+                retention=cell["retention"],
+                options=cell.get("options") or {},
+                layer_shares=tuple(cell["layer_shares"]) if cell.get("layer_shares") else None,
+            )
+            for cell in facts["cells"]
+        )
+        known["caches"] = tuple(facts.get("caches") or ())
+        known["decoder"] = DecoderShape(**facts["decoder"]) if facts.get("decoder") else None
+        return cls(**known)
