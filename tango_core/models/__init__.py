@@ -1,0 +1,170 @@
+"""The table of models, and the three things one does with an entry: describe it, load its encoder, load its LLM.
+
+A model is two halves that load separately; a description needs neither of them. Adding a model is one line in `MODELS`
+and, if its architecture is new, one module with the functions `describe`, `load_encoder` and `load_language_model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
+from tango_core.video import DecoderName
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = [
+    "MODELS",
+    "DecoderShape",
+    "LanguageModel",
+    "ModelEntry",
+    "ModelSpec",
+    "VisionEncoder",
+    "describe_model",
+    "load_encoder",
+    "load_language_model",
+]
+
+Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One line of `MODELS`.
+
+    Attributes:
+        family: Module below `tango_core.models` that knows the architecture.
+        path: Hub id used when the caller gives no path; `None` for the embedded model, whose
+            checkpoint `tango_core.models.tiny.embedded_checkpoint` finds or builds.
+        num_frames: Frames per clip when the caller does not say: the setting of the publications.
+    """
+
+    family: str
+    path: str | None
+    num_frames: int
+
+
+MODELS: Mapping[str, ModelEntry] = MappingProxyType(
+    {
+        "tiny": ModelEntry("llava_onevision", None, 8),
+        "llava-onevision-7b": ModelEntry(
+            "llava_onevision", "llava-hf/llava-onevision-qwen2-7b-ov-hf", 32
+        ),
+    }
+)
+
+
+def describe_model(
+    name: str,
+    path: str | None = None,
+    *,
+    num_frames: int | None = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    decoder: DecoderName = "auto",
+    revision: str | None = None,
+    saliency_from: str | None = None,
+) -> ModelSpec:
+    """Describe a model from its configuration files; no weights are loaded.
+
+    Args:
+        name: Entry of `MODELS`.
+        path: Local directory or hub id of a checkpoint of the same architecture, of any size;
+            `None` for the entry's own.
+        num_frames: Frames per clip; `None` for the entry's own.
+        dtype: `"auto"` is the checkpoint's dtype where CUDA is available to this process and
+            float32 elsewhere. It is resolved here, because cached tokens are stored in it.
+        device: `"auto"` is decided in the process that loads the model.
+        decoder: Video decoder, see `FrameSpec`.
+        revision: Branch, tag or commit of a hub checkpoint; `None` for its main branch.
+        saliency_from: SigLIP checkpoint (hub id or directory) whose pooling head ranks tokens, for
+            towers that were published without one.
+
+    Raises:
+        ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
+        FileNotFoundError: If the checkpoint is not there.
+    """
+    entry = _entry(name)
+    if num_frames is not None and num_frames < 1:
+        raise ValueError(f"model.num_frames must be 1 or larger, got {num_frames}")
+    _raise_unless_one_of("model.dtype", dtype, ("auto", "float32", "float16", "bfloat16"))
+    _raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
+    spec: ModelSpec = _family(entry).describe(
+        name,
+        path or entry.path or _embedded_checkpoint(),
+        num_frames=num_frames or entry.num_frames,
+        dtype=dtype,
+        device=device,
+        decoder=decoder,
+        revision=revision,
+        saliency_from=saliency_from,
+    )
+    return spec
+
+
+def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any) -> VisionEncoder:
+    """Load tower, projector and pooling; no weight of the language model is read.
+
+    Args:
+        model: A description, or a name with the arguments of `describe_model`.
+        path: As in `describe_model`.
+        options: As in `describe_model`.
+    """
+    spec = _spec(model, path, options)
+    encoder: VisionEncoder = _family(_entry(spec.name)).load_encoder(spec)
+    return encoder
+
+
+def load_language_model(
+    model: ModelSpec | str, path: str | None = None, **options: Any
+) -> LanguageModel:
+    """Load embedding, decoder and output projection; no weight of the vision tower is read.
+
+    Args:
+        model: A description, or a name with the arguments of `describe_model`.
+        path: As in `describe_model`.
+        options: As in `describe_model`.
+    """
+    spec = _spec(model, path, options)
+    language_model: LanguageModel = _family(_entry(spec.name)).load_language_model(spec)
+    return language_model
+
+
+def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
+    """Turn a name into a description; a description only takes a new `device`."""
+    if isinstance(model, str):
+        return describe_model(model, path, **options)
+    if path is not None or set(options) - {"device"}:
+        raise TypeError("a ModelSpec is complete: pass a model's name to choose path and options")
+    return replace(model, **options)
+
+
+def _entry(name: str) -> ModelEntry:
+    """Look a model up by name."""
+    if name not in MODELS:
+        raise ValueError(f"unknown model.name {name!r}; choose one of: {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def _family(entry: ModelEntry) -> ModuleType:
+    """Import the module of an architecture, and with it torch and transformers."""
+    return import_module(f"tango_core.models.{entry.family}")
+
+
+def _embedded_checkpoint() -> str:
+    """Directory of the embedded model."""
+    from tango_core.models.tiny import embedded_checkpoint
+
+    return str(embedded_checkpoint())
+
+
+def _raise_unless_one_of(setting: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a value that is not in the list."""
+    if value not in allowed:
+        raise ValueError(f"{setting} must be one of {', '.join(allowed)}, got {value!r}")
