@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -38,6 +38,25 @@ class Compressor(ABC):
         """Names of the optional fields of `VisualFeatures` that this method reads."""
         return frozenset()
 
+    @property
+    def outer_retention(self) -> float:
+        """Share of the tokens this step itself keeps; above `retention` where an in-LLM step follows."""
+        return self.retention
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the tokens this compressor makes, as JSON-able values; part of the cache's identity.
+
+        The name is the class's in lower case, which is also its entry in `METHODS`. Settings that give the same tokens
+        give the same identity where that is known: at retention 1 every method is `full`.
+        """
+        if self.outer_retention >= 1:
+            return {"name": "full"}
+        return {"name": type(self).__name__.lower(), **self._identity_options()}
+
+    def _identity_options(self) -> dict[str, Any]:
+        """All options by name; subclasses resolve what has several spellings."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
     def compress(self, features: VisualFeatures) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
@@ -51,7 +70,7 @@ class Compressor(ABC):
             ValueError: If a needed signal is missing, or tokens or signals hold NaN or infinity.
         """
         raise_if_unusable(features, self.needs)
-        if self.retention >= 1:
+        if self.outer_retention >= 1:
             return select(features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1]))
         return self._compress(features)
 

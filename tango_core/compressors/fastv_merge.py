@@ -1,0 +1,72 @@
+"""FastV with merging: inside the language model, fold the tokens nobody looks at into their nearest kept token.
+
+The in-LLM step of HoliTom (Shao et al. 2025) as Tango's "dagger" setting uses it: attention decides
+who stays, as in FastV (Chen et al., ECCV 2024), and what goes is merged instead of lost. Two things
+differ from the release: the attention row is causal (the release runs the scored layer without a
+mask), and similarities are float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.ops.saliency import rank_descending
+
+
+@dataclass(frozen=True)
+class FastVMerge(LayerPruner):
+    """Keep the visual tokens the last prompt token attends to most; merge every other into its most similar one.
+
+    Attributes:
+        retention: Share of the visual tokens (newline tokens included) kept from `layer` on, in (0,
+            1].
+        layer: 0-based layer whose input is pruned; the attention is that of the layer before it, so
+            at least 1.
+        beta: Weight of a kept token's own state against the mean of itself and what it absorbs, in
+            [0, 1].
+    """
+
+    retention: float = 0.5
+    layer: int = 18
+    beta: float = 0.6
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if self.layer < 1:
+            raise ValueError(
+                f"layer must be 1 or larger, since layer - 1 gives the attention; got {self.layer}"
+            )
+        if not 0 <= self.beta <= 1:
+            raise ValueError(f"beta must be in [0, 1], got {self.beta}")
+
+    def prune(self, context: LayerContext) -> Pruned:
+        """Rank by the last row of attention, averaged over heads; merge the rest by cosine of the hidden states."""
+        hidden, visual = context.hidden, context.visual
+        length = len(hidden)
+        num_visual = visual.stop - visual.start
+        last = torch.tensor([length - 1], device=hidden.device)
+        scores = context.attention(last)[:, 0, visual].mean(dim=0)
+        ranked = rank_descending(scores)
+        kept = ranked[: num_kept(num_visual, self.retention)].sort().values
+        dropped = ranked[len(kept) :].sort().values
+        before = torch.arange(visual.start, device=hidden.device)
+        after = torch.arange(visual.stop, length, device=hidden.device)
+        keep = torch.cat([before, kept + visual.start, after])
+        states = hidden[visual].float()
+        merged = self._absorb(states[kept], states[dropped])
+        return Pruned(keep, torch.cat([hidden[before], merged.to(hidden.dtype), hidden[after]]))
+
+    def _absorb(self, kept: torch.Tensor, dropped: torch.Tensor) -> torch.Tensor:
+        """Blend every kept state with the mean of itself and the dropped states that are most similar to it."""
+        unit_kept = torch.nn.functional.normalize(kept, dim=-1)
+        nearest = (torch.nn.functional.normalize(dropped, dim=-1) @ unit_kept.mT).argmax(dim=-1)
+        counts = torch.zeros(len(kept), device=kept.device).index_add_(
+            0, nearest, torch.ones_like(nearest).float()
+        )
+        pooled = kept.index_add(0, nearest, dropped) / (1 + counts)[:, None]
+        blended = self.beta * kept + (1 - self.beta) * pooled
+        return torch.where(counts[:, None] > 0, blended, kept)

@@ -1,0 +1,25 @@
+"""Full: keep every visual token, the reference that all methods are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from tango_core.compressors.base import Compressor, select
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Full(Compressor):
+    """Keep every token; also what stands before the language model for methods that act only inside it.
+
+    Attributes:
+        retention: Always 1; not an option.
+    """
+
+    retention: float = field(default=1.0, init=False)
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """All tokens, in order."""
+        return select(features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1]))

@@ -1,0 +1,82 @@
+"""Hybrid methods: a compressor before the language model, and one step of pruning inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tango_core.compressors.base import LayerPruner
+from tango_core.compressors.fastv_merge import FastVMerge
+from tango_core.compressors.options import checked_options, option_names, suggestion
+
+DEFAULT_NUM_LAYERS = 28
+
+INNER: dict[str, type[LayerPruner]] = {
+    "fastv-merge": FastVMerge,
+}
+
+
+def inner_average(layer: int, retention: float, num_layers: int) -> float:
+    """Average over all layers of what a step at `layer` that keeps `retention` leaves of the tokens, in (0, 1]."""
+    return (layer + (num_layers - layer) * retention) / num_layers
+
+
+def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
+    """Share of the tokens that must enter the language model so that the average over its layers is `retention`.
+
+    Args:
+        retention: Target, averaged over the layers, in (0, 1].
+        inner: `None` for no step inside the model (the target itself is returned), or `layer`,
+            `retention` and `num_layers` (28 if absent) of that step.
+
+    Returns:
+        In (0, 1]; for the published layer 18 of 28 with one half kept, 0.10 gives 0.121739.
+
+    Raises:
+        ValueError: If the layer does not exist, or if the step drops so much that even all tokens
+            average to less.
+    """
+    if inner is None:
+        return retention
+    num_layers = inner.get("num_layers", DEFAULT_NUM_LAYERS)
+    layer, inner_retention = inner["layer"], inner["retention"]
+    if not 0 <= layer < num_layers:
+        raise ValueError(
+            f"inner.layer must be in [0, {num_layers}) for a decoder of {num_layers} layers, got {layer}"
+        )
+    average = inner_average(layer, inner_retention, num_layers)
+    if retention > average:
+        raise ValueError(
+            f"retention {retention} cannot be reached with inner.layer={layer} and inner.retention={inner_retention}: "
+            f"all tokens average to {average:.6g} of {num_layers} layers; lower retention or raise inner.retention"
+        )
+    return retention / average
+
+
+def checked_inner(
+    method: str, inner: Mapping[str, Any], num_layers: int
+) -> tuple[dict[str, Any], LayerPruner]:
+    """Check the settings of an inner step and build it.
+
+    Args:
+        method: Name of the method around it, for messages.
+        inner: `name` (one of `INNER`) and the options of that step.
+        num_layers: Layers of the decoder it will run in.
+
+    Returns:
+        The settings with defaults and `num_layers` filled in, and the pruner.
+
+    Raises:
+        ValueError: For an unknown name or option, or a layer that does not exist.
+    """
+    name = inner.get("name")
+    if name not in INNER:
+        hint = suggestion(str(name), INNER)
+        raise ValueError(
+            f"method {method!r}: unknown inner.name {name!r}{hint}; choose one of: {', '.join(INNER)}"
+        )
+    options = {key: value for key, value in inner.items() if key not in ("name", "num_layers")}
+    pruner = INNER[name](**checked_options(f"{method}.inner", INNER[name], options))
+    pruner.layers(num_layers)
+    filled = {option: getattr(pruner, option) for option in option_names(INNER[name])}
+    return {"name": name, **filled, "num_layers": num_layers}, pruner

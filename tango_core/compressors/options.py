@@ -1,0 +1,88 @@
+"""Options of a method: which exist, what they may be, and errors that say what to write instead."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def option_names(cls: type) -> tuple[str, ...]:
+    """Names of the options of a method class, in the order of its fields."""
+    return tuple(option.name for option in fields(cls) if option.init)
+
+
+def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check `options` against the fields of `cls` and return them in the fields' own types.
+
+    Integers are accepted where a fraction is expected and become floats, so that equal settings
+    have equal identities.
+
+    Args:
+        method: Name to use in messages.
+        cls: A frozen dataclass whose fields are the options.
+        options: What the user wrote.
+
+    Raises:
+        ValueError: For an unknown option, a missing one, or a value of the wrong kind.
+    """
+    allowed = option_names(cls)
+    for name in options:
+        if name not in allowed:
+            listed = ", ".join(allowed) if allowed else "none"
+            raise ValueError(
+                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; its options are: {listed}"
+            )
+    required = [
+        option.name
+        for option in fields(cls)
+        if option.init and option.default is MISSING and option.default_factory is MISSING
+    ]
+    missing = [name for name in required if name not in options]
+    if missing:
+        raise ValueError(
+            f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
+        )
+    hints = get_type_hints(cls)
+    return {
+        name: _as_kind(f"method {method!r}: {name}", value, hints[name])
+        for name, value in options.items()
+    }
+
+
+def suggestion(name: str, allowed: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` or nothing."""
+    close = get_close_matches(name, list(allowed), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _as_kind(where: str, value: Any, kind: Any) -> Any:
+    """Return `value` as `kind` (a type, a Literal, or a union with None), or raise."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(kind):
+            return None
+        return _as_kind(
+            where, value, next(part for part in get_args(kind) if part is not type(None))
+        )
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise ValueError(
+                f"{where} must be one of {', '.join(map(repr, get_args(kind)))}, got {value!r}"
+            )
+        return value
+    expected = origin or kind
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wrong_bool = isinstance(value, bool) and expected is not bool
+    if isinstance(expected, type) and (wrong_bool or not isinstance(value, expected)):
+        raise ValueError(f"{where} must be {_article(expected)}, got {value!r}")
+    return value
+
+
+def _article(kind: type) -> str:
+    """A kind in words."""
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+    return words.get(kind, f"a {kind.__name__.lower()} of settings")

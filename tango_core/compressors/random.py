@@ -1,0 +1,38 @@
+"""Random: keep a seeded uniform sample of the visual tokens, the floor every method must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Random(Compressor):
+    """Keep `round(retention * T * L)` tokens drawn without replacement.
+
+    The draw depends on the seed and on T * L alone, so every clip of one shape keeps the same
+    positions, on any device.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1].
+        seed: Seed of the draw, 0 or larger.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or larger, got {self.seed}")
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Draw on the CPU, where the generator gives the same numbers on every machine."""
+        total = features.tokens.shape[0] * features.tokens.shape[1]
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = torch.randperm(total, generator=generator)[: num_kept(total, self.retention)]
+        return select(features, drawn.sort().values)

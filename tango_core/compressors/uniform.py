@@ -1,0 +1,29 @@
+"""Uniform: keep visual tokens at even steps through the clip, the baseline that looks at nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Uniform(Compressor):
+    """Keep `round(retention * T * L)` tokens at even steps in raster order, frame after frame.
+
+    Token i of K sits at the middle of the i-th of K equal stretches of the flat sequence, in
+    integer arithmetic, so the positions are distinct and symmetric for every shape.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1].
+    """
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Take the middle of every stretch."""
+        total = features.tokens.shape[0] * features.tokens.shape[1]
+        kept = num_kept(total, self.retention)
+        middles = (2 * torch.arange(kept) + 1) * total
+        return select(features, torch.div(middles, 2 * kept, rounding_mode="floor"))

@@ -1,0 +1,155 @@
+"""Saliency scores, their pooling to the language model's grid, and the ranking rule that all methods share.
+
+Every function works in float32 whatever it is given: scores that differ by less than a
+half-precision step would tie, and a tie is decided by position instead of by content.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Pooling = Literal["bilinear", "average"]
+
+
+def rank_descending(scores: Tensor) -> Tensor:
+    """Order positions by descending score; equal scores keep their order, so the lowest position comes first.
+
+    Args:
+        scores: (..., N).
+
+    Returns:
+        (..., N) int64.
+    """
+    return torch.sort(scores, dim=-1, descending=True, stable=True).indices
+
+
+def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
+    """Pool token maps from the vision tower's grid to the language model's.
+
+    Features and scores of one clip must go through the same operator, or a score would describe its
+    neighbour.
+
+    Args:
+        maps: (T, H * W) scores or (T, H * W, D) features, any float dtype.
+        grid: (H, W) of the tower, e.g. (27, 27).
+        how: `"bilinear"` to (ceil(H / 2), ceil(W / 2)) with half-pixel centres and two taps per
+            axis (LLaVA-OneVision: 27 to 14), or `"average"` over 2 x 2 cells, an odd last row and
+            column dropped (LLaVA-Video: 27 to 13).
+
+    Returns:
+        (T, H' * W') or (T, H' * W', D) in the input's dtype.
+
+    Raises:
+        ValueError: If the maps do not have H * W tokens, or the grid is too small to average.
+    """
+    height, width = grid
+    if maps.ndim not in (2, 3) or maps.shape[1] != height * width:
+        raise ValueError(
+            f"maps must be (T, {height * width}) or (T, {height * width}, D), got {tuple(maps.shape)}"
+        )
+    num_frames = maps.shape[0]
+    images = maps.reshape(num_frames, height, width, -1).permute(0, 3, 1, 2)
+    if how == "bilinear":
+        size = (math.ceil(height / 2), math.ceil(width / 2))
+        pooled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
+    elif how == "average":
+        if min(grid) < 2:
+            raise ValueError(
+                f"average pooling needs a grid of at least 2 x 2, got {height} x {width}"
+            )
+        pooled = F.avg_pool2d(images, 2)
+    else:
+        raise ValueError(f"pooling must be 'bilinear' or 'average', got {how!r}")
+    flat = pooled.flatten(2).transpose(1, 2)
+    return flat.reshape(num_frames, -1, *maps.shape[2:])
+
+
+def probe_attention(query: Tensor, keys: Tensor) -> Tensor:
+    """Attention that a pooling head's single query pays to every token, averaged over heads ("p-attn", SigLIP).
+
+    Args:
+        query: (heads, d) projected probe.
+        keys: (T, N, heads, d) projected tokens of every frame.
+
+    Returns:
+        (T, N) float32; every row sums to 1.
+    """
+    logits = torch.einsum("hd,tnhd->thn", query.float(), keys.float()) / math.sqrt(query.shape[-1])
+    return logits.softmax(dim=-1).mean(dim=1)
+
+
+def pooling_head_attention(
+    hidden: Tensor,
+    probe: Tensor,
+    in_proj_weight: Tensor,
+    in_proj_bias: Tensor,
+    num_heads: int,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    norm_eps: float = 1e-6,
+) -> Tensor:
+    """Score tokens by SigLIP's attention pooling head, straight from its weights.
+
+    LLaVA runs the tower without its last block and hands that block's input to the head: `hidden`
+    is taken before the final normalisation, which is applied here.
+
+    Args:
+        hidden: (T, N, C) output of the last block that is run.
+        probe: (C,) learned query, any shape with C elements.
+        in_proj_weight: (3 C, C) packed query, key and value projection of the head's attention.
+        in_proj_bias: (3 C,).
+        num_heads: Heads of the head's attention.
+        norm_weight: (C,) of the tower's final LayerNorm.
+        norm_bias: (C,).
+        norm_eps: Epsilon of that LayerNorm.
+
+    Returns:
+        (T, N) float32 on the tower's grid; every row sums to 1. Pool it with `pool_grid`.
+    """
+    width = hidden.shape[-1]
+    normed = F.layer_norm(
+        hidden.float(), (width,), norm_weight.float(), norm_bias.float(), norm_eps
+    )
+    weight, bias = in_proj_weight.float(), in_proj_bias.float()
+    query = F.linear(probe.float().reshape(width), weight[:width], bias[:width])
+    keys = F.linear(normed, weight[width : 2 * width], bias[width : 2 * width])
+    return probe_attention(
+        query.reshape(num_heads, -1), keys.reshape(*keys.shape[:2], num_heads, -1)
+    )
+
+
+def mean_query_attention(queries: Tensor, keys: Tensor, num_frames: int, merge: int = 4) -> Tensor:
+    """Attention of a frame's mean query to its merged tokens, averaged over heads ("p-attn", Qwen2.5-VL).
+
+    That tower has no probe, so the mean over a temporal patch's queries stands for it; keys are
+    averaged over the patches that become one token. The released code casts the softmax to bfloat16
+    before the mean over heads, which leaves about twenty distinct values for 36 tokens; here it
+    stays in float32.
+
+    Args:
+        queries: (T * P, heads, d) of the last block after its rotary embedding, in the tower's
+            window order.
+        keys: (T * P, heads, d), same order.
+        num_frames: T temporal patches.
+        merge: Consecutive patches that become one token.
+
+    Returns:
+        (T, P / merge) float32, still in window order; every row sums to 1.
+
+    Raises:
+        ValueError: If the patches do not divide into T frames of whole tokens.
+    """
+    num_patches, num_heads, head_dim = queries.shape
+    if num_patches % (num_frames * merge):
+        raise ValueError(
+            f"{num_patches} patches do not divide into {num_frames} frames of whole {merge}-patch tokens"
+        )
+    mean_query = queries.float().reshape(num_frames, -1, num_heads, head_dim).mean(dim=1)
+    mean_keys = keys.float().reshape(num_frames, -1, merge, num_heads, head_dim).mean(dim=2)
+    logits = torch.einsum("thd,tnhd->thn", mean_query, mean_keys) / math.sqrt(head_dim)
+    return logits.softmax(dim=-1).mean(dim=1)
