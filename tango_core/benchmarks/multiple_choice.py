@@ -1,0 +1,112 @@
+"""Letters for options, and two ways to read a letter back from a reply.
+
+`read_letter` is strict: the reply must be, or begin with, an option's letter. `read_option` is
+general: it also understands a sentence or an option's text. Neither ever guesses: a reply that names
+no option, or several, reads as `None`. The two evaluation harnesses have rules of their own, which
+are kept apart from these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+LETTERS = ascii_uppercase
+
+# "B", "(b)", "**B**", " B. ": nothing but a letter and decoration.
+_ALONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
+# "B. A dog", "(B) A dog", "B: A dog": a letter that opens the reply.
+_OPENING = re.compile(r"\s*(?:\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.))")
+# "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
+# a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
+_PHRASE = re.compile(
+    r"(?i:\b(?:(?:answer|choice|option)(?:\s+(?:is|would\s+be|should\s+be|must\s+be))?"
+    r"|choose|pick|select)\s*:?\s*(?:option\s+|letter\s+)?)[\"'*(\[]*"
+    r"(?!A\s+[a-z])([A-Z](?![\w'])|[a-z](?=[\"'*)\]]*\s*(?:[.,;!]|$)))",
+)
+_IN_BRACKETS = re.compile(r"\(\s*([A-Z])\s*\)")
+# A capital on its own; "A dog" begins with an article, "I" is a pronoun unless something marks it as a letter.
+_BARE = re.compile(r"(?<![\w'-])(?!A\s+[a-z]|I\b)([A-Z])(?![\w'-])")
+_DENIED = re.compile(r"(?:\bnot|n't)\s+(?:option\s+)?\(?[A-Z]\)?(?!\w)")
+
+
+def letter_of(index: int) -> str:
+    """Return the letter of the option at `index`: 0 is `"A"`.
+
+    Raises:
+        ValueError: If there is no letter for it.
+    """
+    if not 0 <= index < len(LETTERS):
+        raise ValueError(f"an option's index must be in [0, {len(LETTERS)}), got {index}")
+    return LETTERS[index]
+
+
+def lettered(choices: Sequence[str], style: str = "{letter}. {text}") -> list[str]:
+    """Write every option with its letter, e.g. `["A. red", "B. blue"]` or with `"({letter}) {text}"`."""
+    return [style.format(letter=letter_of(i), text=text) for i, text in enumerate(choices)]
+
+
+def read_letter(reply: str, num_choices: int) -> int | None:
+    """Read a reply that is a letter or begins with one: `"B"`, `"(b)"`, `"B. A dog"`, `"B: a dog"`.
+
+    Returns:
+        The option's index, or `None`, also for a letter beyond the last option.
+    """
+    alone = _ALONE.fullmatch(reply)
+    if alone:
+        return _index(alone[1], num_choices)
+    opening = _OPENING.match(reply)
+    if opening:
+        return _index(next(filter(None, opening.groups())), num_choices)
+    return None
+
+
+def read_option(reply: str, choices: Sequence[str]) -> int | None:
+    """Read the option that a reply names, by its text or by its letter.
+
+    The first rule that names an option decides: the reply is an option's text; it is or begins
+    with a letter (`read_letter`); a phrase such as "the answer is B"; a letter in brackets; a
+    capital letter on its own; an option's text occurs in it. A rule that names several options ends
+    the search with `None`, and so does a letter beyond the last option.
+    """
+    whole = [i for i, text in enumerate(choices) if _plain(text) == _plain(reply) != ""]
+    if whole:
+        return whole[0] if len(whole) == 1 else None
+    if _ALONE.fullmatch(reply) or _OPENING.match(reply):
+        return read_letter(reply, len(choices))
+    said = _DENIED.sub(" ", reply)
+    for pattern in (_PHRASE, _IN_BRACKETS, _BARE):
+        letters = {letter.upper() for letter in pattern.findall(said)}
+        if letters:
+            return _index(letters.pop(), len(choices)) if len(letters) == 1 else None
+    return _only_mention(reply, choices)
+
+
+def mentioned(reply: str, choices: Sequence[str]) -> list[int]:
+    """Return the options whose whole text occurs in a reply, leaving out those inside a longer match."""
+    text = f" {_plain(reply)} "
+    found = [i for i, choice in enumerate(choices) if _plain(choice) and f" {_plain(choice)} " in text]
+    inside = {
+        i for i in found for j in found
+        if i != j and f" {_plain(choices[i])} " in f" {_plain(choices[j])} "
+        and _plain(choices[i]) != _plain(choices[j])
+    }
+    return [i for i in found if i not in inside]
+
+
+def _only_mention(reply: str, choices: Sequence[str]) -> int | None:
+    """Return the option that is mentioned if exactly one is."""
+    found = mentioned(reply, choices)
+    return found[0] if len(found) == 1 else None
+
+
+def _index(letter: str, num_choices: int) -> int | None:
+    """Turn a letter into an index, or `None` beyond the last option."""
+    index = LETTERS.index(letter.upper())
+    return index if index < num_choices else None
+
+
+def _plain(text: str) -> str:
+    """Fold case and spaces, and drop punctuation around words."""
+    return " ".join(re.sub(r"[^\w'%+-]+", " ", text.casefold()).split()).strip(" '")
