@@ -1,4 +1,4 @@
-"""What a finished run says about itself, apart from its answers: the file `facts.json` of a run directory."""
+"""What a finished run says about itself, apart from its answers: `facts.json`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CellFacts:
         method: Entry of `METHODS`.
         retention: Share of the visual tokens asked for, in (0, 1]; 1 for `full`.
         options: All options of the method except its retention, resolved.
-        layer_shares: For every decoder layer the share of the prompt's visual tokens that enters it, in (0, 1];
-            `None` when nothing is dropped inside the language model.
+        layer_shares: For every decoder layer the share of the prompt's visual tokens that enters
+            it, in (0, 1]; `None` when nothing is dropped inside the language model.
     """
 
     name: str
@@ -39,12 +39,16 @@ class CellFacts:
         """Refuse shares that are none."""
         for share in (self.retention, *(self.layer_shares or ())):
             if not 0 < share <= 1:
-                raise ValueError(f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}")
+                raise ValueError(
+                    f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}"
+                )
 
     @property
     def mean_layer_share(self) -> float:
-        """Average over the layers of the share of the prompt's visual tokens that enters a layer."""
-        return 1.0 if not self.layer_shares else math.fsum(self.layer_shares) / len(self.layer_shares)
+        """Share of the prompt's visual tokens that enters a layer, averaged over the layers."""
+        if not self.layer_shares:
+            return 1.0
+        return math.fsum(self.layer_shares) / len(self.layer_shares)
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class JobFacts:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> JobFacts:
-        """Rebuild the facts from what `dataclasses.asdict` and JSON made of them; unknown keys are ignored."""
+        """Rebuild the facts from what `asdict` and JSON made of them; unknown keys are ignored."""
         known = {key: value for key, value in facts.items() if key in cls.__dataclass_fields__}
         known["cells"] = tuple(
             CellFacts(

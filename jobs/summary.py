@@ -2,39 +2,123 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from jobs.facts import JobFacts
+from jobs.facts import CellFacts, JobFacts
+from jobs.measurements import (
+    FAILED,
+    cache_counts,
+    clips,
+    latencies,
+    normalize,
+    prefill_tflops,
+    throughput,
+    token_counts,
+)
+from tango_core.metrics import (
+    Accuracy,
+    Comparison,
+    accuracy_by_group,
+    clustered_accuracy,
+    compare_paired,
+)
 
 Summary = dict[str, Any]
 
-STAGES = {
-    "decode_video": "decode_video_ms",
-    "vision": "encode_ms",
-    "compress": "compress_ms",
-    "cache_read": "cache_read_ms",
-    "prefill": "prefill_ms",
-    "ttft": "ttft_ms",
-    "decode": "decode_ms",
-}
+SUMMARY_FILE = "summary.json"
+BASELINE = "full"
 
 
 def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
     """Reduce the answers of a run to its numbers.
 
+    Accuracy is strict: a question that failed, or whose reply names no option, counts as wrong.
+    `accuracy_answered` leaves both out. Questions without a known answer count in neither.
+
+    Latencies count measurements, not rows: decoding, vision and compression once per clip and only
+    where this run did them (a cache hit measures nothing). In throughput mode the prefix with the
+    clip is shared by all its questions, so prefill and time to the first token are those of the
+    clip's first question, which pays for the prefix; in profile mode every question counts.
+
     Args:
-        answers: One row per (benchmark, cell, question), with the columns of `answers/*.parquet`; rows of one clip
-            stay in the order of its questions.
+        answers: One row per (benchmark, cell, question), with the columns of `answers/*.parquet`;
+            rows of one clip stay in the order of its questions.
         facts: What the run says about itself; cells without a row get a summary too.
 
     Returns:
-        Plain data for `summary.json`. `cells` holds one flat summary per cell of `facts`, in order; the top level
-        holds the run's totals and, for a run with one cell, all fields of that cell.
+        Plain data for `summary.json`. `cells` holds one flat summary per cell of `facts`, in order;
+        the top level holds the run's totals and, for a run with one cell, all fields of that cell.
     """
-    raise NotImplementedError
+    answers = normalize(answers)
+    parts = [_rows_of(answers, cell) for cell in facts.cells]
+    baselines = {
+        cell.benchmark: rows
+        for cell, rows in zip(facts.cells, parts, strict=True)
+        if cell.method == BASELINE
+    }
+    cells = []
+    for cell, rows in zip(facts.cells, parts, strict=True):
+        baseline = baselines.get(cell.benchmark)
+        entry = _summarize_cell(rows, cell, facts)
+        if baseline is not None and cell.method != BASELINE:
+            entry["versus_full"] = compare_rows(rows, baseline, facts.mode)
+        cells.append(entry)
+    run = {
+        "run_id": facts.run_id,
+        "kind": facts.kind,
+        "model": facts.model,
+        "mode": facts.mode,
+        "note": facts.note,
+        **_counts(answers),
+        "latency_ms": latencies(answers, facts.mode, per_cell=False),
+        "cache": cache_counts(answers),
+        "throughput": throughput(answers, facts.wall_s),
+        "peak_gib": facts.peak_gib,
+    }
+    if len(cells) == 1:
+        run = {**cells[0], **run}
+    return {**run, "cells": cells}
+
+
+def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Summary | None:
+    """Compare two cells on the questions both were asked and whose answer is known.
+
+    In profile mode it also holds `ttft_speedup` (language model alone) and `speedup_to_first_token`
+    (vision + compression + language model, as published speed-ups count): the baseline's median
+    over this cell's median, on questions that both measured.
+
+    Args:
+        rows: Normalised answers of one cell.
+        baseline: Normalised answers of the other, same benchmark.
+        mode: `"throughput"` or `"profile"`.
+
+    Returns:
+        `None` if the two have no such question in common.
+    """
+    keys = ["video_id", "question_id"]
+    pair = rows.merge(baseline, on=keys, suffixes=("", "_base"))
+    scored = pair[_is_scored(pair)]
+    result = compare_paired(
+        _is_correct(scored), _is_correct(scored, "_base"), scored["video_id"].to_numpy()
+    )
+    if result is None:
+        return None
+    summary = _comparison(result)
+    if mode == "profile":
+        vision = ["encode_ms", "compress_ms", "ttft_ms"]
+        for name, columns in (("ttft_speedup", ["ttft_ms"]), ("speedup_to_first_token", vision)):
+            ours = pair[columns].sum(axis=1, skipna=False)
+            theirs = pair[[f"{column}_base" for column in columns]].sum(axis=1, skipna=False)
+            both = ours.notna() & theirs.notna()
+            if both.any() and ours[both].median() > 0:
+                summary[name] = float(theirs[both].median() / ours[both].median())
+    return summary
 
 
 def read_answers(run_dir: Path) -> pd.DataFrame:
@@ -43,14 +127,120 @@ def read_answers(run_dir: Path) -> pd.DataFrame:
     Raises:
         FileNotFoundError: If there are none.
     """
-    raise NotImplementedError
+    files = sorted((run_dir / "answers").glob("*.parquet"))
+    if not files:
+        raise FileNotFoundError(
+            f"{run_dir} holds no answers/*.parquet; continue the run with --resume {run_dir.name}"
+        )
+    return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
-    """The questions without a usable answer, as `failures.parquet` lists them."""
-    raise NotImplementedError
+    """The questions whose clip or answer failed, as `failures.parquet` lists them."""
+    return answers[answers["status"].isin(FAILED)].reset_index(drop=True)
 
 
 def write_summary(run_dir: Path) -> Summary:
-    """Summarise a run from its directory alone: read `facts.json` and the answers, write `summary.json`."""
-    raise NotImplementedError
+    """Read `facts.json` and the answers of a run directory, write its `summary.json`."""
+    summary = summarize(read_answers(run_dir), JobFacts.load(run_dir))
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    (run_dir / SUMMARY_FILE).write_text(text + "\n")
+    return summary
+
+
+def read_groups(value: object) -> dict[str, str]:
+    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
+    if isinstance(value, str):
+        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return {str(key): str(item) for key, item in value}
+    return {}
+
+
+def _rows_of(answers: pd.DataFrame, cell: CellFacts) -> pd.DataFrame:
+    """Rows of one cell."""
+    return answers[(answers["cell"] == cell.name) & (answers["benchmark"] == cell.benchmark)]
+
+
+def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Summary:
+    """The flat summary of one cell."""
+    scored = rows[_is_scored(rows)]
+    correct, clips = _is_correct(scored), scored["video_id"].to_numpy()
+    parsed = (scored["status"] == "ok").to_numpy(dtype=bool)
+    overall = clustered_accuracy(correct, clips)
+    answered = clustered_accuracy(correct[parsed], clips[parsed])
+    by_group = accuracy_by_group(correct, clips, [read_groups(value) for value in scored["groups"]])
+    total, kept = token_counts(rows)
+    actual = kept / total if total else None
+    return {
+        "cell": cell.name,
+        "benchmark": cell.benchmark,
+        "method": cell.method,
+        "options": dict(cell.options),
+        "accuracy": None if overall is None else overall.value,
+        "accuracy_ci95": None if overall is None else [overall.low, overall.high],
+        "accuracy_answered": None if answered is None else answered.value,
+        "accuracy_by": {
+            group: {value: _accuracy(entry) for value, entry in values.items()}
+            for group, values in by_group.items()
+        },
+        **_counts(rows),
+        "retention_requested": cell.retention,
+        "retention_actual": actual,
+        "equivalent_retention": None if actual is None else actual * cell.mean_layer_share,
+        "tokens_total": total,
+        "tokens_kept": kept,
+        "latency_ms": latencies(rows, facts.mode, per_cell=True),
+        "cache": cache_counts(rows),
+        "throughput": throughput(rows, None),
+        "prefill_tflops": prefill_tflops(rows, cell, facts),
+        "versus_full": None,
+    }
+
+
+def _is_scored(rows: pd.DataFrame) -> pd.Series:
+    """Questions whose answer is known."""
+    return rows["answer"].notna() | rows["correct"].notna()
+
+
+def _is_correct(rows: pd.DataFrame, suffix: str = "") -> np.ndarray:
+    """(n,) bool; what failed or could not be read is wrong."""
+    right = rows[f"correct{suffix}"].astype("boolean").fillna(False)
+    return (right & (rows[f"status{suffix}"] == "ok")).to_numpy(dtype=bool)
+
+
+def _counts(rows: pd.DataFrame) -> Summary:
+    """Questions by outcome; answered, unparsed and failed add up to all."""
+    failed = rows["status"].isin(FAILED)
+    return {
+        "num_questions": len(rows),
+        "num_scored": int(_is_scored(rows).sum()),
+        "num_answered": int((rows["status"] == "ok").sum()),
+        "num_unparsed": int((rows["status"] == "unparsed").sum()),
+        "num_failed": int(failed.sum()),
+        "num_clips": len(clips(rows, per_cell=False)),
+        "num_failed_clips": len(clips(rows[failed], per_cell=False)),
+    }
+
+
+def _accuracy(accuracy: Accuracy) -> Summary:
+    """Plain data of one group's accuracy."""
+    return {
+        "accuracy": accuracy.value,
+        "ci95": [accuracy.low, accuracy.high],
+        "n": accuracy.num_questions,
+    }
+
+
+def _comparison(result: Comparison) -> Summary:
+    """Plain data of a paired comparison."""
+    return {
+        "difference": result.difference,
+        "difference_ci95": [result.low, result.high],
+        "p_value": result.p_value,
+        "num_questions": result.num_questions,
+        "num_gained": result.num_gained,
+        "num_lost": result.num_lost,
+    }

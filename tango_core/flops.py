@@ -1,0 +1,101 @@
+"""What a prefill costs: floating-point operations of a decoder for a prompt of known length.
+
+Two conventions exist, a factor of about 2.4 apart. `prefill_flops` counts what the matrix products
+of the modern decoder really do. `published_flops` is the formula of the pruning literature, for
+comparison with printed tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tango_core.models.base import DecoderShape
+
+
+def prefill_flops(
+    shape: DecoderShape, lengths: int | Sequence[int], *, causal: bool = True
+) -> float:
+    """Floating-point operations of one prefill, two per multiply-accumulate.
+
+    Counted per layer with S tokens: the projections to queries, keys and values (grouped-query
+    attention: keys and values have `num_kv_heads` heads) and back, the three matrices of the gated
+    MLP, the products Q K^T and A V; and once the output projection of the last position, from which
+    the first new token is read. Norms, rotary embedding, softmax and activations are below 1 % and
+    not counted.
+
+    Args:
+        shape: Numbers of the decoder.
+        lengths: Tokens of the sequence, or one number per layer when tokens are dropped on the way.
+        causal: Count the S (S + 1) / 2 query-key pairs that a causal kernel computes; `False`
+            counts S^2, as kernels without causal skipping do and as `torch.utils.flop_counter`
+            reports.
+
+    Raises:
+        ValueError: If there is not one length per layer, or one is below 1.
+    """
+    query_width = shape.num_heads * shape.head_dim
+    kv_width = shape.num_kv_heads * shape.head_dim
+    per_token = shape.hidden_size * (2 * query_width + 2 * kv_width + 3 * shape.intermediate_size)
+    total = shape.hidden_size * shape.vocab_size
+    for length in _per_layer(shape, lengths):
+        pairs = length * (length + 1) // 2 if causal else length * length
+        total += length * per_token + 2 * pairs * query_width
+    return 2.0 * total
+
+
+def published_flops(shape: DecoderShape, lengths: int | Sequence[int]) -> float:
+    """Prefill cost as the pruning literature prints it: 4 n d^2 + 2 n^2 d + 2 n d m per layer.
+
+    FastV (Chen et al., ECCV 2024), used since by PyramidDrop, DyCoke, VisionZip and
+    HoliTom. It counts one operation per multiply-accumulate, two MLP matrices instead of three, as
+    many key and value heads as query heads, all n^2 pairs, and visual tokens only: 6272 tokens of
+    LLaVA-OneVision-7B are the printed 40.8 TFLOPs.
+
+    Args:
+        shape: Numbers of the decoder.
+        lengths: Visual tokens n, or one number per layer.
+
+    Raises:
+        ValueError: If there is not one length per layer, or one is below 1.
+    """
+    width, inner = shape.hidden_size, shape.intermediate_size
+    return float(
+        sum(
+            4 * length * width**2 + 2 * length**2 * width + 2 * length * width * inner
+            for length in _per_layer(shape, lengths)
+        )
+    )
+
+
+def lengths_per_layer(
+    prompt_tokens: int, visual_tokens: int, layer_shares: Sequence[float]
+) -> tuple[int, ...]:
+    """Tokens that enter every layer when visual tokens are dropped inside the decoder.
+
+    Args:
+        prompt_tokens: Tokens of the whole prompt, visual ones included.
+        visual_tokens: Visual tokens of the prompt, at most `prompt_tokens`.
+        layer_shares: For every layer the share of the visual tokens that enters it, in (0, 1].
+
+    Raises:
+        ValueError: If there are more visual tokens than tokens.
+    """
+    if not 0 <= visual_tokens <= prompt_tokens:
+        raise ValueError(f"visual_tokens must be in [0, {prompt_tokens}], got {visual_tokens}")
+    text_tokens = prompt_tokens - visual_tokens
+    return tuple(text_tokens + round(visual_tokens * share) for share in layer_shares)
+
+
+def _per_layer(shape: DecoderShape, lengths: int | Sequence[int]) -> Sequence[int]:
+    """One length per layer."""
+    per_layer = [lengths] * shape.num_layers if isinstance(lengths, int) else list(lengths)
+    if len(per_layer) != shape.num_layers:
+        raise ValueError(
+            f"lengths must hold one number for each of the {shape.num_layers} layers, "
+            f"got {len(per_layer)}"
+        )
+    if min(per_layer, default=1) < 1:
+        raise ValueError(f"lengths must be 1 or larger, got {min(per_layer)}")
+    return per_layer

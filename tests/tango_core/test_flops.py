@@ -1,0 +1,82 @@
+"""Costs against what torch counts on a real decoder, and against printed tables."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tango_core.flops import lengths_per_layer, prefill_flops, published_flops
+from tango_core.models.base import DecoderShape
+
+QWEN2_7B = DecoderShape(28, 3584, 18944, 28, 4, 128, 152064)
+TINY = DecoderShape(3, 64, 112, 4, 2, 16, 50)
+
+
+@pytest.fixture(scope="module")
+def tiny_qwen2():
+    config = Qwen2Config(
+        num_hidden_layers=TINY.num_layers,
+        hidden_size=TINY.hidden_size,
+        intermediate_size=TINY.intermediate_size,
+        num_attention_heads=TINY.num_heads,
+        num_key_value_heads=TINY.num_kv_heads,
+        vocab_size=TINY.vocab_size,
+        attn_implementation="eager",
+    )
+    torch.manual_seed(0)
+    return Qwen2ForCausalLM(config).eval()
+
+
+def count(module, *args, **kwargs):
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(*args, **kwargs)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 301])
+def test_count_is_what_torch_counts_on_a_real_decoder(tiny_qwen2, length):
+    ids = torch.arange(length)[None] % TINY.vocab_size
+    measured = count(tiny_qwen2, input_ids=ids, logits_to_keep=1, use_cache=False)
+    assert prefill_flops(TINY, length, causal=False) == measured
+
+
+def test_layers_of_different_length_cost_what_torch_counts_layer_by_layer(tiny_qwen2):
+    lengths = (90, 90, 17)
+    measured = 0
+    for layer, length in zip(tiny_qwen2.model.layers, lengths, strict=True):
+        hidden, positions = torch.zeros(1, length, TINY.hidden_size), torch.arange(length)[None]
+        angles = tiny_qwen2.model.rotary_emb(hidden, positions)
+        measured += count(layer, hidden, position_embeddings=angles, position_ids=positions)
+    measured += count(tiny_qwen2.lm_head, torch.zeros(1, 1, TINY.hidden_size))
+    assert prefill_flops(TINY, lengths, causal=False) == measured
+
+
+def test_causal_counting_drops_the_pairs_above_the_diagonal():
+    length = 10
+    skipped_pairs = length * (length - 1) // 2
+    difference = prefill_flops(TINY, length, causal=False) - prefill_flops(TINY, length)
+    assert difference == TINY.num_layers * 2 * 2 * skipped_pairs * TINY.num_heads * TINY.head_dim
+
+
+def test_one_length_means_the_same_length_in_every_layer():
+    assert prefill_flops(TINY, 33) == prefill_flops(TINY, (33, 33, 33))
+
+
+def test_formula_of_the_literature_gives_the_printed_tflops():
+    """LLaVA-OneVision-7B with all 32 x 196 visual tokens: 40.8 TFLOPs, as HoliTom prints."""
+    assert published_flops(QWEN2_7B, 32 * 196) / 1e12 == pytest.approx(40.8, abs=0.05)
+
+
+def test_text_tokens_are_never_dropped_inside_the_decoder():
+    assert lengths_per_layer(130, 100, (1.0, 1.0, 0.25)) == (130, 130, 55)
+
+
+@pytest.mark.parametrize("lengths", [(1, 2), (1, 2, 3, 4), (5, 0, 5), 0])
+def test_impossible_lengths_are_refused(lengths):
+    with pytest.raises(ValueError, match="lengths must"):
+        prefill_flops(TINY, lengths)
+
+
+def test_more_visual_tokens_than_tokens_are_refused():
+    with pytest.raises(ValueError, match=r"visual_tokens must be in \[0, 5\]"):
+        lengths_per_layer(5, 6, (1.0,))

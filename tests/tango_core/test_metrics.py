@@ -1,0 +1,173 @@
+"""Intervals and tests against scipy, brute force, and seeded simulation."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tango_core.metrics import (
+    accuracy_by_group,
+    clustered_accuracy,
+    compare_paired,
+    mcnemar_p_value,
+)
+
+
+def simulate_clusters(rng, num_clusters, size, accuracy, dependence):
+    """Right answers whose chance varies from clip to clip (beta-binomial)."""
+    concentration = 1 / dependence - 1
+    chance = rng.beta(accuracy * concentration, (1 - accuracy) * concentration, num_clusters)
+    return rng.random((num_clusters, size)) < chance[:, None]
+
+
+class TestClusteredAccuracy:
+    def test_one_question_per_clip_is_wilson_with_t_instead_of_z(self):
+        correct = np.arange(4000) % 10 < 7
+        accuracy = clustered_accuracy(correct, np.arange(4000))
+        exact = stats.binomtest(2800, 4000).proportion_ci(method="wilson")
+        assert accuracy.value == 0.7
+        assert (accuracy.low, accuracy.high) == pytest.approx((exact.low, exact.high), abs=2e-5)
+
+    @pytest.mark.parametrize(
+        ("num_clusters", "size", "accuracy", "dependence"),
+        [(20, 3, 0.5, 0.3), (60, 3, 0.9, 0.2), (8, 10, 0.6, 0.1), (300, 1, 0.25, 0.01)],
+    )
+    def test_interval_covers_the_truth_in_92_to_98_percent_of_simulated_runs(
+        self, num_clusters, size, accuracy, dependence
+    ):
+        rng = np.random.default_rng(7)
+        clusters = np.repeat(np.arange(num_clusters), size)
+        covered = 0
+        for _ in range(1000):
+            correct = simulate_clusters(rng, num_clusters, size, accuracy, dependence).ravel()
+            interval = clustered_accuracy(correct, clusters)
+            covered += interval.low <= accuracy <= interval.high
+        assert 0.92 <= covered / 1000 <= 0.98
+
+    def test_ignoring_clusters_would_cover_too_rarely(self):
+        rng = np.random.default_rng(7)
+        clustered = naive = 0
+        for _ in range(300):
+            correct = simulate_clusters(rng, 40, 6, 0.6, 0.5).ravel()
+            for labels, is_naive in ((np.repeat(np.arange(40), 6), False), (np.arange(240), True)):
+                interval = clustered_accuracy(correct, labels)
+                hit = interval.low <= 0.6 <= interval.high
+                naive, clustered = naive + (hit and is_naive), clustered + (hit and not is_naive)
+        assert naive / 300 < 0.85
+        assert clustered / 300 > 0.92
+
+    def test_equal_answers_within_a_clip_are_worth_one_question(self):
+        per_clip = np.arange(200) % 2 == 0
+        repeated = clustered_accuracy(np.repeat(per_clip, 5), np.repeat(np.arange(200), 5))
+        single = clustered_accuracy(per_clip, np.arange(200))
+        assert (repeated.low, repeated.high) == pytest.approx((single.low, single.high), abs=1e-3)
+
+    @pytest.mark.parametrize(("answer", "touched"), [(True, "high"), (False, "low")])
+    def test_all_right_or_all_wrong_still_has_a_width(self, answer, touched):
+        accuracy = clustered_accuracy([answer] * 60, np.repeat(np.arange(20), 3))
+        exact = stats.binomtest(20 * answer, 20).proportion_ci(method="wilson")
+        assert (accuracy.low, accuracy.high) == pytest.approx((exact.low, exact.high))
+        assert getattr(accuracy, touched) == float(answer)
+        assert accuracy.high - accuracy.low > 0.1
+
+    def test_one_clip_says_almost_nothing(self):
+        accuracy = clustered_accuracy([True] * 30 + [False] * 30, ["clip"] * 60)
+        assert accuracy.num_effective == 1
+        assert accuracy.high - accuracy.low > 0.7
+
+    def test_no_questions_have_no_accuracy(self):
+        assert clustered_accuracy([], []) is None
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=1, max_size=40))
+    def test_interval_holds_the_value_and_stays_a_share(self, rows):
+        correct, clusters = zip(*rows, strict=True)
+        accuracy = clustered_accuracy(correct, clusters)
+        assert 0 <= accuracy.low <= accuracy.value <= accuracy.high <= 1
+        assert 0 < accuracy.num_effective <= accuracy.num_questions
+
+    @pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+    def test_other_levels_match_scipy(self, level):
+        accuracy = clustered_accuracy(np.arange(9000) % 3 == 0, np.arange(9000), level)
+        exact = stats.binomtest(3000, 9000).proportion_ci(level, method="wilson")
+        assert (accuracy.low, accuracy.high) == pytest.approx((exact.low, exact.high), abs=2e-5)
+
+
+class TestComparePaired:
+    def test_interval_is_the_quantile_of_every_possible_resample(self):
+        """Four clips have 256 equally likely resamples; enumerate them."""
+        change = np.array([2, 0, -1, 1])
+        sizes = np.array([2, 3, 1, 4])
+        correct = np.array([1, 1, 0, 0, 0, 0, 1, 0, 0, 0], bool)
+        baseline = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 0], bool)
+        clusters = np.repeat(np.arange(4), sizes)
+        means = [
+            change[list(pick)].sum() / sizes[list(pick)].sum()
+            for pick in itertools.product(range(4), repeat=4)
+        ]
+        result = compare_paired(correct, baseline, clusters, num_resamples=40_000)
+        expected = np.quantile(means, [0.025, 0.975])
+        assert result.difference == pytest.approx(0.2)
+        assert (result.low, result.high) == pytest.approx(tuple(expected), abs=0.02)
+
+    def test_interval_covers_the_true_difference_in_92_to_98_percent_of_simulated_runs(self):
+        rng = np.random.default_rng(3)
+        clusters = np.repeat(np.arange(50), 4)
+        covered = 0
+        for _ in range(500):
+            shared = simulate_clusters(rng, 50, 4, 0.6, 0.4).ravel()
+            forgotten = np.repeat(rng.beta(1, 9, 50), 4) > rng.random(200)
+            result = compare_paired(shared & ~forgotten, shared, clusters, num_resamples=500)
+            covered += result.low <= -0.06 <= result.high
+        assert 0.92 <= covered / 500 <= 0.98
+
+    def test_equal_runs_do_not_differ(self):
+        result = compare_paired([True, False, True], [True, False, True], [0, 1, 2])
+        assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
+
+    def test_same_seed_gives_the_same_interval(self):
+        rng = np.random.default_rng(0)
+        ours, theirs, clips = rng.random(90) < 0.6, rng.random(90) < 0.5, np.arange(90) // 3
+        first, second = (compare_paired(ours, theirs, clips, seed=5) for _ in range(2))
+        assert first == second
+        assert first != compare_paired(ours, theirs, clips, seed=6)
+
+    def test_runs_of_different_length_are_refused(self):
+        with pytest.raises(ValueError, match="same questions"):
+            compare_paired([True], [True, False], [0])
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (3, 10), (4, 4), (7, 6), (700, 800)])
+def test_mcnemar_matches_the_binomial_test(gained, lost):
+    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_is_exact_where_floats_overflow():
+    assert mcnemar_p_value(1000, 1200) == pytest.approx(
+        stats.binomtest(1000, 2200).pvalue, rel=1e-9
+    )
+
+
+class TestAccuracyByGroup:
+    def test_every_question_counts_in_each_of_its_groups(self):
+        groups = [
+            {"duration": "short", "task": "count"},
+            {"duration": "long"},
+            {"task": "count"},
+            {},
+        ]
+        table = accuracy_by_group([True, False, False, True], [0, 1, 1, 2], groups)
+        assert {
+            g: {v: (a.value, a.num_questions) for v, a in t.items()} for g, t in table.items()
+        } == {
+            "duration": {"long": (0.0, 1), "short": (1.0, 1)},
+            "task": {"count": (0.5, 2)},
+        }
+
+    def test_missing_mappings_are_refused(self):
+        with pytest.raises(ValueError, match="one mapping per question: 1 for 2"):
+            accuracy_by_group([True, False], [0, 1], [{}])
