@@ -30,7 +30,7 @@ def build_benchmark(
         name: One of `BENCHMARKS`.
         root: Where its files are; `None` for the benchmark's own default, if it has one.
         split: One of the benchmark's splits.
-        seed: Which draw of a generated benchmark; downloaded and own data have only one and ignore it.
+        seed: Which draw of a generated benchmark; data that exist once ignore it.
         protocol: `"vlmevalkit"` or `"lmms_eval"`: whose prompts and reading rules are used.
 
     Raises:

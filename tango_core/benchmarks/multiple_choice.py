@@ -1,9 +1,9 @@
 """Letters for options, and two ways to read a letter back from a reply.
 
 `read_letter` is strict: the reply must be, or begin with, an option's letter. `read_option` is
-general: it also understands a sentence or an option's text. Neither ever guesses: a reply that names
-no option, or several, reads as `None`. The two evaluation harnesses have rules of their own, which
-are kept apart from these.
+general: it also understands a sentence or an option's text. Neither ever guesses: a reply that
+names no option, or several, reads as `None`. The two evaluation harnesses have rules of their own,
+which are kept apart from these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ LETTERS = ascii_uppercase
 # "B", "(b)", "**B**", " B. ": nothing but a letter and decoration.
 _ALONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
 # "B. A dog", "(B) A dog", "B: A dog": a letter that opens the reply.
-_OPENING = re.compile(r"\s*(?:\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.))")
+_OPENING = re.compile(
+    r"\s*(?:\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.))"
+)
 # "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
 # a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
 _PHRASE = re.compile(
@@ -26,7 +28,7 @@ _PHRASE = re.compile(
     r"(?!A\s+[a-z])([A-Z](?![\w'])|[a-z](?=[\"'*)\]]*\s*(?:[.,;!]|$)))",
 )
 _IN_BRACKETS = re.compile(r"\(\s*([A-Z])\s*\)")
-# A capital on its own; "A dog" begins with an article, "I" is a pronoun unless something marks it as a letter.
+# A capital on its own; "A dog" begins with an article, and "I" is a pronoun unless it is marked.
 _BARE = re.compile(r"(?<![\w'-])(?!A\s+[a-z]|I\b)([A-Z])(?![\w'-])")
 _DENIED = re.compile(r"(?:\bnot|n't)\s+(?:option\s+)?\(?[A-Z]\)?(?!\w)")
 
@@ -43,7 +45,7 @@ def letter_of(index: int) -> str:
 
 
 def lettered(choices: Sequence[str], style: str = "{letter}. {text}") -> list[str]:
-    """Write every option with its letter, e.g. `["A. red", "B. blue"]` or with `"({letter}) {text}"`."""
+    """Write options with letters: `["A. red", "B. blue"]`, or as `"({letter}) {text}"` says."""
     return [style.format(letter=letter_of(i), text=text) for i, text in enumerate(choices)]
 
 
@@ -84,15 +86,13 @@ def read_option(reply: str, choices: Sequence[str]) -> int | None:
 
 
 def mentioned(reply: str, choices: Sequence[str]) -> list[int]:
-    """Return the options whose whole text occurs in a reply, leaving out those inside a longer match."""
+    """Return the options whose whole text occurs in a reply, but not inside a longer match."""
     text = f" {_plain(reply)} "
-    found = [i for i, choice in enumerate(choices) if _plain(choice) and f" {_plain(choice)} " in text]
-    inside = {
-        i for i in found for j in found
-        if i != j and f" {_plain(choices[i])} " in f" {_plain(choices[j])} "
-        and _plain(choices[i]) != _plain(choices[j])
-    }
-    return [i for i in found if i not in inside]
+    words = [f" {_plain(choice)} " for choice in choices]
+    found = [i for i, phrase in enumerate(words) if phrase.strip() and phrase in text]
+    return [
+        i for i in found if not any(words[i] in words[j] and words[i] != words[j] for j in found)
+    ]
 
 
 def _only_mention(reply: str, choices: Sequence[str]) -> int | None:

@@ -15,7 +15,7 @@ def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
         allowed: All valid names.
 
     Raises:
-        ValueError: In one line: the setting, the value, the nearest name if there is one, all names.
+        ValueError: In one line: the setting, the value, the nearest name if any, all names.
     """
     names = sorted(allowed)
     if value in names:
