@@ -1,11 +1,12 @@
 """The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one Parquet file per clip,
-named by the clip's key. A file is put in place whole, so "is it there?" is the whole resume logic: a killed writer
-leaves nothing visible, and two jobs may fill one cache at once (both would write the same bytes).
+named by the clip's key. A file is put in place whole, so "is it there?" is the whole resume logic:
+a killed writer leaves nothing visible, and two jobs may fill one cache at once (both would write
+the same bytes).
 
-Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain pandas, pyarrow and
-DuckDB read every column without Ray or torch.
+Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain
+pandas, pyarrow and DuckDB read every column without Ray or torch.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import torch
 
 from pipeline.fingerprint import canonical_json, digest
 from pipeline.storage import Storage
+from tango_core.compressors.base import Compressor
+from tango_core.models.base import ModelSpec
 from tango_core.types import CompressedVideo
 
 FORMAT_VERSION = 1
@@ -130,7 +133,14 @@ class TokenCache:
         table = pa.Table.from_pylist([_to_row(clip, entry)], schema=SCHEMA)
         sink = pa.BufferOutputStream()
         # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
-        pq.write_table(table, sink, compression="zstd", compression_level=1, use_dictionary=False, write_statistics=False)
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            write_statistics=False,
+        )
         self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
 
     def read(self, key: str) -> Entry:
@@ -144,15 +154,30 @@ class TokenCache:
         try:
             row = pq.read_table(pa.BufferReader(data)).to_pylist()[0]
         except (pa.ArrowException, IndexError) as error:
-            raise CacheError(f"{self.storage.path(key)}.parquet cannot be read: {error}; delete it") from error
+            raise CacheError(
+                f"{self.storage.path(key)}.parquet cannot be read: {error}; delete it"
+            ) from error
         if row["checksum"] != _checksum(row["tokens"], row["indices"]):
-            raise CacheError(f"{self.storage.path(key)}.parquet is damaged (checksum differs); delete it")
+            raise CacheError(
+                f"{self.storage.path(key)}.parquet is damaged (checksum differs); delete it"
+            )
         return _from_row(row)
+
+
+def open_cache(root: str, model: ModelSpec, compressor: Compressor) -> TokenCache:
+    """The cache of one compressor on one model; equal settings always give the same directory."""
+    options = compressor.identity()
+    label = "-".join([model.name, f"{model.frames.num_frames}f", str(options["name"])])
+    if compressor.retention < 1:
+        label += f"-r{compressor.retention:g}"
+    return TokenCache(root, {"model": model.identity(), "compressor": options}, label)
 
 
 def _checksum(tokens: bytes, indices: list[int]) -> str:
     """CRC-32 of the payload: catches damage, not malice."""
-    return f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
+    return (
+        f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
+    )
 
 
 def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
@@ -188,7 +213,11 @@ def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
 def _from_row(row: Mapping[str, Any]) -> Entry:
     """Rebuild an entry from the columns of `SCHEMA`."""
     dtype = getattr(torch, row["dtype"])
-    tokens = torch.frombuffer(bytearray(row["tokens"]), dtype=dtype) if row["tokens"] else torch.empty(0, dtype=dtype)
+    tokens = (
+        torch.frombuffer(bytearray(row["tokens"]), dtype=dtype)
+        if row["tokens"]
+        else torch.empty(0, dtype=dtype)
+    )
     frames, height, width = row["grid"]
     return Entry(
         video=CompressedVideo(

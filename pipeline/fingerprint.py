@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-class SourceMissing(FileNotFoundError):
+class SourceMissingError(FileNotFoundError):
     """A clip's file is not there; the clip becomes a failed row."""
 
 
@@ -26,11 +26,12 @@ def digest(text: str, length: int = 12) -> str:
 def source_fingerprint(path: str, hash_content: bool = False) -> str:
     """Identify the bytes of a video file or of a directory of frames.
 
-    By default from absolute path, size and modification time: one system call, and a replaced file is another
-    source. With `hash_content` from the bytes: slower, and the same on every machine and at every path.
+    By default from absolute path, size and modification time: one system call, and a replaced file
+    is another source. With `hash_content` from the bytes: slower, and the same on every machine and
+    at every path.
 
     Raises:
-        SourceMissing: If there is nothing at `path`.
+        SourceMissingError: If there is nothing at `path`.
     """
     place = Path(path)
     if place.is_dir():
@@ -42,7 +43,7 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
             return "sha256:" + _content_digest(place)
         stat = place.stat()
     except OSError as error:
-        raise SourceMissing(f"{path}: {error.strerror or error}") from error
+        raise SourceMissingError(f"{path}: {error.strerror or error}") from error
     return f"stat:{stat.st_size}:{stat.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
 
 

@@ -96,7 +96,8 @@ class Storage:
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one, never a part."""
         self.filesystem.create_dir(self.root, recursive=True)
-        # A leading dot hides the unfinished file from every Parquet reader that scans the directory.
+        # A leading dot hides the unfinished file from every Parquet reader that scans the
+        # directory.
         target = self.path(f".{uuid.uuid4().hex}.tmp") if self.is_local else self.path(name)
         with self.filesystem.open_output_stream(target) as file:
             file.write(data)

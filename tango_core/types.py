@@ -1,10 +1,12 @@
 """The nouns of the project: what a clip is, what a model sees of it, what a method keeps of it.
 
-Letters in docstrings: T temporal positions (frames; for Qwen2.5-VL pairs of frames), H and W the token grid, L = H * W
-tokens per temporal position, D the width of the language model, K tokens kept.
+Letters in docstrings: T temporal positions (frames; for Qwen2.5-VL pairs of frames), H and W the
+token grid, L = H * W tokens per temporal position, D the width of the language model, K tokens
+kept.
 
-Every type is frozen and checks its own invariants when it is made, so that a wrong shape is reported where it arises
-and not three stages later. Importing this module does not import torch: decode workers stay small.
+Every type is frozen and checks its own invariants when it is made, so that a wrong shape is
+reported where it arises and not three stages later. Importing this module does not import torch:
+decode workers stay small.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Question:
         text: The bare question, without options and without instructions.
         choices: The options' texts in order, without letters; empty for a free-form question.
         answer: Index of the right choice; `None` when unknown or free-form.
-        groups: Break-downs this question counts in, e.g. `{"duration": "short", "task": "counting"}`.
+        groups: Break-downs this question counts in, e.g. `{"duration": "short", "task":
+            "counting"}`.
     """
 
     id: str
@@ -70,14 +73,17 @@ class VideoItem:
     def __post_init__(self) -> None:
         """Refuse a clip that ends before it starts."""
         if self.clip is not None and not 0 <= self.clip[0] <= self.clip[1]:
-            raise ValueError(f"video {self.video_id!r}: clip bounds {self.clip} must satisfy 0 <= start <= end")
+            raise ValueError(
+                f"video {self.video_id!r}: clip bounds {self.clip} must satisfy 0 <= start <= end"
+            )
 
 
 @dataclass(frozen=True)
 class Prompt:
     """The user turn of one question: text, the clip, text.
 
-    A benchmark's protocol decides the words; a model decides where they go (LLaVA always puts the clip first).
+    A benchmark's protocol decides the words; a model decides where they go (LLaVA always puts the
+    clip first).
 
     Attributes:
         before: Text that the protocol places before the clip.
@@ -94,9 +100,11 @@ class VideoFrames:
 
     Attributes:
         pixels: (F, h, w, 3) uint8 RGB.
-        timestamps: (F,) float64 seconds from the start of the file, not descending; repeated frames repeat their time.
+        timestamps: (F,) float64 seconds from the start of the file, not descending; repeated frames
+            repeat their time.
         decoder: The library that produced the frames, with its version, e.g. `"pyav 18.1.0"`.
-        warnings: What a careful reader should know, e.g. that the file ended before its header says.
+        warnings: What a careful reader should know, e.g. that the file ended before its header
+            says.
     """
 
     pixels: np.ndarray
@@ -107,7 +115,9 @@ class VideoFrames:
     def __post_init__(self) -> None:
         """Check shapes and types."""
         if self.pixels.ndim != 4 or self.pixels.shape[-1] != 3 or self.pixels.dtype != np.uint8:
-            raise ValueError(f"pixels must be (F, h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}")
+            raise ValueError(
+                f"pixels must be (F, h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}"
+            )
         if self.timestamps.shape != (len(self.pixels),) or self.timestamps.dtype != np.float64:
             raise ValueError(
                 f"timestamps must be ({len(self.pixels)},) float64, got {self.timestamps.shape} {self.timestamps.dtype}"
@@ -122,12 +132,14 @@ class VisualFeatures:
         tokens: (T, L, D) projected and pooled visual tokens, in the model's dtype.
         grid: (H, W) with H * W = L.
         timestamps: (T,) float64 seconds.
-        saliency: (T, L) float32, the "p-attn" score (METHODS: attention of the pooling head's probe); `None` if the
-            encoder was not asked for it.
-        attention: (T, L) float32, the "attn" score: mean self-attention a token receives in the last block run.
+        saliency: (T, L) float32, the "p-attn" score (METHODS: attention of the pooling head's
+            probe); `None` if the encoder was not asked for it.
+        attention: (T, L) float32, the "attn" score: mean self-attention a token receives in the
+            last block run.
         keys: (T, L, Dk) keys of that block, averaged over heads and pooled.
         frame_embeddings: (T, Dv) one vector per frame (SigLIP: the pooling head's output).
-        sinks: Flat grid positions that attract attention in every video; per encoder, ascending order not required.
+        sinks: Flat grid positions that attract attention in every video; per encoder, ascending
+            order not required.
     """
 
     tokens: Tensor
@@ -143,18 +155,26 @@ class VisualFeatures:
         """Check that everything describes the same T x H x W tokens."""
         height, width = self.grid
         if self.tokens.ndim != 3 or self.tokens.shape[1] != height * width:
-            raise ValueError(f"tokens must be (T, {height * width}, D) on grid {self.grid}, got {tuple(self.tokens.shape)}")
+            raise ValueError(
+                f"tokens must be (T, {height * width}, D) on grid {self.grid}, got {tuple(self.tokens.shape)}"
+            )
         num_frames, tokens_per_frame, _ = self.tokens.shape
         if num_frames == 0:
             raise ValueError("tokens must hold at least one frame, got 0")
         if tuple(self.timestamps.shape) != (num_frames,):
-            raise ValueError(f"timestamps must be ({num_frames},), got {tuple(self.timestamps.shape)}")
+            raise ValueError(
+                f"timestamps must be ({num_frames},), got {tuple(self.timestamps.shape)}"
+            )
         for name in ("saliency", "attention", "keys"):
             value = getattr(self, name)
             if value is not None and tuple(value.shape[:2]) != (num_frames, tokens_per_frame):
-                raise ValueError(f"{name} must start with ({num_frames}, {tokens_per_frame}), got {tuple(value.shape)}")
+                raise ValueError(
+                    f"{name} must start with ({num_frames}, {tokens_per_frame}), got {tuple(value.shape)}"
+                )
         if self.frame_embeddings is not None and len(self.frame_embeddings) != num_frames:
-            raise ValueError(f"frame_embeddings must be ({num_frames}, Dv), got {tuple(self.frame_embeddings.shape)}")
+            raise ValueError(
+                f"frame_embeddings must be ({num_frames}, Dv), got {tuple(self.frame_embeddings.shape)}"
+            )
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
 
@@ -165,7 +185,8 @@ class CompressedVideo:
 
     Attributes:
         tokens: (K, D), rows in the order of `indices`.
-        indices: (K,) int64, ascending and unique; flat position t * H * W + h * W + w of every kept token.
+        indices: (K,) int64, ascending and unique; flat position t * H * W + h * W + w of every kept
+            token.
         grid: (T, H, W) before anything was dropped.
         timestamps: (T,) float64 seconds.
     """
@@ -184,8 +205,11 @@ class CompressedVideo:
         if str(self.indices.dtype) != "torch.int64":
             raise ValueError(f"indices must be int64, got {self.indices.dtype}")
         if tuple(self.timestamps.shape) != (self.grid[0],):
-            raise ValueError(f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}")
-        # One comparison, so that one device synchronisation checks order, uniqueness and range together.
+            raise ValueError(
+                f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}"
+            )
+        # One comparison, so that one device synchronisation checks order, uniqueness and range
+        # together.
         ok = (self.indices[1:] > self.indices[:-1]).all() & (self.indices >= 0).all()
         if not bool(ok & (self.indices < self.num_total).all()):
             raise ValueError(f"indices must be ascending, unique and in [0, {self.num_total})")
@@ -207,12 +231,15 @@ class Answer:
 
     Attributes:
         text: The decoded reply, special tokens removed.
-        choice: Index of the option the reply names, as the benchmark's protocol reads it; `None` if it names none.
-        status: `"ok"`, `"unparsed"` (there is a text, but no option can be read from it) or a failure.
-        prompt_tokens: Length of the sequence that was prefilled for this question, visual tokens included.
+        choice: Index of the option the reply names, as the benchmark's protocol reads it; `None` if
+            it names none.
+        status: `"ok"`, `"unparsed"` (there is a text, but no option can be read from it) or a
+            failure.
+        prompt_tokens: Length of the sequence that was prefilled for this question, visual tokens
+            included.
         new_tokens: Tokens generated, the end-of-turn token included.
-        prefill_ms: Time of the language model's prefill for this question in milliseconds; a shared prefix counts once,
-            with the clip's first question.
+        prefill_ms: Time of the language model's prefill for this question in milliseconds; a shared
+            prefix counts once, with the clip's first question.
         ttft_ms: Time from the start of answering to the first new token, in milliseconds.
         decode_ms: Time for the new tokens after the first, in milliseconds.
     """

@@ -17,8 +17,9 @@ from tango_core.types import CompressedVideo, Positions, VisualFeatures
 class Compressor(ABC):
     """A pure function from the features of one clip to the tokens that are kept of it.
 
-    Subclasses are frozen dataclasses whose fields are the method's options, and implement `_compress`. Everything that
-    holds for all methods (validation, the identity at retention 1) is done here, once.
+    Subclasses are frozen dataclasses whose fields are the method's options, and implement
+    `_compress`. Everything that holds for all methods (validation, the identity at retention 1) is
+    done here, once.
 
     Attributes:
         retention: Share of the visual tokens to keep, in (0, 1].
@@ -46,8 +47,9 @@ class Compressor(ABC):
     def identity(self) -> dict[str, Any]:
         """What decides the tokens this compressor makes, as JSON-able values; part of the cache's identity.
 
-        The name is the class's in lower case, which is also its entry in `METHODS`. Settings that give the same tokens
-        give the same identity where that is known: at retention 1 every method is `full`.
+        The name is the class's in lower case, which is also its entry in `METHODS`. Settings that
+        give the same tokens give the same identity where that is known: at retention 1 every method
+        is `full`.
         """
         if self.outer_retention >= 1:
             return {"name": "full"}
@@ -71,7 +73,9 @@ class Compressor(ABC):
         """
         raise_if_unusable(features, self.needs)
         if self.outer_retention >= 1:
-            return select(features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1]))
+            return select(
+                features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1])
+            )
         return self._compress(features)
 
     @abstractmethod
@@ -83,11 +87,15 @@ def raise_if_unusable(features: VisualFeatures, needs: frozenset[str]) -> None:
     """Raise `ValueError` if a needed signal is missing or anything that will be read is not finite."""
     missing = sorted(name for name in needs if getattr(features, name) is None)
     if missing:
-        raise ValueError(f"this method needs {', '.join(missing)}, which the features of this clip do not hold")
+        raise ValueError(
+            f"this method needs {', '.join(missing)}, which the features of this clip do not hold"
+        )
     for name in ("tokens", *sorted(needs)):
         value = getattr(features, name)
         if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise ValueError(f"{name} of this clip hold NaN or infinite values; the encoder's dtype may have overflowed")
+            raise ValueError(
+                f"{name} of this clip hold NaN or infinite values; the encoder's dtype may have overflowed"
+            )
 
 
 def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
@@ -107,7 +115,8 @@ class Pruned:
     """What a `LayerPruner` leaves of the sequence.
 
     Attributes:
-        keep: (S',) int64, ascending; positions in the current sequence that stay. Text tokens always stay.
+        keep: (S',) int64, ascending; positions in the current sequence that stay. Text tokens
+            always stay.
         hidden: (S', D) their hidden states, possibly merged.
     """
 
@@ -125,14 +134,19 @@ class LayerContext:
         hidden: (S, D) input of this layer.
         visual: Positions of the visual tokens (newline tokens included) in the current sequence.
         num_visual: Visual tokens the prompt had before any in-LLM pruning.
-        previous_visual: (n,) int64, for every visual token still here its index among the original `num_visual`.
+        previous_visual: (n,) int64, for every visual token still here its index among the original
+            `num_visual`.
         grid: (T, H, W) of the clip before any compression.
-        visual_indices: (num_visual,) int64 flat grid positions of the prompt's visual tokens; -1 for newline tokens.
-        attention: `attention(rows)` gives the (heads, len(rows), S) float32 softmax probabilities of layer
-            `layer - 1` for the queries at positions `rows`, causally masked, recomputed next to the fused kernel.
-        keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary embedding.
+        visual_indices: (num_visual,) int64 flat grid positions of the prompt's visual tokens; -1
+            for newline tokens.
+        attention: `attention(rows)` gives the (heads, len(rows), S) float32 softmax probabilities
+            of layer `layer - 1` for the queries at positions `rows`, causally masked, recomputed
+            next to the fused kernel.
+        keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary
+            embedding.
         norm: The decoder's final normalisation.
-        scratch: A place for a pruner that acts in several layers to remember something about this one prompt.
+        scratch: A place for a pruner that acts in several layers to remember something about this
+            one prompt.
     """
 
     layer: int
@@ -154,8 +168,8 @@ class LayerPruner(ABC):
     """Drops (or merges) visual tokens between two decoder layers while the prompt is prefilled.
 
     Attributes:
-        retention: Share of the visual tokens kept; averaged over all layers for stand-alone methods, from `layer` on
-            for the `inner` step of a hybrid.
+        retention: Share of the visual tokens kept; averaged over all layers for stand-alone
+            methods, from `layer` on for the `inner` step of a hybrid.
         layer: 0-based index of the (first) layer whose input is pruned.
     """
 
@@ -173,10 +187,13 @@ class LayerPruner(ABC):
         """Indices of the layers before which `prune` is called.
 
         Raises:
-            ValueError: If `layer` does not exist in a decoder of `num_layers` layers, or the average cannot be met.
+            ValueError: If `layer` does not exist in a decoder of `num_layers` layers, or the
+                average cannot be met.
         """
         if not self.layer < num_layers:
-            raise ValueError(f"layer must be below the decoder's {num_layers} layers, got {self.layer}")
+            raise ValueError(
+                f"layer must be below the decoder's {num_layers} layers, got {self.layer}"
+            )
         return (self.layer,)
 
     @abstractmethod

@@ -45,7 +45,8 @@ class ModelSpec:
         name: Entry of `MODELS`.
         path: Local directory or hub id.
         revision: Commit of a hub checkpoint; `None` for a local directory.
-        digest: Digest of configuration and weights of a local directory (see `checkpoint.weights_digest`), or the hub
+        digest: Digest of configuration and weights of a local directory (see
+            `checkpoint.weights_digest`), or the hub
             revision: what makes two checkpoints different for the cache.
         dtype: `"float32" | "float16" | "bfloat16"`, resolved.
         device: `"cpu"`, `"cuda"`, or `"auto"` (decided in the process that loads the model).
@@ -93,7 +94,8 @@ class VisionEncoder(ABC):
             needs: Optional signals to compute, each in `spec.provides`.
 
         Raises:
-            ValueError: If a signal is asked for that this encoder cannot compute, or the frames' size is wrong.
+            ValueError: If a signal is asked for that this encoder cannot compute, or the frames'
+                size is wrong.
         """
 
 
@@ -115,8 +117,9 @@ class LanguageModel(ABC):
     ) -> list[Answer]:
         """Answer all prompts about one clip, greedily.
 
-        The part of the sequence up to and including the clip is prefilled once and shared by all prompts, unless a
-        pruner looks at the question. `Answer.choice` is left `None`: reading an option from a text is the protocol's.
+        The part of the sequence up to and including the clip is prefilled once and shared by all
+        prompts, unless a pruner looks at the question. `Answer.choice` is left `None`: reading an
+        option from a text is the protocol's.
 
         Args:
             video: Tokens from a `Compressor`.

@@ -1,0 +1,147 @@
+"""From a checked recipe to a plan: opens the benchmark, describes the model, builds the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from jobs.config import BenchmarkSection, Job, RecipeError
+from pipeline.plan import Cell, Plan, build_cells, plan_clips
+from pipeline.settings import Settings
+from tango_core.benchmarks import Benchmark, build_benchmark
+from tango_core.compressors import Method, build_method
+from tango_core.models import ModelSpec, describe_model
+from tango_core.types import VideoItem
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What a recipe names, built and checked; nothing heavy has been loaded.
+
+    Attributes:
+        model: The Video LLM.
+        benchmarks: Benchmark name -> benchmark.
+        methods: (cell name, method) pairs.
+    """
+
+    model: ModelSpec
+    benchmarks: dict[str, Benchmark]
+    methods: tuple[tuple[str, Method], ...]
+
+
+def build(job: Job) -> Ingredients:
+    """Build everything a recipe names.
+
+    Raises:
+        RecipeError: If something does not exist or does not fit, in one line that names the
+            setting.
+    """
+    methods = job.all_methods
+    try:
+        for _, options in methods:
+            build_method(
+                **options
+            )  # names and values first: they are cheaper to check than a checkpoint
+        benchmarks = {section.name: _benchmark(section) for section in job.all_benchmarks}
+        model = describe_model(
+            job.model.name,
+            job.model.path,
+            num_frames=job.model.num_frames,
+            dtype=job.model.dtype,
+            device=job.model.device,
+            decoder=job.decode.decoder,
+            revision=job.model.revision,
+            saliency_from=job.model.saliency_from,
+        )
+        num_layers = model.decoder.num_layers
+        built = tuple(
+            (name, build_method(num_layers=num_layers, **options)) for name, options in methods
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if len(benchmarks) != len(job.all_benchmarks):
+        raise RecipeError("benchmarks: every name may be listed once")
+    return Ingredients(model, benchmarks, built)
+
+
+def make_plan(
+    job: Job,
+    ingredients: Ingredients,
+    cache_root: str,
+    *,
+    answer: bool,
+    done: frozenset[tuple[str, str]],
+) -> Plan:
+    """List the clips and look them up in the caches.
+
+    Args:
+        job: The recipe.
+        ingredients: From `build`.
+        cache_root: Directory or URL of the caches.
+        answer: Whether questions are answered, or only caches filled.
+        done: (benchmark, video id) of clips to leave out.
+
+    Raises:
+        RecipeError: If the benchmark's files are not there or its annotations are malformed.
+    """
+    try:
+        cells, compressors = build_cells(ingredients.methods, ingredients.model, cache_root)
+        plan = Plan(
+            model=ingredients.model,
+            cells=cells if answer else (),
+            compressors=compressors,
+            cache_root=cache_root,
+            protocols={
+                name: benchmark.protocol for name, benchmark in ingredients.benchmarks.items()
+            },
+            clips=plan_clips([], {}),
+        )
+        caches = {name: plan.cache(name) for name in compressors}
+        clips = plan_clips(
+            _items(job, ingredients), caches, hash_content=job.hash_content, done=done
+        )
+    except (ValueError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if clips.num_rows == 0 and not done:
+        raise RecipeError(
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; check benchmark.root"
+        )
+    return Plan(plan.model, plan.cells, compressors, cache_root, plan.protocols, clips)
+
+
+def make_settings(job: Job, address: str | None) -> Settings:
+    """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
+    profile = job.mode == "profile"
+    return Settings(
+        executor="local" if profile else job.executor,
+        address=address,
+        pools=job.pools,
+        decode_timeout_s=job.decode.timeout_s,
+        decode_memory_gib=job.decode.memory_gib,
+        share_prefix=not profile,
+    )
+
+
+def cells_of(ingredients: Ingredients, cache_root: str) -> Sequence[Cell]:
+    """The job's cells, before anything is planned."""
+    return build_cells(ingredients.methods, ingredients.model, cache_root)[0]
+
+
+def _benchmark(section: BenchmarkSection) -> Benchmark:
+    """Open one benchmark."""
+    return build_benchmark(
+        section.name,
+        root=section.root,
+        split=section.split,
+        seed=section.seed,
+        protocol=section.protocol,
+    )
+
+
+def _items(job: Job, ingredients: Ingredients) -> Iterator[tuple[str, VideoItem]]:
+    """All clips of the job: the first `limit` of every benchmark, and of those this shard's."""
+    shard, num_shards = map(int, (job.shard or "0/1").split("/"))
+    for name, benchmark in ingredients.benchmarks.items():
+        for item in islice(benchmark.items(job.limit), shard, None, num_shards):
+            yield name, item

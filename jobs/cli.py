@@ -1,0 +1,192 @@
+"""The console script `tango`: reads the command line, hands over, and turns mistakes into one line.
+
+Heavy imports happen inside the commands, so that `tango --help` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from jobs.driver import Places
+
+app = typer.Typer(
+    name="tango",
+    help="Training-free video-token pruning as a batch pipeline: encode once, compare every method.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[
+    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
+]
+Set = Annotated[
+    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
+]
+Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
+Cache = Annotated[
+    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
+]
+Tracking = Annotated[
+    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
+]
+Resume = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
+]
+Shard = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
+]
+Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
+HashContent = Annotated[
+    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
+]
+
+RUNS = Path("runs")
+
+
+@app.command()
+def evaluate(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = RUNS,
+    cache: Cache = None,
+    tracking_uri: Tracking = None,
+    resume: Resume = None,
+    address: Address = None,
+    shard: Shard = None,
+    mode: Mode = None,
+    hash_content: HashContent = False,
+) -> None:
+    """Measure one method on one benchmark."""
+    from jobs.config import load_job
+    from jobs.evaluate import evaluate
+
+    job = load_job(
+        recipe, _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+    )
+    _exit(evaluate(job, _places(output, cache, address, tracking_uri, resume), Console()))
+
+
+@app.command()
+def sweep(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = RUNS,
+    cache: Cache = None,
+    tracking_uri: Tracking = None,
+    resume: Resume = None,
+    address: Address = None,
+    shard: Shard = None,
+    mode: Mode = None,
+    hash_content: HashContent = False,
+) -> None:
+    """Measure several methods, retentions and benchmarks in one pass over the clips."""
+    from jobs.config import load_job
+    from jobs.sweep import sweep
+
+    job = load_job(
+        recipe, _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+    )
+    _exit(sweep(job, _places(output, cache, address, tracking_uri, resume), Console()))
+
+
+@app.command()
+def precompute(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = RUNS,
+    cache: Cache = None,
+    address: Address = None,
+    shard: Shard = None,
+    hash_content: HashContent = False,
+) -> None:
+    """Fill the token caches and answer nothing."""
+    from jobs.config import load_job
+    from jobs.precompute import precompute
+
+    job = load_job(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
+    _exit(precompute(job, _places(output, cache, address), Console()))
+
+
+@app.command("log-run")
+def log_run(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    tracking_uri: Tracking = None,
+) -> None:
+    """Upload a finished run to MLflow, e.g. after the server was away."""
+    from jobs.tracking import default_tracking_uri, log_run
+
+    _exit(0 if log_run(run, tracking_uri or default_tracking_uri(run.parent)) else 1)
+
+
+def main() -> None:
+    """Entry point: what a user can cause ends in one line and exit code 2."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for noisy in (
+        "ray",
+        "httpx",
+        "alembic",
+        "mlflow",
+        "matplotlib",
+        "huggingface_hub",
+        "transformers",
+    ):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        app()
+    except KeyboardInterrupt:
+        _fail("interrupted; finished clips are kept, continue with --resume", 130)
+    except (ValueError, OSError) as error:
+        _fail(str(error), 2)
+
+
+def _overrides(given: list[str], **flags: object) -> list[str]:
+    """`--set` strings, followed by those that have a flag of their own and were given."""
+    return [
+        *given,
+        *(f"{key}={value}" for key, value in flags.items() if value not in (None, False)),
+    ]
+
+
+def _places(
+    output: Path,
+    cache: str | None,
+    address: str | None,
+    tracking_uri: str | None = None,
+    resume: str | None = None,
+) -> Places:
+    """Where the job reads and writes."""
+    from jobs.driver import Places
+
+    return Places(output, cache, tracking_uri, resume, address)
+
+
+def _fail(message: str, code: int) -> None:
+    """One line on standard error, and out."""
+    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _exit(code: int) -> None:
+    """Leave with a code that scripts can rely on."""
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

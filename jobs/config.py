@@ -1,0 +1,293 @@
+"""A recipe: what is computed (`benchmark`, `model`, `method`) and where it runs (`pools`, `decode`, `executor`).
+
+A recipe is a YAML file that mirrors these frozen dataclasses. It is strict: an unknown key or a
+value of the wrong kind ends in one line that says what is allowed. `--set a.b=c` changes single
+fields with the same dotted keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from pipeline.pools import Pools
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+class RecipeError(ValueError):
+    """A recipe or a `--set` that cannot be used; the message is one line for the user."""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class BenchmarkSection:
+    """Which clips and questions.
+
+    Attributes:
+        name: Entry of `BENCHMARKS`.
+        root: Directory (or table) of the benchmark's files; `null` for its own default.
+        split: Split of the benchmark.
+        seed: Draw of a generated benchmark.
+        protocol: Whose prompts and answer rules: `vlmevalkit` or `lmms_eval`.
+    """
+
+    name: str
+    root: str | None = None
+    split: str = "test"
+    seed: int = 0
+    protocol: str = "vlmevalkit"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ModelSection:
+    """Which Video LLM.
+
+    Attributes:
+        name: Entry of `MODELS`.
+        path: Hub id or directory of a checkpoint; `null` for the entry's own.
+        num_frames: Frames per clip; `null` for the entry's own.
+        dtype: `auto | float32 | float16 | bfloat16`.
+        device: `auto | cpu | cuda`.
+        revision: Branch, tag or commit of a hub checkpoint.
+        saliency_from: SigLIP checkpoint with a pooling head, for towers that come without one.
+    """
+
+    name: str = "tiny"
+    path: str | None = None
+    num_frames: Annotated[int, Field(ge=1)] | None = None
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    revision: str | None = None
+    saliency_from: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DecodeSection:
+    """How clips are decoded.
+
+    Attributes:
+        decoder: `auto | decord | pyav | torchcodec`.
+        timeout_s: Seconds after which a clip is given up.
+        memory_gib: Memory one decoder may use, in GiB.
+    """
+
+    decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
+    timeout_s: Annotated[float, Field(gt=0)] = 120
+    memory_gib: Annotated[float, Field(gt=0)] = 4
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Job:
+    """A whole recipe.
+
+    Attributes:
+        benchmark: One benchmark; or give `benchmarks`.
+        benchmarks: Several, for a sweep.
+        model: The Video LLM.
+        method: One method with its options; or give `methods`.
+        methods: Several, for a sweep; an option with a list of values stands for one method per
+            value.
+        decode: How clips are decoded.
+        pools: Workers of each stage.
+        executor: `ray`, or `local` for a plain loop.
+        mode: `throughput`, or `profile` for honest latencies: serial, one question at a time,
+            warmed up.
+        max_failures: Clips that may fail before the exit code is not zero.
+        limit: Only the first clips of every benchmark.
+        shard: `i/n`: only every n-th clip, starting at the i-th (0-based); for arrays of
+            independent jobs.
+        hash_content: Identify files by their bytes and not by size and modification time.
+    """
+
+    benchmark: BenchmarkSection | None = None
+    benchmarks: tuple[BenchmarkSection, ...] = ()
+    model: ModelSection = field(default_factory=ModelSection)
+    method: dict[str, Any] | None = None
+    methods: tuple[dict[str, Any], ...] = ()
+    decode: DecodeSection = field(default_factory=DecodeSection)
+    pools: Pools = field(default_factory=Pools)
+    executor: Literal["ray", "local"] = "ray"
+    mode: Literal["throughput", "profile"] = "throughput"
+    max_failures: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1)] | None = None
+    shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
+    hash_content: bool = False
+
+    def __post_init__(self) -> None:
+        """Exactly one of each pair of keys."""
+        for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
+            if (getattr(self, one) is None) == (not getattr(self, many)):
+                raise ValueError(f"give either {one!r} or {many!r}")
+        if self.shard is not None and int(self.shard.split("/")[0]) >= int(
+            self.shard.split("/")[1]
+        ):
+            raise ValueError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
+
+    @property
+    def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
+        """The benchmarks, however they were given."""
+        return self.benchmarks or ((self.benchmark,) if self.benchmark else ())
+
+    @property
+    def all_methods(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """(cell name, options with `name`) of every method, lists of values spelled out.
+
+        Raises:
+            RecipeError: If a method has no name, or two are the same.
+        """
+        cells: dict[str, dict[str, Any]] = {}
+        for entry in self.methods or ((self.method,) if self.method else ()):
+            for options in _spelled_out(entry):
+                name = cell_name(options)
+                if name in cells:
+                    raise RecipeError(f"methods: {name!r} is listed twice; remove one")
+                cells[name] = options
+        return tuple(cells.items())
+
+    def to_yaml(self) -> str:
+        """The resolved recipe, ready to be run again."""
+        plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
+        return yaml.safe_dump(_plain(plain), sort_keys=False, allow_unicode=True)
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a recipe, apply `--set` overrides, and check everything.
+
+    Raises:
+        RecipeError: If the file is missing or not a recipe; the message names file, key, value and
+            what is allowed.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise RecipeError(
+            f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(
+            f"{path}: a recipe is a mapping of keys such as benchmark, model and method; see jobs/recipes"
+        )
+    for override in overrides:
+        content = _with(content, override)
+    return parse_job(content, str(path))
+
+
+def parse_job(content: Mapping[str, Any], source: str) -> Job:
+    """Check a recipe given as nested mappings; `source` is named in errors.
+
+    Raises:
+        RecipeError: In one line.
+    """
+    try:
+        job = TypeAdapter(Job).validate_python(content)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {_explain(error)}") from error
+    job.all_methods  # noqa: B018  (raises on a nameless or doubled method)
+    return job
+
+
+def cell_name(options: Mapping[str, Any]) -> str:
+    """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
+    parts = [str(options["name"])]
+    if "retention" in options:
+        parts.append(f"r={options['retention']}")
+    parts += [f"{k}={_short(v)}" for k, v in options.items() if k not in ("name", "retention")]
+    return " ".join(parts)
+
+
+def _short(value: Any) -> str:
+    """An option's value in a cell's name."""
+    return "+".join(str(v) for v in value.values()) if isinstance(value, dict) else str(value)
+
+
+def _spelled_out(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One set of options per combination of the values that are lists."""
+    if not isinstance(entry.get("name"), str):
+        raise RecipeError(
+            f"every method needs a name, e.g. {{name: tango, retention: 0.1}}; got {dict(entry)}"
+        )
+    values = [value if isinstance(value, list) else [value] for value in entry.values()]
+    return [
+        dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)
+    ]
+
+
+def _with(content: dict[str, Any], override: str) -> dict[str, Any]:
+    """A copy of the recipe with one `a.b=c` applied."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"--set {override!r} is not of the form key.subkey=value")
+    *parents, last = key.split(".")
+    result = dict(content)
+    place = result
+    for index, parent in enumerate(parents):
+        inside = place.get(parent)
+        if inside is not None and not isinstance(inside, dict):
+            raise RecipeError(
+                f"--set {override!r}: {'.'.join(parents[: index + 1])} is not a section of the recipe"
+            )
+        place[parent] = dict(inside or {})
+        place = place[parent]
+    try:
+        place[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--set {override!r}: {text!r} is not a YAML value") from error
+    return result
+
+
+def _explain(error: ValidationError) -> str:
+    """The first complaint of pydantic, in one line with what is allowed."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"] if not str(part)[:1].isupper()]
+    key = ".".join(location)
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        allowed = _keys_at(location[:-1])
+        close = difflib.get_close_matches(location[-1], allowed, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"
+        return f"unknown key {key!r}; {hint}"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"key {key!r} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if isinstance(first.get("input"), (dict, list)) or not key:
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}, got {first['input']!r}"
+
+
+def _keys_at(location: Sequence[str]) -> list[str]:
+    """Keys that are allowed in the section at `location`."""
+    section: Any = Job
+    for name in location:
+        if name.isdigit():
+            continue
+        section = _SECTIONS.get(name, section)
+    return [f.name for f in fields(section)] if is_dataclass(section) else []
+
+
+_SECTIONS: dict[str, Any] = {
+    "benchmark": BenchmarkSection,
+    "benchmarks": BenchmarkSection,
+    "model": ModelSection,
+    "decode": DecodeSection,
+    "pools": Pools,
+    **{f.name: f.default_factory for f in fields(Pools)},  # type: ignore[misc]
+}
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, for YAML."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value

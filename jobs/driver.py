@@ -1,0 +1,309 @@
+"""One job from recipe to results: the part that `evaluate`, `sweep` and `precompute` share.
+
+Results are on disk before anything is summarised, drawn or uploaded, so whatever fails later fails
+cheaply.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from rich.console import Console
+
+from jobs.build import Ingredients, make_plan, make_settings
+from jobs.config import Job, RecipeError
+from jobs.facts import CellFacts, JobFacts
+from jobs.progress import JobProgress, is_failed
+from pipeline.answers import AnswerWriter, write_table
+from pipeline.plan import Plan, build_cells
+from pipeline.rows import Row, to_table
+from pipeline.run import run
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["evaluate", "sweep", "precompute"]
+
+FAILURE = pa.schema(
+    [
+        (name, pa.string())
+        for name in ("benchmark", "video_id", "question_id", "cell", "path", "status", "error")
+    ]
+)
+_LIBRARIES = (
+    "tango-video",
+    "ray",
+    "torch",
+    "transformers",
+    "av",
+    "decord",
+    "pyarrow",
+    "pandas",
+    "mlflow",
+    "numpy",
+)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a job reads and writes; nothing here changes a result.
+
+    Attributes:
+        output: Directory of all runs.
+        cache: Directory or URL of the token caches; `None` for one inside `output`.
+        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
+        resume: Run to continue, as a path or a name inside `output`.
+        address: Ray cluster; `None` for a Ray of our own on this machine.
+    """
+
+    output: Path
+    cache: str | None = None
+    tracking_uri: str | None = None
+    resume: str | None = None
+    address: str | None = None
+
+    @property
+    def cache_root(self) -> str:
+        """Directory or URL of the token caches."""
+        return self.cache or str(self.output / "cache")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job.
+
+    Attributes:
+        facts: What the run says about itself.
+        num_clips: Clips that went through the pipeline in this attempt.
+        num_failed_clips: Of those, clips with any failure.
+        num_decoded: Clips that were decoded.
+        num_encoded: Clips that were encoded.
+        num_hits: (clip, compressor) pairs found in the cache.
+        num_computed: (clip, compressor) pairs computed.
+    """
+
+    facts: JobFacts
+    num_clips: int = 0
+    num_failed_clips: int = 0
+    num_decoded: int = 0
+    num_encoded: int = 0
+    num_hits: int = 0
+    num_computed: int = 0
+
+
+def new_run_dir(job: Job, output: Path) -> Path:
+    """An unused directory below `output`, named by time, benchmark, model and method."""
+    methods = [name for name, _ in job.all_methods]
+    what = [
+        "+".join(section.name for section in job.all_benchmarks),
+        job.model.name,
+        methods[0].replace(" ", "-").replace("=", "")
+        if len(methods) == 1
+        else f"{len(methods)}-methods",
+    ]
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1, 1000):
+        suffix = "" if attempt == 1 else f"-{attempt}"
+        run_dir = output / f"{stamp}-{'-'.join(what)}{suffix}"
+        try:
+            run_dir.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RecipeError(
+                f"--output {output} cannot be written to: {error.strerror}"
+            ) from error
+        return run_dir
+    raise RecipeError(f"--output {output} holds too many runs of this second; try again")
+
+
+def find_run(run: str, output: Path) -> Path:
+    """The directory of an earlier run, given as a path or as a name below `output`.
+
+    Raises:
+        RecipeError: If it is not there.
+    """
+    for candidate in (Path(run), output / run):
+        if (candidate / "job.yaml").is_file():
+            return candidate
+    raise RecipeError(
+        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
+    )
+
+
+def execute(
+    job: Job, ingredients: Ingredients, kind: Kind, places: Places, run_dir: Path, console: Console
+) -> Outcome:
+    """Run a job and leave `job.yaml`, `answers/`, `failures.parquet` and `facts.json` in its run directory.
+
+    A run directory that already holds answers is taken up where it stopped; its failed clips are
+    tried again.
+    """
+    job_file = run_dir / "job.yaml"
+    _raise_if_other_job(job, job_file)
+    job_file.write_text(job.to_yaml())
+    writer = AnswerWriter(run_dir / "answers") if kind != "precompute" else None
+    cells, compressors = _cells(ingredients, places.cache_root)
+    done = writer.resume([name for name, _ in ingredients.methods]) if writer else frozenset()
+    if done:
+        logger.info("resuming: %d clips are finished", len(done))
+    started_at, started = datetime.now(timezone.utc), time.monotonic()
+    plan = make_plan(job, ingredients, places.cache_root, answer=kind != "precompute", done=done)
+    _announce(plan, len(compressors))
+    counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
+    failures: list[Row] = []
+    with JobProgress(plan.clips.num_rows, console) as progress, _flushed(writer):
+        for result in run(plan, make_settings(job, places.address)):
+            progress.add(result)
+            if writer:
+                writer.add(result["answers"])
+            failures += _failures(result)
+            counts["clips"] += 1
+            counts["failed_clips"] += is_failed(result)
+            counts["decoded"] += result["decode_ms"] is not None
+            counts["encoded"] += result["encode_ms"] is not None
+            if result["status"] == "ok":
+                counts["hits"] += len(compressors) - result["num_misses"]
+                counts["computed"] += result["num_computed"]
+            for warning in result["warnings"] or ():
+                logger.warning("%s: %s", result["video_id"], warning)
+    write_table(to_table(failures, FAILURE), run_dir / "failures.parquet")
+    facts = JobFacts(
+        run_id=run_dir.name,
+        kind=kind,
+        model=ingredients.model.name,
+        cells=tuple(_facts(name, cell) for name in ingredients.benchmarks for cell in cells),
+        mode=job.mode,
+        decoder=ingredients.model.decoder,
+        # The clock of a run that was taken up again says nothing about its speed.
+        wall_s=None if done else time.monotonic() - started,
+        started_at=started_at.isoformat(timespec="seconds"),
+        note=ingredients.model.note,
+        git_commit=_git_commit(),
+        caches=tuple(compressors),
+        device=_device(ingredients.model.device),
+        versions=_versions(),
+    )
+    facts.save(run_dir)
+    return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})
+
+
+def _cells(ingredients: Ingredients, cache_root: str) -> Any:
+    """Cells and compressors; a method that the model cannot serve is the user's mistake."""
+    try:
+        return build_cells(ingredients.methods, ingredients.model, cache_root)
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+
+
+@contextmanager
+def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
+    """Write what is pending, however the block ends: an interrupted job loses nothing that was answered."""
+    try:
+        yield
+    finally:
+        if writer:
+            writer.flush()
+
+
+def _raise_if_other_job(job: Job, job_file: Path) -> None:
+    """Refuse to continue a run with a recipe that computes something else."""
+    if not job_file.exists():
+        return
+    import yaml
+
+    def computed(text: str) -> dict[str, Any]:
+        content = yaml.safe_load(text)
+        return {
+            k: v
+            for k, v in content.items()
+            if k not in ("pools", "decode", "executor", "max_failures")
+        }
+
+    old, new = computed(job_file.read_text()), computed(job.to_yaml())
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if changed:
+        raise RecipeError(
+            f"--resume {job_file.parent}: the recipe's {', '.join(changed)} differs from that run; "
+            f"resume it with {job_file}, or start a new run without --resume"
+        )
+
+
+def _announce(plan: Plan, num_caches: int) -> None:
+    """Say what will be done, before it takes long."""
+    misses = sum(1 for missing in plan.clips["missing"].to_pylist() if missing)
+    logger.info(
+        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache",
+        plan.clips.num_rows,
+        len(plan.cells),
+        num_caches,
+        misses,
+        plan.clips.num_rows - misses,
+    )
+
+
+def _failures(result: Row) -> list[Row]:
+    """One row for a failed clip, or one for each of its failed answers."""
+    about = {
+        "benchmark": result["benchmark"],
+        "video_id": result["video_id"],
+        "path": result["path"],
+    }
+    if result["status"] != "ok":
+        return [{**about, "status": result["status"], "error": result["error"]}]
+    return [
+        {**about, **{key: answer[key] for key in ("question_id", "cell", "status", "error")}}
+        for answer in result["answers"]
+        if answer["status"].endswith("_failed")
+    ]
+
+
+def _facts(benchmark: str, cell: Any) -> CellFacts:
+    """What the results say about one method on one benchmark."""
+    options = {k: v for k, v in cell.method.options.items() if k != "retention"}
+    return CellFacts(cell.name, benchmark, cell.method.name, cell.retention, options)
+
+
+def _git_commit() -> str:
+    """Commit of the code, or "" outside a checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _device(wanted: str) -> str:
+    """The processor in words."""
+    import torch
+
+    if wanted != "cpu" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()} CPU"
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the libraries that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

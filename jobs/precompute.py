@@ -1,0 +1,31 @@
+"""`tango precompute`: fill the token caches, answer nothing; for the GPUs and the night you have now."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+
+from rich.console import Console
+
+from jobs.build import build
+from jobs.config import Job
+from jobs.driver import Places, execute, new_run_dir
+from jobs.finish import counted, exit_code
+
+
+def precompute(job: Job, places: Places, console: Console) -> int:
+    """Compress every clip of the recipe with every method of the recipe; returns the exit code.
+
+    A clip that is in the cache already is not touched, so the same command continues after an
+    interruption.
+    """
+    ingredients = build(job)
+    run_dir = new_run_dir(job, places.output)
+    outcome = execute(job, ingredients, "precompute", places, run_dir, console)
+    (run_dir / "summary.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n")
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(f"clips:   {counted(outcome)}")
+    for name in outcome.facts.caches:
+        say(f"cache:   {places.cache_root}/{name}")
+    return exit_code(job, outcome, run_dir)

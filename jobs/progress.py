@@ -1,0 +1,101 @@
+"""What a person sees while a job runs: a live line on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pipeline.rows import Row
+
+logger = logging.getLogger(__name__)
+
+_LOG_EVERY_S = 15.0
+
+
+class JobProgress:
+    """Counts clips as they are finished and shows the count.
+
+    Args:
+        num_clips: Clips of this job.
+        console: Where the live line goes; a console that is no terminal gets log lines instead.
+    """
+
+    def __init__(self, num_clips: int, console: Console) -> None:
+        self.num_clips = num_clips
+        self.clips = self.decoded = self.encoded = self.answered = self.failed = 0
+        self._started = self._last_log = time.monotonic()
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("[bold]clips[/bold]"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("starting", total=num_clips)
+
+    def __enter__(self) -> JobProgress:
+        """Start the clock and the line."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the last state of the line on the screen."""
+        self._bar.stop()
+
+    def add(self, result: Row) -> None:
+        """Take one finished clip (`rows.RESULT`)."""
+        self.clips += 1
+        self.decoded += result["decode_ms"] is not None
+        self.encoded += result["encode_ms"] is not None
+        self.failed += is_failed(result)
+        self.answered += len(result["answers"])
+        self._bar.update(self._task, completed=self.clips, description=self._state())
+        now = time.monotonic()
+        if not self._live and (now - self._last_log > _LOG_EVERY_S or self.clips == self.num_clips):
+            self._last_log = now
+            rate = self.clips / max(now - self._started, 1e-9)
+            left = (self.num_clips - self.clips) / rate
+            logger.info(
+                "%d of %d clips, %s, %.0f s left", self.clips, self.num_clips, self._state(), left
+            )
+
+    def _state(self) -> str:
+        """The counts in words."""
+        cached = self.clips - self.decoded - self.failed
+        parts = [f"encoded {self.encoded}", f"cached {max(cached, 0)}", f"answers {self.answered}"]
+        return " · ".join(
+            [
+                *parts,
+                f"[red]failed {self.failed}[/red]"
+                if self._live and self.failed
+                else f"failed {self.failed}",
+            ]
+        )
+
+
+def is_failed(result: Row) -> bool:
+    """Whether anything about a clip failed: the clip itself, or one of its answers."""
+    return result["status"] != "ok" or any(
+        a["status"].endswith("_failed") for a in result["answers"]
+    )

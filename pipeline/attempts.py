@@ -1,0 +1,41 @@
+"""A bound on how often one clip may kill its worker.
+
+Ray restarts a dead actor and repeats what it was doing, without limit. That is right for a lost
+node and wrong for a clip that crashes the process each time (a native fault, the kernel's
+out-of-memory killer): such a job would never end. So every stage that holds a model reports here
+before it starts on a clip and after it is done with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import ray
+
+from pipeline.rows import Row, failed
+
+MAX_ATTEMPTS = 3
+
+
+@ray.remote(num_cpus=0)
+class AttemptLedger:
+    """Counts the clips that were begun and not ended; lives with the driver."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[str] = Counter()
+
+    def begin(self, key: str) -> int:
+        """How many attempts at `key` there have been, this one included."""
+        self._begun[key] += 1
+        return self._begun[key]
+
+    def end(self, key: str) -> None:
+        """The attempt came back, whatever came of it."""
+        self._begun.pop(key, None)
+
+
+def too_many(attempt: int, row: Row, status: str) -> Row | None:
+    """The failed row of a clip that has killed its worker too often, or `None` while it may be tried."""
+    if attempt <= MAX_ATTEMPTS:
+        return None
+    return failed(row, status, f"the worker process died {MAX_ATTEMPTS} times on this clip")

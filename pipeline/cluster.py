@@ -1,0 +1,47 @@
+"""Getting a Ray to run on: one of our own for a laptop, or a cluster that is already there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterError(ConnectionError):
+    """The cluster that was named cannot be reached."""
+
+
+@contextmanager
+def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
+    """Connect to Ray, give the resources of its nodes, and disconnect.
+
+    A Ray that is already connected in this process is used and left as it is.
+
+    Args:
+        address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
+            `ray://host:port`.
+
+    Raises:
+        ClusterError: If there is no cluster at the address.
+    """
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(
+                address=address or "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ClusterError(f"no Ray cluster at --address {address}: {reason[:300]}") from error
+    try:
+        yield [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    finally:
+        if ours:
+            ray.shutdown()

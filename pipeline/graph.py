@@ -1,0 +1,137 @@
+"""The wiring of the stages in Ray Data; the only module that knows its API.
+
+    misses -> decode_video (tasks) -> CompressVideo (actors) -.
+    hits -----------------------------------------------------+-> AnswerQuestions (actors) ->
+    results
+
+A stage that holds nothing runs as tasks, a stage that holds a model runs as actors. Rows are Arrow
+blocks between the stages and dictionaries inside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Dataset
+
+from pipeline.attempts import AttemptLedger, too_many
+from pipeline.plan import Plan
+from pipeline.pools import ActorPool
+from pipeline.rows import DECODED, ENCODED, RESULT, Row, to_table
+from pipeline.settings import Settings, answer_arguments, compress_arguments, decode_arguments
+from pipeline.stages.answer import AnswerQuestions, result
+from pipeline.stages.compress import CompressVideo
+from pipeline.stages.decode import decode_video
+
+# Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
+_MAX_CLIPS_PER_BLOCK = 8
+
+
+def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
+    """Run the plan on the connected cluster; yields one `rows.RESULT` per clip as clips are finished."""
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    dataset = build(plan, settings)
+    if dataset is None:
+        return
+    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
+        for row in block.to_pylist():
+            yield row if plan.cells else result(row, [])
+
+
+def build(plan: Plan, settings: Settings) -> Dataset | None:
+    """The lazy dataset behind `stream`; `None` if there is nothing to do."""
+    is_hit = pc.equal(pc.list_value_length(plan.clips["missing"]), 0)
+    hits, misses = plan.clips.filter(is_hit), plan.clips.filter(pc.invert(is_hit))
+    ledger = AttemptLedger.remote()
+    parts = []
+    if misses.num_rows:
+        decode = partial(_decode, arguments=decode_arguments(plan, settings))
+        decode.__name__ = "decode_video"
+        decoded = _blocks(misses).map_batches(
+            decode, batch_size=None, batch_format="pyarrow", num_cpus=settings.pools.decode.num_cpus
+        )
+        arguments = {"arguments": compress_arguments(plan, settings), "ledger": ledger}
+        parts.append(_actors(decoded, CompressOnBlocks, settings.pools.compress, arguments))
+    if hits.num_rows:
+        parts.append(_blocks(to_table(hits.to_pylist(), ENCODED)))
+    if not parts:
+        return None
+    encoded = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
+    if not plan.cells:
+        return encoded
+    arguments = {"arguments": answer_arguments(plan, settings), "ledger": ledger}
+    return _actors(encoded, AnswerOnBlocks, settings.pools.answer, arguments)
+
+
+class _OnBlocks:
+    """Runs a stage that holds a model on Arrow blocks, with a bound on how often one clip may kill the process."""
+
+    def __init__(
+        self, stage: Callable[[Row], Row], ledger: Any, schema: pa.Schema, failure: str
+    ) -> None:
+        self._stage = stage
+        self._ledger = ledger
+        self._schema = schema
+        self._failure = failure
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        return to_table(map(self._one, block.to_pylist()), self._schema)
+
+    def _one(self, row: Row) -> Row:
+        key = "|".join((self._failure, row["benchmark"], row["video_id"]))
+        attempt = ray.get(self._ledger.begin.remote(key))
+        done = self._stage(too_many(attempt, row, self._failure) or row)
+        self._ledger.end.remote(key)
+        return done
+
+
+class CompressOnBlocks(_OnBlocks):
+    """`CompressVideo` as a Ray Data actor."""
+
+    def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
+        super().__init__(CompressVideo(**arguments), ledger, ENCODED, "encode_failed")
+
+
+class AnswerOnBlocks(_OnBlocks):
+    """`AnswerQuestions` as a Ray Data actor."""
+
+    def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
+        super().__init__(AnswerQuestions(**arguments), ledger, RESULT, "answer_failed")
+
+
+def _decode(block: pa.Table, arguments: dict[str, Any]) -> pa.Table:
+    """`decode_video` as a Ray Data task."""
+    return to_table((decode_video(row, **arguments) for row in block.to_pylist()), DECODED)
+
+
+def _blocks(clips: pa.Table) -> Dataset:
+    """Small blocks, so that clips start to flow at once and every worker gets some."""
+    workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    size = min(_MAX_CLIPS_PER_BLOCK, max(1, math.ceil(clips.num_rows / (4 * workers))))
+    return ray.data.from_arrow(
+        [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
+    )
+
+
+def _actors(dataset: Dataset, stage: type, pool: ActorPool, arguments: dict[str, Any]) -> Dataset:
+    """Append a stage that runs in a fixed pool of actors."""
+    return dataset.map_batches(
+        stage,
+        batch_size=_MAX_CLIPS_PER_BLOCK,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=pool.num_actors),
+        fn_constructor_kwargs=arguments,
+        num_cpus=pool.num_cpus,
+        num_gpus=pool.num_gpus,
+        # One byte, so that Ray never takes decode tasks and these actors for the same kind of
+        # worker and fuses them.
+        memory=1,
+    )

@@ -1,0 +1,141 @@
+"""What a job will do, worked out on the driver before anything is started: which clip needs which compressor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipeline.cache import TokenCache, open_cache
+from pipeline.fingerprint import SourceMissingError, clip_key, source_fingerprint
+from pipeline.rows import CLIP, Row, clip_row, failed, to_table
+from tango_core.benchmarks.base import Protocol
+from tango_core.compressors import Method
+from tango_core.compressors.base import Compressor
+from tango_core.models.base import ModelSpec
+from tango_core.types import VideoItem
+
+_ROWS_PER_CHUNK = 10_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column of the result table: a method with its options.
+
+    Attributes:
+        name: Unique within the job, e.g. `"tango r=0.1"`.
+        method: Compressor and, for some, in-LLM pruner.
+        cache: Name of the cache its compressor fills; cells with equal compressors share one.
+    """
+
+    name: str
+    method: Method
+    cache: str
+
+    @property
+    def retention(self) -> float:
+        """Share of the visual tokens asked for."""
+        return float(self.method.options.get("retention", 1.0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the stages need, and the clips to run them on.
+
+    Attributes:
+        model: The Video LLM.
+        cells: Methods to answer with; empty when only the cache is to be filled.
+        compressors: Cache name -> compressor.
+        cache_root: Directory or URL that holds the caches.
+        protocols: Benchmark name -> how it asks and reads.
+        clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip.
+    """
+
+    model: ModelSpec
+    cells: tuple[Cell, ...]
+    compressors: Mapping[str, Compressor]
+    cache_root: str
+    protocols: Mapping[str, Protocol]
+    clips: pa.Table
+
+    def cache(self, name: str) -> TokenCache:
+        """Open one of the plan's caches."""
+        return open_cache(self.cache_root, self.model, self.compressors[name])
+
+
+def build_cells(
+    methods: Sequence[tuple[str, Method]], model: ModelSpec, cache_root: str
+) -> tuple[tuple[Cell, ...], dict[str, Compressor]]:
+    """Name each method's cache; methods with equal compressors share one.
+
+    Raises:
+        ValueError: If a method needs a signal that the model's encoder cannot compute.
+    """
+    cells: list[Cell] = []
+    compressors: dict[str, Compressor] = {}
+    for name, method in methods:
+        missing = method.compressor.needs - model.provides
+        if missing:
+            raise ValueError(
+                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model {model.name!r} does "
+                f"not provide (it provides: {', '.join(sorted(model.provides)) or 'nothing'}); "
+                "set model.saliency_from to a SigLIP checkpoint with its pooling head, or choose another score"
+            )
+        cache = open_cache(cache_root, model, method.compressor).name
+        compressors.setdefault(cache, method.compressor)
+        cells.append(Cell(name, method, cache))
+    return tuple(cells), compressors
+
+
+def plan_clips(
+    items: Iterable[tuple[str, VideoItem]],
+    caches: Mapping[str, TokenCache],
+    *,
+    hash_content: bool = False,
+    done: frozenset[tuple[str, str]] = frozenset(),
+) -> pa.Table:
+    """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
+
+    Args:
+        items: (benchmark name, clip) pairs.
+        caches: Caches that must hold every clip before it can be answered.
+        hash_content: Identify files by their bytes and not by size and modification time.
+        done: (benchmark name, video id) pairs to leave out, because an earlier attempt finished
+            them.
+
+    Raises:
+        ValueError: If two clips of a benchmark share an id.
+    """
+    present = {name: cache.keys() for name, cache in caches.items()}
+    seen: set[tuple[str, str]] = set()
+    chunks: list[pa.Table] = [CLIP.empty_table()]
+    pending: list[Row] = []
+    for benchmark, item in items:
+        identity = (benchmark, item.video_id)
+        if identity in seen:
+            raise ValueError(
+                f"benchmark {benchmark!r} holds the video id {item.video_id!r} twice; ids must be unique"
+            )
+        seen.add(identity)
+        if identity in done:
+            continue
+        pending.append(_plan_clip(benchmark, item, present, hash_content))
+        if len(pending) == _ROWS_PER_CHUNK:
+            chunks.append(to_table(pending, CLIP))
+            pending = []
+    return pa.concat_tables([*chunks, to_table(pending, CLIP)])
+
+
+def _plan_clip(
+    benchmark: str, item: VideoItem, present: Mapping[str, set[str]], hash_content: bool
+) -> Row:
+    """One row; a clip whose file is gone is a failure before it starts."""
+    try:
+        fingerprint = source_fingerprint(item.path, hash_content)
+    except SourceMissingError as error:
+        return failed(clip_row(benchmark, item, "", ""), "decode_failed", error)
+    key = clip_key(fingerprint, item.clip)
+    row = clip_row(benchmark, item, key, fingerprint)
+    row["missing"] = [name for name, keys in present.items() if key not in keys]
+    return row

@@ -1,0 +1,157 @@
+"""What travels between the stages: plain dictionaries with these Arrow schemas, one row per clip.
+
+A row carries its own failure: every stage passes a row whose `status` is not `ok` on untouched, and
+the last one turns it into one answer row per question. Large arrays travel as bytes with their
+shape beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tango_core.types import Question, VideoItem
+
+Row = dict[str, Any]
+
+_CLIP = [
+    ("benchmark", pa.string()),
+    ("video_id", pa.string()),
+    ("path", pa.string()),
+    ("clip_start", pa.float64()),
+    ("clip_end", pa.float64()),
+    ("clip_key", pa.string()),
+    ("source_fingerprint", pa.string()),
+    ("questions", pa.string()),
+    ("missing", pa.list_(pa.string())),
+    ("status", pa.string()),
+    ("error", pa.string()),
+]
+_DECODED = [
+    ("decode_ms", pa.float64()),
+    ("decoder", pa.string()),
+    ("warnings", pa.list_(pa.string())),
+]
+_ENCODED = [
+    ("encode_ms", pa.float64()),
+    ("compress_ms", pa.string()),
+]
+
+CLIP = pa.schema(_CLIP)
+DECODED = pa.schema(
+    [
+        *_CLIP,
+        *_DECODED,
+        ("pixels", pa.large_binary()),
+        ("pixels_shape", pa.list_(pa.int64())),
+        ("frame_times", pa.list_(pa.float64())),
+    ]
+)
+ENCODED = pa.schema([*_CLIP, *_DECODED, *_ENCODED])
+
+ANSWER = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("video_id", pa.string()),
+        ("question_id", pa.string()),
+        ("cell", pa.string()),
+        ("method", pa.string()),
+        ("retention", pa.float64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("text", pa.string()),
+        ("choice", pa.int64()),
+        ("answer", pa.int64()),
+        ("correct", pa.bool_()),
+        ("tokens_total", pa.int64()),
+        ("tokens_kept", pa.int64()),
+        ("prompt_tokens", pa.int64()),
+        ("new_tokens", pa.int64()),
+        ("decode_video_ms", pa.float64()),
+        ("encode_ms", pa.float64()),
+        ("compress_ms", pa.float64()),
+        ("cache_read_ms", pa.float64()),
+        ("prefill_ms", pa.float64()),
+        ("ttft_ms", pa.float64()),
+        ("decode_ms", pa.float64()),
+        ("cache", pa.string()),
+        ("groups", pa.string()),
+    ]
+)
+RESULT = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("video_id", pa.string()),
+        ("path", pa.string()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("decode_ms", pa.float64()),
+        ("encode_ms", pa.float64()),
+        ("num_misses", pa.int64()),
+        ("num_computed", pa.int64()),
+        ("warnings", pa.list_(pa.string())),
+        ("answers", pa.list_(pa.struct(list(ANSWER)))),
+    ]
+)
+
+
+def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row:
+    """The first row of a clip, as the driver plans it; `missing` is filled in once the caches have been looked at."""
+    start, end = item.clip if item.clip is not None else (None, None)
+    return {
+        "benchmark": benchmark,
+        "video_id": item.video_id,
+        "path": item.path,
+        "clip_start": start,
+        "clip_end": end,
+        "clip_key": key,
+        "source_fingerprint": fingerprint,
+        "questions": _pack(item.questions),
+        "missing": [],
+        "status": "ok",
+        "error": None,
+    }
+
+
+def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The clip's bounds in seconds, or `None` for the whole file."""
+    return None if row["clip_start"] is None else (row["clip_start"], row["clip_end"])
+
+
+def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
+    """The questions of a clip's row."""
+    return tuple(
+        Question(q["id"], q["text"], tuple(q["choices"]), q["answer"], q["groups"])
+        for q in json.loads(row["questions"])
+    )
+
+
+def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
+    """The same row with a failure and a one-line reason."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return {**row, "status": status, "error": reason[:2000]}
+
+
+def to_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as an Arrow table; keys outside the schema are dropped, absent ones become null."""
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def _pack(questions: Sequence[Question]) -> str:
+    """Questions as JSON: one string column travels and prints better than nested lists."""
+    return json.dumps(
+        [
+            {
+                "id": q.id,
+                "text": q.text,
+                "choices": list(q.choices),
+                "answer": q.answer,
+                "groups": dict(q.groups),
+            }
+            for q in questions
+        ],
+        ensure_ascii=False,
+    )

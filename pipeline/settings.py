@@ -1,0 +1,63 @@
+"""How a job runs, apart from what it computes; nothing here changes a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.plan import Plan
+from pipeline.pools import Pools
+
+Executor = Literal["ray", "local"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Executor, pools and limits.
+
+    Attributes:
+        executor: `"ray"`, or `"local"` for the same stages in a plain loop.
+        address: Ray cluster to use; `None` starts one on this machine.
+        pools: Workers of each stage.
+        decode_timeout_s: Seconds after which the decoding of one clip is given up.
+        decode_memory_gib: Memory one decoder may use, in GiB.
+        share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
+    """
+
+    executor: Executor = "ray"
+    address: str | None = None
+    pools: Pools = field(default_factory=Pools)
+    decode_timeout_s: float = 120
+    decode_memory_gib: float = 4
+    share_prefix: bool = True
+
+
+def decode_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Keyword arguments of `decode_video`."""
+    return {
+        "spec": plan.model.frames,
+        "timeout_s": settings.decode_timeout_s,
+        "memory_gib": settings.decode_memory_gib,
+    }
+
+
+def compress_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Arguments of `CompressVideo`."""
+    return {
+        "model": plan.model,
+        "compressors": plan.compressors,
+        "cache_root": plan.cache_root,
+        "num_threads": settings.pools.compress.num_threads,
+    }
+
+
+def answer_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Arguments of `AnswerQuestions`."""
+    return {
+        "model": plan.model,
+        "cells": plan.cells,
+        "cache_root": plan.cache_root,
+        "protocols": plan.protocols,
+        "share_prefix": settings.share_prefix,
+        "num_threads": settings.pools.answer.num_threads,
+    }

@@ -1,0 +1,166 @@
+"""Answer all questions about a clip, once per method, from the tokens in the cache."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pipeline.cache import Entry, open_cache
+from pipeline.plan import Cell
+from pipeline.rows import Row, questions_of
+from tango_core.benchmarks.base import Protocol
+from tango_core.models import load_language_model
+from tango_core.models.base import ModelSpec
+from tango_core.types import Answer, Question
+
+
+class AnswerQuestions:
+    """Holds the language model; turns small rows into results with one answer per question and method.
+
+    Args:
+        model: Which language model to load; the vision tower's weights are never read.
+        cells: Methods to answer with.
+        cache_root: Where the caches live.
+        protocols: Benchmark name -> how it asks and reads.
+        share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
+        num_threads: CPU threads of torch in this process.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        cells: Sequence[Cell],
+        cache_root: str,
+        protocols: Mapping[str, Protocol],
+        share_prefix: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        torch.set_num_threads(num_threads)
+        self.cells = tuple(cells)
+        self.caches = {
+            cell.cache: open_cache(cache_root, model, cell.method.compressor) for cell in cells
+        }
+        self.protocols = dict(protocols)
+        self.share_prefix = share_prefix
+        self.language_model = load_language_model(model)
+
+    def __call__(self, row: Row) -> Row:
+        """Answer one clip's questions; whatever goes wrong becomes the status of the answers it concerns."""
+        questions = questions_of(row)
+        compress_ms = json.loads(row["compress_ms"] or "{}")
+        entries: dict[str, Entry] = {}
+        answers: list[Row] = []
+        for cell in self.cells:
+            facts = _facts(row, cell, compress_ms.get(cell.cache))
+            if row["status"] != "ok":
+                answers += [
+                    _row(facts, q, _failure(row["status"]), row["error"]) for q in questions
+                ]
+                continue
+            try:
+                if cell.cache not in entries:
+                    started = time.perf_counter()
+                    entries[cell.cache] = self.caches[cell.cache].read(row["clip_key"])
+                    facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
+                answers += self._answer(
+                    row["benchmark"], cell, entries[cell.cache], questions, facts
+                )
+            except (
+                Exception
+            ) as error:  # the one place where whatever a clip provokes here becomes a row
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+                answers += [_row(facts, q, _failure("answer_failed"), reason) for q in questions]
+        return result(row, answers)
+
+    def _answer(
+        self, benchmark: str, cell: Cell, entry: Entry, questions: Sequence[Question], facts: Row
+    ) -> list[Row]:
+        """All questions with one method."""
+        protocol = self.protocols[benchmark]
+        said = self.language_model.answer(
+            entry.video,
+            [protocol.render(question) for question in questions],
+            pruner=cell.method.pruner,
+            positions=cell.method.compressor.positions,
+            max_new_tokens=protocol.max_new_tokens,
+            share_prefix=self.share_prefix,
+        )
+        facts = {
+            **facts,
+            "tokens_total": entry.video.num_total,
+            "tokens_kept": entry.video.num_kept,
+        }
+        return [
+            _row(facts, q, _read(protocol, q, a), None)
+            for q, a in zip(questions, said, strict=True)
+        ]
+
+
+def result(row: Row, answers: Sequence[Row]) -> Row:
+    """What the driver keeps of a clip (`rows.RESULT`)."""
+    computed = json.loads(row.get("compress_ms") or "{}")
+    return {
+        **{
+            k: row.get(k)
+            for k in ("benchmark", "video_id", "path", "status", "error", "decode_ms", "encode_ms")
+        },
+        "num_misses": len(row["missing"]),
+        "num_computed": len(computed),
+        "warnings": list(row.get("warnings") or ()),
+        "answers": list(answers),
+    }
+
+
+def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
+    """Read the option a reply names; a reply that names none is unparsed. Free-form questions have no options."""
+    if answer.status != "ok" or not question.choices:
+        return answer
+    choice = protocol.read_choice(answer.text, question)
+    return replace(answer, choice=choice, status="ok" if choice is not None else "unparsed")
+
+
+def _failure(status: Any) -> Answer:
+    """The answer of a question that was never put."""
+    return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
+
+
+def _facts(row: Row, cell: Cell, compress_ms: float | None) -> Row:
+    """What all answers of one clip and method have in common."""
+    return {
+        "benchmark": row["benchmark"],
+        "video_id": row["video_id"],
+        "cell": cell.name,
+        "method": cell.method.name,
+        "retention": cell.retention,
+        "decode_video_ms": row["decode_ms"],
+        "encode_ms": row["encode_ms"],
+        "compress_ms": compress_ms,
+        "cache": "miss" if cell.cache in row["missing"] else "hit",
+    }
+
+
+def _row(facts: Row, question: Question, answer: Answer, error: str | None) -> Row:
+    """One row of `rows.ANSWER`."""
+    ran = answer.prompt_tokens > 0
+    scored = question.answer is not None
+    return {
+        **facts,
+        "question_id": question.id,
+        "status": answer.status,
+        "error": error,
+        "text": answer.text,
+        "choice": answer.choice,
+        "answer": question.answer,
+        "correct": answer.choice == question.answer if scored else None,
+        "prompt_tokens": answer.prompt_tokens if ran else None,
+        "new_tokens": answer.new_tokens if ran else None,
+        "prefill_ms": answer.prefill_ms if ran else None,
+        "ttft_ms": answer.ttft_ms if ran else None,
+        "decode_ms": answer.decode_ms if ran else None,
+        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
+    }

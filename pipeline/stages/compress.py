@@ -1,0 +1,111 @@
+"""Encode a clip once and run every compressor that its caches are missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from pipeline.cache import ClipIdentity, Entry, open_cache
+from pipeline.rows import Row, bounds, failed
+from tango_core.compressors.base import Compressor
+from tango_core.models import load_encoder
+from tango_core.models.base import ModelSpec
+from tango_core.types import CompressedVideo, VideoFrames
+
+
+class CompressVideo:
+    """Holds the vision encoder; turns decoded rows into cache entries and small rows.
+
+    Args:
+        model: Which encoder to load; the language model's weights are never read.
+        compressors: Cache name -> compressor; a row's `missing` names which of them to run.
+        cache_root: Where the caches live.
+        num_threads: CPU threads of torch in this process.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        compressors: Mapping[str, Compressor],
+        cache_root: str,
+        num_threads: int = 1,
+    ) -> None:
+        torch.set_num_threads(num_threads)
+        self.compressors = dict(compressors)
+        self.caches = {name: open_cache(cache_root, model, c) for name, c in compressors.items()}
+        self.encoder = load_encoder(model)
+
+    def __call__(self, row: Row) -> Row:
+        """Fill the caches for one clip; a failure becomes the row's status."""
+        if row["status"] != "ok":
+            return _small(row)
+        try:
+            return self._compress(row)
+        except (
+            Exception
+        ) as error:  # the one place where whatever a clip provokes here becomes a row
+            return _small(failed(row, "encode_failed", f"{type(error).__name__}: {error}"))
+
+    def _compress(self, row: Row) -> Row:
+        """Encode, compress, write."""
+        # A retried batch may have written some of its clips before its worker died.
+        missing = [
+            n
+            for n in row["missing"]
+            if not self.caches[n].storage.exists(f"{row['clip_key']}.parquet")
+        ]
+        if not missing:
+            return _small(row)
+        frames = VideoFrames(
+            pixels=np.frombuffer(row["pixels"], dtype=np.uint8).reshape(row["pixels_shape"]),
+            timestamps=np.asarray(row["frame_times"], dtype=np.float64),
+            decoder=row["decoder"],
+        )
+        needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
+        started = time.perf_counter()
+        features = self.encoder.encode(frames, needs)
+        _synchronize(features.tokens)
+        encode_ms = _ms_since(started)
+        clip = ClipIdentity(
+            row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"]
+        )
+        compress_ms: dict[str, float] = {}
+        for name in missing:
+            started = time.perf_counter()
+            video = self.compressors[name].compress(features)
+            _synchronize(video.tokens)
+            compress_ms[name] = _ms_since(started)
+            self.caches[name].write(
+                clip, Entry(_on_cpu(video), row["decode_ms"], encode_ms, compress_ms[name])
+            )
+        return _small({**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)})
+
+
+def _small(row: Row) -> Row:
+    """The row without its frames."""
+    small = {k: v for k, v in row.items() if k not in ("pixels", "pixels_shape", "frame_times")}
+    small.setdefault("encode_ms", None)
+    small.setdefault("compress_ms", None)
+    return small
+
+
+def _on_cpu(video: CompressedVideo) -> CompressedVideo:
+    """The same tokens in host memory."""
+    return CompressedVideo(
+        video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu()
+    )
+
+
+def _synchronize(tensor: torch.Tensor) -> None:
+    """Wait for the device, so that a time is a time."""
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+
+
+def _ms_since(started: float) -> float:
+    """Milliseconds since a `perf_counter` reading."""
+    return (time.perf_counter() - started) * 1000
