@@ -1,7 +1,8 @@
-"""The table of models, and the three things one does with an entry: describe it, load its encoder, load its LLM.
+"""The table of models; describe an entry, load its encoder, load its language model.
 
-A model is two halves that load separately; a description needs neither of them. Adding a model is one line in `MODELS`
-and, if its architecture is new, one module with the functions `describe`, `load_encoder` and `load_language_model`.
+A model is two halves that load separately; a description needs neither of them. Adding a model is
+one line in `MODELS` and, if its architecture is new, one module with the functions `describe`,
+`load_encoder` and `load_language_model`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""The text that a chat model expects before the clip, after it, and after the question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tango_core.types import Prompt
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A conversation of one user turn with the clip at its start, as LLaVA was trained.
+
+    The two sides of the clip are tokenised separately, as the original code does, so that no token
+    spans it.
+
+    Attributes:
+        opening: Text before the clip.
+        after_clip: Text between the clip and the user's words.
+        closing: Text after the user's words, up to where the reply begins.
+    """
+
+    opening: str
+    after_clip: str
+    closing: str
+
+    def left(self) -> str:
+        """Text before the clip: the same for every question, so that they can share it."""
+        return self.opening
+
+    def right(self, prompt: Prompt) -> str:
+        """Text after the clip; LLaVA moves what a protocol says before the clip behind it."""
+        return self.after_clip + prompt.before + prompt.after + self.closing
+
+
+# Template "qwen_1_5" of LLaVA-NeXT. The chat template inside llava-hf checkpoints has no system
+# turn; the published accuracies were measured with it.
+QWEN_1_5 = ChatFormat(
+    opening="<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n",
+    after_clip="\n",
+    closing="<|im_end|>\n<|im_start|>assistant\n",
+)
+
+
+def chat_format(entry: Any, source: str) -> ChatFormat:
+    """Read the entry `chat` of a checkpoint's tango.json; LLaVA's own template without one.
+
+    Args:
+        entry: `None`, or an object with the fields of `ChatFormat`, all text.
+        source: The checkpoint, for the message.
+
+    Raises:
+        ValueError: If a field is missing, unknown, or no text.
+    """
+    if entry is None:
+        return QWEN_1_5
+    names = [field.name for field in fields(ChatFormat)]
+    if not isinstance(entry, dict) or sorted(entry) != sorted(names):
+        raise ValueError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")
+    if not all(isinstance(value, str) for value in entry.values()):
+        raise ValueError(f"{source}/tango.json: every field of 'chat' must be a text")
+    return ChatFormat(**entry)

@@ -1,0 +1,220 @@
+"""Checkpoint directories: find one, read its configuration, tell it from others.
+
+A checkpoint is a local directory or a hub id. Only JSON files are fetched to describe one; of the
+weights only the files that hold a wanted tensor (see `weights.py`). Formats that run code when read
+(pickles, remote modelling code) are never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_SMALL_FILES = ("*.json", "*.txt", "*.model")
+
+# Below this size a file is hashed whole; above it, its header and evenly spaced blocks are.
+_FULL_HASH_BYTES = 64 * 2**20
+_BLOCK_BYTES = 64 * 2**10
+_NUM_BLOCKS = 64
+
+_DIGESTED_JSON = (
+    "config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tango.json",
+    "video_preprocessor_config.json",
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose configuration is on this machine.
+
+    Attributes:
+        source: What the user gave: a directory or a hub id.
+        directory: Where its files are (for a hub id the local snapshot, which may lack the
+            weights).
+        revision: Commit of a hub checkpoint; `None` for a local directory.
+        setting: The setting the source came from, named in error messages.
+    """
+
+    source: str
+    directory: Path
+    revision: str | None
+    setting: str = "model.path"
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Content of a JSON file, or `None` if the checkpoint has none of that name.
+
+        Raises:
+            ValueError: If the file is no JSON object.
+        """
+        file = self.directory / name
+        if not file.is_file():
+            return None
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{self.setting} {self.source}: {name} is not valid JSON ({error}); "
+                "copy the checkpoint again"
+            ) from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.setting} {self.source}: {name} must hold a JSON object")
+        return content
+
+    def config(self) -> dict[str, Any]:
+        """Content of config.json."""
+        config = self.read_json("config.json")
+        if config is None:
+            raise FileNotFoundError(
+                f"{self.setting} {self.source} holds no config.json; "
+                "give the directory that save_pretrained or a hub download wrote"
+            )
+        return config
+
+    def weight_files(self) -> tuple[str, ...]:
+        """Names of the safetensors files, from the index if there is one.
+
+        Raises:
+            FileNotFoundError: If there are none, or one that the index lists is missing in a local
+                directory.
+        """
+        index = self.read_json("model.safetensors.index.json")
+        if index is not None:
+            names = sorted(set(index["weight_map"].values()))
+        elif self.revision is not None:
+            names = ["model.safetensors"]
+        else:
+            names = sorted(file.name for file in self.directory.glob("*.safetensors"))
+        if not names:
+            raise FileNotFoundError(
+                f"{self.setting} {self.source} holds no *.safetensors file; other weight formats "
+                "are not read, convert the checkpoint with save_pretrained(safe_serialization=True)"
+            )
+        missing = [name for name in names if not (self.directory / name).exists()]
+        if missing and self.revision is None:
+            raise FileNotFoundError(
+                f"{self.setting} {self.source} is incomplete: its index lists {missing[0]} "
+                f"({len(missing)} of {len(names)} files missing); copy the checkpoint again"
+            )
+        return tuple(names)
+
+    def fetch(self, names: Sequence[str]) -> tuple[Path, ...]:
+        """Local paths of the named files, downloaded first if this is a hub checkpoint."""
+        absent = [name for name in names if not (self.directory / name).exists()]
+        if absent:
+            _download(self.source, self.revision, absent, self.setting)
+        still_absent = [name for name in absent if not (self.directory / name).exists()]
+        if still_absent:
+            # Offline, the hub client returns an incomplete snapshot without complaint.
+            raise FileNotFoundError(
+                f"{self.setting} {self.source}: {still_absent[0]} is not on this machine and could "
+                f"not be fetched; run `hf download {self.source}` where there is a network"
+            )
+        return tuple(self.directory / name for name in names)
+
+
+def resolve_checkpoint(
+    source: str, revision: str | None = None, *, setting: str = "model.path"
+) -> Checkpoint:
+    """Find a checkpoint and make sure that its configuration is on this machine.
+
+    Args:
+        source: A directory, or a hub id such as `org/name`.
+        revision: Branch, tag or commit of a hub id; `None` for its main branch.
+        setting: Named in error messages.
+
+    Raises:
+        FileNotFoundError: If there is no such directory or hub checkpoint, or it has no
+            config.json.
+        ValueError: If a revision is given for a local directory.
+    """
+    directory = Path(source).expanduser()
+    if directory.is_dir():
+        if revision is not None:
+            raise ValueError(
+                f"model.revision {revision!r} has no meaning for the local directory {source}; "
+                "leave it out"
+            )
+        found = Checkpoint(source, directory, None, setting)
+    elif _HUB_ID.fullmatch(source) and not directory.exists():
+        snapshot = _download(source, revision, _SMALL_FILES, setting)
+        found = Checkpoint(source, snapshot, snapshot.name, setting)
+    else:
+        raise FileNotFoundError(
+            f"{setting} {source} is neither a directory nor a hub id such as 'org/name'; "
+            "give a directory that holds config.json and *.safetensors"
+        )
+    found.config()
+    return found
+
+
+def weights_digest(checkpoint: Checkpoint) -> str:
+    """Digest of what decides which numbers a checkpoint computes; a hub one's commit.
+
+    Covers the configuration files and all safetensors files, by name, size and content. Of files
+    above 64 MiB 65 blocks of 64 KiB at even distances are read, the first and the last included.
+    Another training run changes every block; a hand edit of a few numbers in a large file may go
+    unseen.
+    """
+    if checkpoint.revision is not None:
+        return checkpoint.revision
+    total = hashlib.sha256()
+    present = [name for name in _DIGESTED_JSON if (checkpoint.directory / name).is_file()]
+    for name in (*present, *checkpoint.weight_files()):
+        file = checkpoint.directory / name
+        total.update(f"{name}\0{file.stat().st_size}\0{_file_digest(file)}\n".encode())
+    return total.hexdigest()[:40]
+
+
+def _file_digest(file: Path) -> str:
+    """Hash a file, whole or sampled."""
+    size = file.stat().st_size
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        if size <= _FULL_HASH_BYTES:
+            while block := stream.read(2**20):
+                digest.update(block)
+        else:
+            for index in range(_NUM_BLOCKS + 1):
+                stream.seek(index * (size - _BLOCK_BYTES) // _NUM_BLOCKS)
+                digest.update(stream.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def _download(source: str, revision: str | None, names: Sequence[str], setting: str) -> Path:
+    """Fetch files of a hub checkpoint and say in one line why that failed."""
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(names)))
+    except RevisionNotFoundError:
+        reason = f"the hub has no revision {revision!r} of it"
+    except (RepositoryNotFoundError, HFValidationError):
+        reason = "there is no such directory here and no such checkpoint on the hub"
+    except (OfflineModeIsEnabled, EntryNotFoundError):
+        reason = (
+            "it is neither a directory here, nor in the hub cache, and the hub cannot be reached"
+        )
+    except (HfHubHTTPError, OSError) as error:
+        reason = f"the hub answered {type(error).__name__}"
+    at = f" at revision {revision}" if revision else ""
+    raise FileNotFoundError(
+        f"{setting} {source}{at}: {reason}; download it where there is a network "
+        f"(`hf download {source}`) and give the directory"
+    )

@@ -1,0 +1,266 @@
+"""The decoder as one explicit loop over stock layers: prefill, pruning, and decoding.
+
+The layers are called, never changed: no hooks, no replaced methods. What a pruner wants to know
+about a layer is computed beside it from that layer's own input and projections, so the fused
+attention kernel runs in every layer.
+
+Positions belong to the caller. Any shape whose last two axes are (batch, sequence) works: (B, S)
+for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+
+
+@dataclass(frozen=True, eq=False)
+class VisualSpan:
+    """Where the clip sits in a prompt.
+
+    Attributes:
+        start: Position of its first token in the sequence.
+        indices: (V,) int64 flat grid position of every visual token, -1 for newline tokens.
+        grid: (T, H, W) of the clip before any compression.
+    """
+
+    start: int
+    indices: Tensor
+    grid: tuple[int, int, int]
+
+
+@dataclass(eq=False)
+class _PrunedPrompt:
+    """What is left of a prompt while it runs through the layers.
+
+    Attributes:
+        length: Tokens of the prompt still in the sequence.
+        visual: (n,) int64, of every visual token still there its index among the original ones.
+        scratch: Memory of the pruner for this prompt.
+    """
+
+    length: int
+    visual: Tensor
+    scratch: dict[str, Any] = field(default_factory=dict)
+
+
+class Decoder:
+    """Runs sequences of embeddings through the decoder layers of a language model.
+
+    Args:
+        text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
+        lm_head: Output projection.
+
+    Raises:
+        ValueError: If some layers see only a window of the sequence.
+    """
+
+    def __init__(self, text_model: nn.Module, lm_head: nn.Module) -> None:
+        model: Any = text_model
+        if "sliding_attention" in (getattr(model.config, "layer_types", None) or ()):
+            raise ValueError(
+                "this decoder has sliding-window layers, which are not supported; "
+                "set use_sliding_window to false in the checkpoint's config.json"
+            )
+        self.layers: list[Any] = list(model.layers)
+        self.norm: Any = model.norm
+        self.rotary_emb: Any = model.rotary_emb
+        self.embed_tokens: Any = model.embed_tokens
+        self.lm_head = lm_head
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed_tokens.weight.device  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which precision the layers compute."""
+        return self.embed_tokens.weight.dtype  # type: ignore[no-any-return]
+
+    def embed(self, ids: Iterable[int]) -> Tensor:
+        """(n, D) embeddings of token ids."""
+        return self.embed_tokens(  # type: ignore[no-any-return]
+            torch.tensor(list(ids), dtype=torch.long, device=self.device)
+        )
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and output projection of hidden states: (..., D) -> (..., vocabulary)."""
+        return self.lm_head(self.norm(hidden))  # type: ignore[no-any-return]
+
+    def run(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        *,
+        cache: DynamicCache | None = None,
+        mask: Tensor | None = None,
+        pruner: LayerPruner | None = None,
+        visual: VisualSpan | None = None,
+        prompt_length: int | None = None,
+    ) -> Tensor:
+        """Run a sequence, or its continuation, through all layers.
+
+        Args:
+            hidden: (B, S, D) embeddings.
+            positions: (..., B, S) int64 for the rotary embedding.
+            cache: Keys and values so far; this call adds to them. Layers behind a pruner hold
+                fewer.
+            mask: (B, 1, S, cached + S) bool, `True` where attention is allowed. `None` is causal
+                attention, and only correct for a whole sequence or for a single new token.
+            pruner: Drops visual tokens between layers; for one sequence (B = 1) from its beginning.
+            visual: The clip's place; required with a pruner.
+            prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
+                `None` for all.
+
+        Returns:
+            (B, S', D) output of the last layer before the final normalisation; S' < S if something
+            was dropped.
+
+        Raises:
+            ValueError: If the pruner's layers do not exist, or it drops text tokens.
+        """
+        prunes_at: tuple[int, ...] = ()
+        if pruner is not None:
+            assert visual is not None
+            assert mask is None
+            assert len(hidden) == 1
+            prunes_at = pruner.layers(len(self.layers))
+            prompt = _PrunedPrompt(
+                length=hidden.shape[1] if prompt_length is None else prompt_length,
+                visual=torch.arange(len(visual.indices), device=hidden.device),
+            )
+        layer_input, rotary = hidden, self.rotary_emb(hidden, positions)
+        for index, layer in enumerate(self.layers):
+            if pruner is not None and visual is not None and index in prunes_at:
+                hidden, positions = self._prune(
+                    pruner, index, hidden, positions, layer_input, rotary, visual, prompt
+                )
+                rotary = self.rotary_emb(hidden, positions)
+            layer_input = hidden
+            hidden = layer(
+                hidden, attention_mask=mask, past_key_values=cache, position_embeddings=rotary
+            )
+        return hidden
+
+    def _prune(
+        self,
+        pruner: LayerPruner,
+        index: int,
+        hidden: Tensor,
+        positions: Tensor,
+        previous_input: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        visual: VisualSpan,
+        prompt: _PrunedPrompt,
+    ) -> tuple[Tensor, Tensor]:
+        """Let the pruner shorten the prompt; tokens keep the positions they have."""
+        before = _Attention(
+            self.layers[index - 1] if index > 0 else None,
+            previous_input[0, : prompt.length],
+            (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length]),
+        )
+        stop = visual.start + len(prompt.visual)
+        context = LayerContext(
+            layer=index,
+            num_layers=len(self.layers),
+            hidden=hidden[0, : prompt.length],
+            visual=slice(visual.start, stop),
+            num_visual=len(visual.indices),
+            previous_visual=prompt.visual,
+            grid=visual.grid,
+            visual_indices=visual.indices,
+            attention=before.probabilities,
+            keys=before.keys,
+            norm=self.norm,
+            scratch=prompt.scratch,
+        )
+        pruned = pruner.prune(context)
+        num_kept = _num_visual_kept(pruner, pruned, context)
+        kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
+        prompt.visual = prompt.visual[kept]
+        rest = slice(prompt.length, None)
+        prompt.length = len(pruned.keep)
+        return (
+            torch.cat([pruned.hidden, hidden[0, rest]])[None],
+            torch.cat([positions[..., pruned.keep], positions[..., rest]], dim=-1),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Attention:
+    """Attention of one layer, computed beside the fused kernel from that layer's input.
+
+    Attributes:
+        layer: The layer, or `None` in front of the first one.
+        states: (S, D) its input.
+        rotary: Cosine and sine, (S, head_dim) each.
+    """
+
+    layer: Any
+    states: Tensor
+    rotary: tuple[Tensor, Tensor]
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """(heads, len(rows), S) float32, causally masked."""
+        attention = self._self_attn()
+        normed = self.layer.input_layernorm(self.states)
+        queries = self._rotate(attention.q_proj(normed[rows]), rows).float()
+        keys = self._rotate(attention.k_proj(normed)).float()
+        keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
+        logits = queries @ keys.mT * attention.scaling
+        later = torch.arange(len(self.states), device=rows.device) > rows[:, None]
+        probabilities: Tensor = logits.masked_fill_(later, -torch.inf).softmax(dim=-1)
+        return probabilities
+
+    def keys(self) -> Tensor:
+        """(S, kv_heads * head_dim) after the rotary embedding."""
+        attention = self._self_attn()
+        keys = self._rotate(attention.k_proj(self.layer.input_layernorm(self.states)))
+        return keys.transpose(0, 1).flatten(start_dim=1)
+
+    def _self_attn(self) -> Any:
+        """The attention module of the layer."""
+        if self.layer is None:
+            raise ValueError(
+                "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
+            )
+        return self.layer.self_attn
+
+    def _rotate(self, projected: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Split heads and rotate: (n, heads * head_dim) -> (heads, n, head_dim)."""
+        cosine, sine = self.rotary if rows is None else (part[rows] for part in self.rotary)
+        head_dim = self.layer.self_attn.head_dim
+        heads = projected.view(len(projected), -1, head_dim).transpose(0, 1)
+        first, second = heads.chunk(2, dim=-1)
+        return heads * cosine + torch.cat([-second, first], dim=-1) * sine
+
+
+def _num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext) -> int:
+    """Count the visual tokens that stay, after checking that all text stays, in order."""
+    length, dim = context.hidden.shape
+    start, stop = context.visual.start, context.visual.stop
+    keep = pruned.keep
+    num_kept: int = len(keep) - (length - (stop - start))
+    ok = (
+        num_kept >= 0
+        and tuple(pruned.hidden.shape) == (len(keep), dim)
+        and bool(
+            (keep[1:] > keep[:-1]).all()
+            & (keep[:start] == torch.arange(start, device=keep.device)).all()
+            & (keep[start + num_kept :] == torch.arange(stop, length, device=keep.device)).all()
+        )
+    )
+    if not ok:
+        raise ValueError(
+            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions that "
+            f"hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
+        )
+    return num_kept

@@ -1,0 +1,121 @@
+"""What the files of a LLaVA checkpoint say: architecture, tensors, preprocessing, conversation.
+
+An optional `tango.json` beside config.json says what config.json has no place for:
+
+    {"chat": {"opening": "a", "after_clip": "b", "closing": "c"}, "sinks": [28], "note": "d"}
+
+`chat` is the text around clip and question (`chat.py`), `sinks` are positions of the token grid
+that attract attention in every clip, `note` is shown with every result. Any key may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import LlavaOnevisionConfig
+
+from tango_core.models.chat import ChatFormat, chat_format
+from tango_core.models.checkpoint import Checkpoint
+
+VISION = ("model.vision_tower.", "model.multi_modal_projector.")
+LANGUAGE = ("model.language_model.", "model.image_newline", "lm_head.")
+
+# Names in older checkpoints -> names in those written by transformers 5, applied in this order.
+_RENAMES = (
+    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
+    (re.compile(r"^language_model\.model\."), "model.language_model."),
+    (re.compile(r"^(vision_tower|multi_modal_projector|image_newline)"), r"model.\1"),
+    (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
+)
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Content of the optional tango.json of a checkpoint."""
+
+    chat: ChatFormat
+    sinks: tuple[int, ...] | None
+    note: str
+
+
+def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
+    """Configuration of a LLaVA-OneVision checkpoint.
+
+    Raises:
+        ValueError: If it is of another architecture, or of a variant that this module does not
+            compute.
+    """
+    content = checkpoint.config()
+    where = f"{checkpoint.setting} {checkpoint.source}"
+    if content.get("model_type") != "llava_onevision":
+        raise ValueError(
+            f"{where} holds a {content.get('model_type')!r} model, not 'llava_onevision'; "
+            "choose another model.name or give a llava-hf checkpoint"
+        )
+    config = LlavaOnevisionConfig.from_dict(content)
+    if config.vision_config.model_type != "siglip_vision_model":
+        raise ValueError(
+            f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"
+        )
+    if config.vision_feature_select_strategy != "full":
+        raise ValueError(
+            f"{where}: vision_feature_select_strategy must be 'full' for SigLIP, "
+            f"got {config.vision_feature_select_strategy!r}; correct config.json"
+        )
+    return config
+
+
+def read_extras(checkpoint: Checkpoint) -> Extras:
+    """Content of tango.json, or its defaults.
+
+    Raises:
+        ValueError: If it has unknown keys or wrong values.
+    """
+    content = checkpoint.read_json("tango.json") or {}
+    unknown = sorted(set(content) - {"chat", "sinks", "note"})
+    if unknown:
+        raise ValueError(
+            f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
+            "known are chat, sinks, note"
+        )
+    sinks = content.get("sinks")
+    return Extras(
+        chat=chat_format(content.get("chat"), checkpoint.source),
+        sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
+        note=str(content.get("note", "")),
+    )
+
+
+def read_normalisation(
+    checkpoint: Checkpoint,
+) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """Factor, mean and standard deviation per colour; SigLIP's where the files are silent."""
+    nested = checkpoint.read_json("processor_config.json") or {}
+    content: dict[str, Any] = (
+        checkpoint.read_json("video_preprocessor_config.json")
+        or checkpoint.read_json("preprocessor_config.json")
+        or nested.get("video_processor")
+        or nested.get("image_processor")
+        or {}
+    )
+    mean, std = (content.get(name) or [0.5, 0.5, 0.5] for name in ("image_mean", "image_std"))
+    return float(content.get("rescale_factor") or 1 / 255), tuple(mean), tuple(std)
+
+
+def half_of(prefixes: tuple[str, ...]) -> Callable[[str], str | None]:
+    """Map names of either layout to names in one half, those of the other half to `None`.
+
+    A name of neither half is passed through, so that loading reports it as unknown.
+    """
+
+    def rename(name: str) -> str | None:
+        for pattern, replacement in _RENAMES:
+            name = pattern.sub(replacement, name)
+        if name.startswith(VISION + LANGUAGE) and not name.startswith(prefixes):
+            return None
+        return name.removeprefix("model.")
+
+    return rename

@@ -1,0 +1,29 @@
+"""Which device and which precision `"auto"` means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def resolve_device(device: str) -> torch.device:
+    """The device that `"auto"` means in this process."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "model.device is cuda, but this process sees no GPU; set it to auto or cpu"
+        )
+    return torch.device(device)
+
+
+def resolve_dtype(dtype: str, device: str, config: dict[str, Any]) -> str:
+    """The dtype that `"auto"` means in this process."""
+    if dtype != "auto":
+        return dtype
+    if device == "cpu" or not torch.cuda.is_available():
+        return "float32"
+    own = config.get("dtype") or config.get("torch_dtype")
+    own = own or (config.get("text_config") or {}).get("dtype") or "float32"
+    return str(own).removeprefix("torch.")

@@ -1,0 +1,43 @@
+"""The tokenizer of a checkpoint, and the tokens that end a reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from tango_core.models.checkpoint import Checkpoint
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Any:
+    """Tokenizer of a checkpoint.
+
+    Raises:
+        FileNotFoundError: If the checkpoint has none.
+    """
+    if not any(
+        (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
+    ):
+        raise FileNotFoundError(
+            f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
+            "save the tokenizer into the checkpoint's directory"
+        )
+    return AutoTokenizer.from_pretrained(checkpoint.directory, local_files_only=True)
+
+
+def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
+    generation = checkpoint.read_json("generation_config.json") or {}
+    candidates = (
+        generation.get("eos_token_id"),
+        getattr(config, "eos_token_id", None),
+        getattr(config.text_config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    )
+    found = next((ids for ids in candidates if ids is not None), None)
+    if found is None:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} names no end-of-turn token; "
+            "add eos_token_id to its generation_config.json"
+        )
+    return frozenset([found] if isinstance(found, int) else found)

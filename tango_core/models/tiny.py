@@ -1,0 +1,202 @@
+"""The embedded model: a LLaVA-OneVision of about two million parameters for the embedded world.
+
+It exists so that everything runs anywhere in seconds, without a download: real layers, real files,
+the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches and, after
+pooling, 8 x 8 tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import (
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+
+from tango_core.models.chat import ChatFormat
+
+IMAGE_SIZE = 128
+PATCH_SIZE = 8
+
+_PACKAGED = Path(__file__).parent.parent / "tiny"
+_UNTRAINED_NOTE = "untrained weights: answers are random"
+# Changes whenever `_save_untrained` writes something else, so that an older directory is not reused.
+_UNTRAINED_VERSION = 1
+
+_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
+    "<pad>",
+    "<unk>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<video>",
+    "<image>",
+)
+_SPECIAL = (_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE)
+_ROLES = ("user", "assistant")
+
+# The words of `QWEN_1_5` that this model's vocabulary has; it knows no system turn.
+TINY_CHAT = ChatFormat(
+    opening=f"{_START} user ", after_clip=" ", closing=f" {_END} {_START} assistant "
+)
+
+
+def embedded_checkpoint() -> Path:
+    """Directory of the embedded model: the trained weights of this package, else untrained ones.
+
+    Untrained weights are built once, from a fixed seed, below the user's cache directory
+    (`$XDG_CACHE_HOME/tango-video` or `~/.cache/tango-video`).
+    """
+    if any(_PACKAGED.glob("*.safetensors")):
+        return _PACKAGED
+    words = world_words()
+    recipe = json.dumps(
+        [_UNTRAINED_VERSION, words, tiny_config(len(words)).to_diff_dict()], default=str
+    )
+    name = f"tiny-untrained-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tango-video"
+    if not (cache / name).is_dir():
+        _build_aside(cache / name, words)
+    return cache / name
+
+
+def world_words() -> tuple[str, ...]:
+    """All words of the embedded world's prompts and replies, without special tokens."""
+    from tango_core.benchmarks.shapes import VOCABULARY
+
+    return tuple(VOCABULARY)
+
+
+def tiny_config(num_words: int) -> LlavaOnevisionConfig:
+    """Architecture for a vocabulary of `num_words` words besides the special tokens.
+
+    The tower keeps its pooling head, so that saliency needs no second checkpoint. The vocabulary is
+    padded to a multiple of 64.
+    """
+    vocab_size = -(-(num_words + len(_SPECIAL) + len(_ROLES)) // 64) * 64
+    ids = {token: index for index, token in enumerate(_SPECIAL)}
+    return LlavaOnevisionConfig(
+        vision_config=SiglipVisionConfig(
+            hidden_size=128,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=384,
+            image_size=IMAGE_SIZE,
+            patch_size=PATCH_SIZE,
+            vision_use_head=True,
+        ),
+        text_config=Qwen2Config(
+            hidden_size=128,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            intermediate_size=320,
+            vocab_size=vocab_size,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            bos_token_id=ids[_START],
+            eos_token_id=ids[_END],
+            pad_token_id=ids[_PAD],
+        ),
+        image_token_index=ids[_IMAGE],
+        video_token_index=ids[_VIDEO],
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        image_grid_pinpoints=[[IMAGE_SIZE, IMAGE_SIZE]],
+        tie_word_embeddings=True,
+    )
+
+
+def tiny_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """One token per word; the punctuation ? . , and : is dropped, unknown words become `<unk>`.
+
+    Args:
+        words: Distinct words without spaces, in the order of their ids.
+
+    Raises:
+        ValueError: If a word occurs twice.
+    """
+    tokens = (*_SPECIAL, *_ROLES, *words)
+    if len(set(tokens)) != len(tokens):
+        raise ValueError(
+            "the words of a tokenizer must be distinct and none a role or special token"
+        )
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=_UNKNOWN))
+    tokenizer.normalizer = normalizers.Replace(Regex("[?.,:]"), " ")
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=_PAD,
+        unk_token=_UNKNOWN,
+        bos_token=_START,
+        eos_token=_END,
+        additional_special_tokens=[_VIDEO, _IMAGE],
+    )
+
+
+def save_tiny(
+    model: LlavaOnevisionForConditionalGeneration,
+    words: Sequence[str],
+    directory: Path,
+    note: str = "",
+) -> None:
+    """Write a checkpoint that `load_encoder` and `load_language_model` read, weights in float16.
+
+    Args:
+        model: Built from `tiny_config(len(words))`.
+        words: The words of its tokenizer, in order.
+        directory: Created if needed.
+        note: Shown with every result.
+    """
+    half = {name: value.half() for name, value in model.state_dict().items()}
+    model.config.dtype = torch.float16
+    model.save_pretrained(directory, state_dict=half)
+    tiny_tokenizer(words).save_pretrained(directory)
+    _write_json(
+        directory / "preprocessor_config.json",
+        {
+            "image_mean": [0.5] * 3,
+            "image_std": [0.5] * 3,
+            "rescale_factor": 1 / 255,
+            "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+        },
+    )
+    _write_json(directory / "tango.json", {"chat": asdict(TINY_CHAT), "note": note})
+
+
+def _build_aside(directory: Path, words: Sequence[str]) -> None:
+    """Build the untrained checkpoint next to its place and move it there in one step."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = LlavaOnevisionForConditionalGeneration(tiny_config(len(words)))
+        save_tiny(model, words, aside, note=_UNTRAINED_NOTE)
+        aside.rename(directory)
+    except OSError:
+        # Another process was faster: its directory holds the same files.
+        if not directory.is_dir():
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_json(path: Path, content: object) -> None:
+    """Write indented JSON."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
