@@ -1,0 +1,100 @@
+"""The decode stage: a clip's row in, the same row with its frames out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from functools import cache
+from typing import Any
+
+from pipeline.child import Child, ChildStartError, CrashError
+from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
+
+logger = logging.getLogger(__name__)
+
+_EXPECTED = (ValueError, OSError, MemoryError, CrashError)  # TimeoutError is an OSError
+
+
+def decode_video(
+    row: dict[str, Any], *, spec: FrameSpec, timeout_s: float, memory_gib: float
+) -> dict[str, Any]:
+    """Decode the clip of one row in this worker's child process.
+
+    Args:
+        row: `video_id, path, clip_start, clip_end` (seconds or `None`) and anything else, which is
+            passed through. A row that has failed already (`status` other than `"ok"`) is returned
+            as it is.
+        spec: Sampling, size and decoder.
+        timeout_s: Seconds one clip may take.
+        memory_gib: Address space the decoder may use, in GiB.
+
+    Returns:
+        A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
+        failed), `pixels_shape`, `frame_times` (seconds), `decoder`, `decode_ms`, `warnings`,
+        `status` (`"ok"` or `"decode_failed"`) and `error` (one line, or `None`).
+
+    Raises:
+        DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
+        ChildStartError: If no child process can be started on this machine.
+    """
+    if row.get("status") not in (None, "ok"):
+        return row
+    path = str(row["path"])
+    start = time.perf_counter()
+    out = {
+        **row,
+        "pixels": None,
+        "pixels_shape": [0, 0, 0, 3],
+        "frame_times": [],
+        "decoder": "",
+        "warnings": [],
+        "status": "decode_failed",
+        "error": None,
+    }
+    try:
+        clip = _clip(row.get("clip_start"), row.get("clip_end"))
+        frames = _child(memory_gib).call(
+            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
+        )
+        out |= {
+            "pixels": frames.pixels.tobytes(),
+            "pixels_shape": list(frames.pixels.shape),
+            "frame_times": frames.timestamps.tolist(),
+            "decoder": frames.decoder,
+            "warnings": list(frames.warnings),
+            "status": "ok",
+        }
+    except (DecoderUnavailableError, ChildStartError):
+        raise
+    except Exception as error:
+        out["error"] = f"decode: {_one_line(error, path)}"
+        if not isinstance(error, _EXPECTED):
+            logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
+    out["decode_ms"] = (time.perf_counter() - start) * 1000
+    return out
+
+
+@cache
+def _child(memory_gib: float) -> Child:
+    """The one child process of this worker; it starts with the first clip."""
+    return Child(memory_gib=memory_gib)
+
+
+def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
+    """Read bounds from a row; a missing one is open, and tables write missing numbers as NaN."""
+    start = None if start is None or math.isnan(start) else float(start)
+    end = None if end is None or math.isnan(end) else float(end)
+    return (
+        None if start is None and end is None else (start or 0.0, math.inf if end is None else end)
+    )
+
+
+def _one_line(error: Exception, path: str) -> str:
+    """Message of an error, with the setting that helps."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        return f"{text}; raise decode.timeout_s if the file is long"
+    if isinstance(error, MemoryError):
+        return f"{text}; raise decode.memory_gib if the frames are large"
+    return text if path in text else f"{path}: {text}"

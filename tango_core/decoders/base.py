@@ -1,0 +1,45 @@
+"""What every decoder offers: the time of each frame, and the frames at given positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Picture = NDArray[np.uint8]
+
+
+class FrameReader(Protocol):
+    """An open video.
+
+    Readers hold native memory: open late, close early, never keep one in a long-lived object.
+
+    Attributes:
+        name: Library and version, e.g. `"pyav 18.1.0"`.
+        times: (n,) seconds from the start of the file of every frame in display order, not
+            descending.
+        problems: What went wrong without ending the job; complete once `fetch` is exhausted.
+    """
+
+    name: str
+    times: Times
+    problems: list[str]
+
+    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
+        """Yield (index, (h, w, 3) uint8 RGB upright picture) one at a time.
+
+        Args:
+            indices: (m,) positions in `times`, ascending and unique.
+
+        Raises:
+            ReaderError: If a frame that `times` promises does not come out.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the native resources; safe to call twice."""
+        ...
