@@ -1,0 +1,104 @@
+"""Paper, ink and small parts that all figures share."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+_DPI = 160
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a figure.
+
+    Attributes:
+        name: `"light"` or `"dark"`.
+        paper: Background.
+        ink: Text and baseline.
+        faint: Grid and connecting lines.
+        series: Colours of methods, told apart also by the colour-blind; markers differ as well.
+    """
+
+    name: str
+    paper: str
+    ink: str
+    faint: str
+    series: tuple[str, ...]
+
+
+LIGHT = Theme(
+    "light",
+    paper="#ffffff",
+    ink="#1f2933",
+    faint="#d5dbe1",
+    series=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#882255", "#607d8b"),
+)
+DARK = Theme(
+    "dark",
+    paper="#171c22",
+    ink="#dfe5eb",
+    faint="#39434e",
+    series=("#4db2ec", "#ff8c42", "#2fc99a", "#ec9fcb", "#e6c04a", "#9fd8ff", "#d37aa6", "#9fb3c0"),
+)
+
+
+def new_figure(
+    size: tuple[float, float],
+    theme: Theme,
+    lines: int = 1,
+    columns: int = 1,
+    height_ratios: Sequence[float] | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure and its panels, in the theme's colours."""
+    figure = Figure(figsize=size, layout="constrained", facecolor=theme.paper)
+    panels = list(figure.subplots(lines, columns, squeeze=False, height_ratios=height_ratios).flat)
+    for panel in panels:
+        panel.set_facecolor(theme.paper)
+        panel.set_axisbelow(True)
+        panel.tick_params(colors=theme.ink, length=0)
+        panel.xaxis.label.set_color(theme.ink)
+        panel.yaxis.label.set_color(theme.ink)
+        for side, spine in panel.spines.items():
+            spine.set_visible(side == "bottom")
+            spine.set_color(theme.faint)
+    return figure, panels
+
+
+def note(panel: Axes, text: str, at: tuple[float, int], theme: Theme) -> None:
+    """A small text to the right of a point."""
+    panel.annotate(
+        text,
+        at,
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+        color=theme.ink,
+    )
+
+
+def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
+    """One legend over all panels."""
+    handles, names = panel.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        names,
+        loc="outside upper left",
+        ncols=len(names),
+        frameon=False,
+        labelcolor=theme.ink,
+    )
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    stream = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(stream, format="png", dpi=_DPI, facecolor=figure.get_facecolor())
+    return stream.getvalue()

@@ -1,0 +1,192 @@
+"""The table of cells in four forms: terminal, Markdown, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+MAX_WIDTH = 100
+DASH = "-"
+
+_CSV_FIELDS = (
+    "run_id",
+    "benchmark",
+    "cell",
+    "method",
+    "num_questions",
+    "num_answered",
+    "num_unparsed",
+    "num_failed",
+    "retention_requested",
+    "retention_actual",
+    "equivalent_retention",
+    "accuracy",
+    "accuracy_answered",
+    "prefill_tflops",
+)
+
+
+def render_table(cells: Sequence[dict[str, Any]]) -> str:
+    """Plain text for a terminal: aligned, at most 100 columns wide, no trailing newline.
+
+    Args:
+        cells: The flat summaries under `cells` of a `summary.json`.
+    """
+    header, rows = _table(cells, [str(cell["cell"]) for cell in cells], with_p=False)
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths[0] -= max(0, sum(widths) + 2 * (len(widths) - 1) - MAX_WIDTH)
+    rendered = [_aligned(header, widths), "  ".join("─" * width for width in widths)]
+    parts = _shared_parts(cells)
+    for index, row in enumerate(rows):
+        if parts[index] and (index == 0 or parts[index] != parts[index - 1]):
+            rendered.append(parts[index])
+        rendered.append(_aligned(row, widths))
+    return "\n".join(rendered)
+
+
+def markdown_table(cells: Sequence[dict[str, Any]]) -> str:
+    """A GitHub-flavoured Markdown table."""
+    header, rows = _table(cells, labels(cells))
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(
+        "| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines
+    )
+
+
+def latex_table(cells: Sequence[dict[str, Any]]) -> str:
+    """A LaTeX `tabular` with the rules of the booktabs package."""
+    header, rows = _table(cells, labels(cells))
+    lines = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\toprule", _latex(header)]
+    lines += ["\\midrule", *(_latex(row) for row in rows), "\\bottomrule", "\\end{tabular}"]
+    return "\n".join(lines)
+
+
+def csv_table(cells: Sequence[dict[str, Any]]) -> str:
+    """All figures of the cells, unrounded, one line per cell; empty where there is none."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        [
+            *_CSV_FIELDS,
+            "accuracy_low",
+            "accuracy_high",
+            "versus_full",
+            "versus_full_low",
+            "versus_full_high",
+            "versus_full_p",
+            "prefill_ms_p50",
+            "cache_hits",
+            "cache_misses",
+        ]
+    )
+    for cell in cells:
+        versus = cell["versus_full"] or {}
+        writer.writerow(
+            [
+                *(cell.get(field) for field in _CSV_FIELDS),
+                *(cell["accuracy_ci95"] or (None, None)),
+                versus.get("difference"),
+                *versus.get("difference_ci95", (None, None)),
+                versus.get("p_value"),
+                prefill_p50(cell),
+                cell["cache"]["hits"],
+                cell["cache"]["misses"],
+            ]
+        )
+    return stream.getvalue()
+
+
+def prefill_p50(cell: dict[str, Any]) -> float | None:
+    """Median prefill of a cell in ms, or `None` if nothing was prefilled."""
+    value: float | None = cell["latency_ms"].get("prefill", {}).get("p50")
+    return value
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a percentage without its sign; a dash for `None`."""
+    return DASH if share is None else f"{100 * share:.{digits}f}"
+
+
+def points(share: float | None) -> str:
+    """A difference of shares in percentage points, with its sign (and a true minus)."""
+    return DASH if share is None else f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration with about three digits."""
+    if value is None:
+        return DASH
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def p_value(value: float | None) -> str:
+    """A p value as papers print it."""
+    if value is None:
+        return DASH
+    return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def labels(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """One name per cell; run and benchmark are named only where they differ."""
+    parts = _shared_parts(cells)
+    return [
+        f"{part}: {cell['cell']}" if part else str(cell["cell"])
+        for part, cell in zip(parts, cells, strict=True)
+    ]
+
+
+def _shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """Per cell its run and its benchmark, each only if the cells differ in it."""
+    fields = [
+        field for field in ("run_id", "benchmark") if len({cell.get(field) for cell in cells}) > 1
+    ]
+    return [" / ".join(str(cell[field]) for field in fields) for cell in cells]
+
+
+def _table(
+    cells: Sequence[dict[str, Any]], names: Sequence[str], *, with_p: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, formatted."""
+    header = ["cell", "accuracy %", "95 % interval", "vs full", *(["p"] if with_p else [])]
+    header += ["tokens %", "prefill ms", "cache hits", "failed"]
+    rows = []
+    for name, cell in zip(names, cells, strict=True):
+        low, high = cell["accuracy_ci95"] or (None, None)
+        versus = cell["versus_full"] or {}
+        clips = cell["cache"]["hits"] + cell["cache"]["misses"]
+        rows.append(
+            [
+                name,
+                percent(cell["accuracy"]),
+                DASH if low is None else f"{percent(low)} to {percent(high)}",
+                points(versus.get("difference")),
+                *([p_value(versus.get("p_value"))] if with_p else []),
+                percent(cell["equivalent_retention"]),
+                milliseconds(prefill_p50(cell)),
+                f"{cell['cache']['hits']}/{clips}",
+                str(cell["num_failed"]),
+            ]
+        )
+    return header, rows
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of the terminal's table: the name to the left, numbers to the right."""
+    name = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
+    numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+    return "  ".join([name.ljust(widths[0]), *numbers])
+
+
+def _latex(row: Sequence[str]) -> str:
+    """One line of a tabular."""
+    escapes = {
+        "\\": r"\textbackslash{}",
+        "\N{MINUS SIGN}": "$-$",
+        "<": "$<$",
+        "~": r"\textasciitilde{}",
+    }
+    escapes |= {char: f"\\{char}" for char in "%&_#${}"}
+    return " & ".join("".join(escapes.get(char, char) for char in text) for text in row) + r" \\"
