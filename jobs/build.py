@@ -105,7 +105,8 @@ def make_plan(
         raise RecipeError(" ".join(str(error).split())) from error
     if clips.num_rows == 0 and not done:
         raise RecipeError(
-            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; check benchmark.root"
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
+            "check benchmark.root"
         )
     return Plan(plan.model, plan.cells, compressors, cache_root, plan.protocols, clips)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tango",
-    help="Training-free video-token pruning as a batch pipeline: encode once, compare every method.",
+    help="Training-free video-token pruning: encode every clip once, compare every method.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""A recipe: what is computed (`benchmark`, `model`, `method`) and where it runs (`pools`, `decode`, `executor`).
+"""Recipes: what is computed (benchmark, model, methods) and where it runs (pools, executor).
 
 A recipe is a YAML file that mirrors these frozen dataclasses. It is strict: an unknown key or a
 value of the wrong kind ends in one line that says what is allowed. `--set a.b=c` changes single
@@ -175,7 +175,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
         raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(
-            f"{path}: a recipe is a mapping of keys such as benchmark, model and method; see jobs/recipes"
+            f"{path}: a recipe is a mapping of keys such as benchmark, model, method; see jobs/recipes"
         )
     for override in overrides:
         content = _with(content, override)
@@ -234,7 +234,7 @@ def _with(content: dict[str, Any], override: str) -> dict[str, Any]:
         inside = place.get(parent)
         if inside is not None and not isinstance(inside, dict):
             raise RecipeError(
-                f"--set {override!r}: {'.'.join(parents[: index + 1])} is not a section of the recipe"
+                f"--set {override!r}: {'.'.join(parents[: index + 1])} is no section of the recipe"
             )
         place[parent] = dict(inside or {})
         place = place[parent]

@@ -144,7 +144,7 @@ def find_run(run: str, output: Path) -> Path:
 def execute(
     job: Job, ingredients: Ingredients, kind: Kind, places: Places, run_dir: Path, console: Console
 ) -> Outcome:
-    """Run a job and leave `job.yaml`, `answers/`, `failures.parquet` and `facts.json` in its run directory.
+    """Run a job and leave its answers, failures and facts in the run directory.
 
     A run directory that already holds answers is taken up where it stopped; its failed clips are
     tried again.
@@ -208,7 +208,7 @@ def _cells(ingredients: Ingredients, cache_root: str) -> Any:
 
 @contextmanager
 def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
-    """Write what is pending, however the block ends: an interrupted job loses nothing that was answered."""
+    """Write what is pending, however the block ends."""
     try:
         yield
     finally:

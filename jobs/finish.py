@@ -1,10 +1,11 @@
-"""From the answers of a job to what a person and a script read: summary, report, tracking, table, exit code."""
+"""From the answers of a job to what is read of it: summary, report, tracking, table, exit code."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
 from pathlib import Path
+
 from rich.console import Console
 
 from jobs.build import build
@@ -47,12 +48,13 @@ def counted(outcome: Outcome) -> str:
     """What was done and what the caches saved, in words."""
     return (
         f"{outcome.num_clips} ({outcome.num_decoded} decoded, {outcome.num_encoded} encoded, "
-        f"{outcome.num_failed_clips} failed); token sets: {outcome.num_computed} computed, {outcome.num_hits} from cache"
+        f"{outcome.num_failed_clips} failed); token sets: {outcome.num_computed} computed, "
+        f"{outcome.num_hits} from cache"
     )
 
 
 def exit_code(job: Job, outcome: Outcome, run_dir: Path) -> int:
-    """0 while no more clips failed than allowed; otherwise 1, with one line that says where they are listed."""
+    """0 while no more clips failed than allowed; otherwise 1, and a line says where they are listed."""
     if outcome.num_failed_clips <= job.max_failures:
         return 0
     logger.error(

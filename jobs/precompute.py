@@ -1,4 +1,4 @@
-"""`tango precompute`: fill the token caches, answer nothing; for the GPUs and the night you have now."""
+"""`tango precompute`: fill the token caches and answer nothing."""
 
 from __future__ import annotations
 

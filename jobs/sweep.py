@@ -1,4 +1,4 @@
-"""`tango sweep`: several methods, retentions and benchmarks from one decode and one encode per clip."""
+"""`tango sweep`: several methods and benchmarks from one decode and one encode per clip."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The batch pipeline: decode on CPUs, encode and prune on GPU actors, cache, answer on other actors."""
+"""The batch pipeline: decode on CPUs, encode and prune on actors, cache, answer on other actors."""

@@ -1,4 +1,4 @@
-"""The answers of a run on disk: Parquet parts that appear whole, while the job runs, and can be taken up again."""
+"""The answers of a run on disk: Parquet parts that appear whole and can be taken up again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
 
 class AnswerWriter:
-    """Writes `answers/part-NNNNN.parquet`; what is not flushed yet is lost with the driver and answered again.
+    """Writes `answers/part-NNNNN.parquet`; a lost driver loses only what was not flushed yet.
 
     A clip's answers are always in one part, so that a clip is either finished or not.
 
@@ -54,7 +54,7 @@ class AnswerWriter:
         self._next += 1
 
     def resume(self, cells: Sequence[str]) -> frozenset[tuple[str, str]]:
-        """Keep what an earlier attempt finished and drop what failed, so that a failed clip is tried again.
+        """Keep what an earlier attempt finished and drop what failed, to be tried again.
 
         Args:
             cells: Names of the job's cells; a clip is finished when every one of them has its

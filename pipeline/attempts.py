@@ -35,7 +35,7 @@ class AttemptLedger:
 
 
 def too_many(attempt: int, row: Row, status: str) -> Row | None:
-    """The failed row of a clip that has killed its worker too often, or `None` while it may be tried."""
+    """The failed row of a clip that killed its worker too often; `None` while it may be tried."""
     if attempt <= MAX_ATTEMPTS:
         return None
     return failed(row, status, f"the worker process died {MAX_ATTEMPTS} times on this clip")

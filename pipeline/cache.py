@@ -1,6 +1,7 @@
 """The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
 
-`<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one Parquet file per clip,
+`<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
+Parquet file per clip,
 named by the clip's key. A file is put in place whole, so "is it there?" is the whole resume logic:
 a killed writer leaves nothing visible, and two jobs may fill one cache at once (both would write
 the same bytes).

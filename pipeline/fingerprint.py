@@ -1,4 +1,4 @@
-"""Names that are equal exactly when the bytes behind them would be: of a source file, a clip, a configuration."""
+"""Names that are equal exactly when what they name is: source files, clips, settings."""
 
 from __future__ import annotations
 

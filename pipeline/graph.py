@@ -34,7 +34,7 @@ _MAX_CLIPS_PER_BLOCK = 8
 
 
 def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
-    """Run the plan on the connected cluster; yields one `rows.RESULT` per clip as clips are finished."""
+    """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished."""
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -72,7 +72,7 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
 
 
 class _OnBlocks:
-    """Runs a stage that holds a model on Arrow blocks, with a bound on how often one clip may kill the process."""
+    """Runs a stage on Arrow blocks, with a bound on how often one clip may kill the process."""
 
     def __init__(
         self, stage: Callable[[Row], Row], ledger: Any, schema: pa.Schema, failure: str

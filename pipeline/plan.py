@@ -1,4 +1,4 @@
-"""What a job will do, worked out on the driver before anything is started: which clip needs which compressor."""
+"""What a job will do, worked out before it starts: which clip needs which compressor."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def build_cells(
         missing = method.compressor.needs - model.provides
         if missing:
             raise ValueError(
-                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model {model.name!r} does "
-                f"not provide (it provides: {', '.join(sorted(model.provides)) or 'nothing'}); "
-                "set model.saliency_from to a SigLIP checkpoint with its pooling head, or choose another score"
+                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
+                f"{model.name!r} does not provide (it provides: "
+                f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
+                "SigLIP checkpoint with its pooling head, or choose another score"
             )
         cache = open_cache(cache_root, model, method.compressor).name
         compressors.setdefault(cache, method.compressor)
@@ -115,7 +116,7 @@ def plan_clips(
         identity = (benchmark, item.video_id)
         if identity in seen:
             raise ValueError(
-                f"benchmark {benchmark!r} holds the video id {item.video_id!r} twice; ids must be unique"
+                f"benchmark {benchmark!r} holds video id {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)
         if identity in done:

@@ -1,4 +1,4 @@
-"""Where the stages run: how many workers each gets and what they reserve, checked before anything starts.
+"""Where the stages run: how many workers each gets, checked before anything starts.
 
 Ray waits silently and for ever for a pool that does not fit the cluster, so the arithmetic is done
 here first.
@@ -96,23 +96,25 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
             for node in nodes
         ):
             raise PoolError(
-                f"no node of the cluster can hold one {name} actor ({pool.num_cpus:g} CPUs, {pool.num_gpus:g} GPUs); "
-                f"the cluster has {total['CPU']:g} CPUs and {total['GPU']:g} GPUs on {len(nodes)} node(s): "
+                f"no node of the cluster can hold one {name} actor ({pool.num_cpus:g} CPUs, "
+                f"{pool.num_gpus:g} GPUs); the cluster has {total['CPU']:g} CPUs and "
+                f"{total['GPU']:g} GPUs on {len(nodes)} node(s): "
                 f"lower pools.{name}.num_cpus or pools.{name}.num_gpus"
             )
     gpus = sum(pool.num_actors * pool.num_gpus for pool in actors.values())
     if gpus > total["GPU"]:
         raise PoolError(
             f"the actor pools need {gpus:g} GPUs and the cluster has {total['GPU']:g}; "
-            "lower pools.compress.num_actors, pools.answer.num_actors or their num_gpus (fractions are allowed)"
+            "lower pools.compress.num_actors, pools.answer.num_actors or their num_gpus "
+            "(fractions are allowed)"
         )
     decode = pools.decode.num_cpus if "decode" in stages else 0
     cpus = sum(pool.num_actors * pool.num_cpus for pool in actors.values())
     if cpus + decode > total["CPU"]:
         raise PoolError(
-            f"the actor pools reserve {cpus:g} CPUs and one decode task {decode:g}, and the cluster has "
-            f"{total['CPU']:g}; lower pools.compress.num_cpus, pools.answer.num_cpus, their num_actors, "
-            "or pools.decode.num_cpus"
+            f"the actor pools reserve {cpus:g} CPUs and one decode task {decode:g}, and the "
+            f"cluster has {total['CPU']:g}; lower pools.compress.num_cpus, pools.answer.num_cpus, "
+            "their num_actors, or pools.decode.num_cpus"
         )
     if decode and not any(node.get("CPU", 0) >= decode for node in nodes):
         raise PoolError(

@@ -99,7 +99,7 @@ RESULT = pa.schema(
 
 
 def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row:
-    """The first row of a clip, as the driver plans it; `missing` is filled in once the caches have been looked at."""
+    """The first row of a clip; `missing` is filled in once the caches have been looked at."""
     start, end = item.clip if item.clip is not None else (None, None)
     return {
         "benchmark": benchmark,

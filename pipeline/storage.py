@@ -1,4 +1,4 @@
-"""Files on a local disk or in an object store, addressed by path or URL, written whole or not at all."""
+"""Files on a local disk or in an object store, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Storage:
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def names(self, suffix: str = "") -> list[str]:
-        """Names of the visible files directly in this directory, sorted; empty if it does not exist."""
+        """Names of the visible files directly in here, sorted; empty if it does not exist."""
         selector = pafs.FileSelector(self.root, allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return sorted(
@@ -94,7 +94,7 @@ class Storage:
             return bytes(file.read())
 
     def write(self, name: str, data: bytes | memoryview) -> None:
-        """Put a file in place atomically: readers see the old state or the new one, never a part."""
+        """Put a file in place atomically: readers see the old state or the new one."""
         self.filesystem.create_dir(self.root, recursive=True)
         # A leading dot hides the unfinished file from every Parquet reader that scans the
         # directory.

@@ -1,4 +1,4 @@
-"""Training-free video-token pruning for Video LLMs: the core, usable from a notebook with torch alone.
+"""Training-free video-token pruning for Video LLMs: the core, usable with torch alone.
 
     from tango_core import build_method, decode_frames, load_encoder, load_language_model
 

@@ -50,7 +50,8 @@ class Question:
         """Refuse an answer that is none of the choices."""
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
-                f"question {self.id!r}: answer {self.answer} is not an index into its {len(self.choices)} choices"
+                f"question {self.id!r}: answer {self.answer} is not an index into its "
+                f"{len(self.choices)} choices"
             )
 
 
@@ -120,13 +121,14 @@ class VideoFrames:
             )
         if self.timestamps.shape != (len(self.pixels),) or self.timestamps.dtype != np.float64:
             raise ValueError(
-                f"timestamps must be ({len(self.pixels)},) float64, got {self.timestamps.shape} {self.timestamps.dtype}"
+                f"timestamps must be ({len(self.pixels)},) float64, got {self.timestamps.shape} "
+                f"{self.timestamps.dtype}"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class VisualFeatures:
-    """What the language model would see of a clip if nothing were dropped, and the signals methods rank it by.
+    """What the language model would see of a whole clip, and the signals methods rank it by.
 
     Attributes:
         tokens: (T, L, D) projected and pooled visual tokens, in the model's dtype.
@@ -156,7 +158,8 @@ class VisualFeatures:
         height, width = self.grid
         if self.tokens.ndim != 3 or self.tokens.shape[1] != height * width:
             raise ValueError(
-                f"tokens must be (T, {height * width}, D) on grid {self.grid}, got {tuple(self.tokens.shape)}"
+                f"tokens must be (T, {height * width}, D) on grid {self.grid}, "
+                f"got {tuple(self.tokens.shape)}"
             )
         num_frames, tokens_per_frame, _ = self.tokens.shape
         if num_frames == 0:
@@ -169,11 +172,13 @@ class VisualFeatures:
             value = getattr(self, name)
             if value is not None and tuple(value.shape[:2]) != (num_frames, tokens_per_frame):
                 raise ValueError(
-                    f"{name} must start with ({num_frames}, {tokens_per_frame}), got {tuple(value.shape)}"
+                    f"{name} must start with ({num_frames}, {tokens_per_frame}), "
+                    f"got {tuple(value.shape)}"
                 )
         if self.frame_embeddings is not None and len(self.frame_embeddings) != num_frames:
             raise ValueError(
-                f"frame_embeddings must be ({num_frames}, Dv), got {tuple(self.frame_embeddings.shape)}"
+                f"frame_embeddings must be ({num_frames}, Dv), "
+                f"got {tuple(self.frame_embeddings.shape)}"
             )
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
@@ -200,7 +205,8 @@ class CompressedVideo:
         """Check that indices are ascending, unique, in range, and match the tokens."""
         if self.tokens.ndim != 2 or tuple(self.indices.shape) != (len(self.tokens),):
             raise ValueError(
-                f"tokens (K, D) and indices (K,) disagree: {tuple(self.tokens.shape)} and {tuple(self.indices.shape)}"
+                f"tokens (K, D) and indices (K,) disagree: {tuple(self.tokens.shape)} and "
+                f"{tuple(self.indices.shape)}"
             )
         if str(self.indices.dtype) != "torch.int64":
             raise ValueError(f"indices must be int64, got {self.indices.dtype}")

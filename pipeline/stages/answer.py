@@ -20,7 +20,7 @@ from tango_core.types import Answer, Question
 
 
 class AnswerQuestions:
-    """Holds the language model; turns small rows into results with one answer per question and method.
+    """Holds the language model; turns a small row into an answer per question and method.
 
     Args:
         model: Which language model to load; the vision tower's weights are never read.
@@ -50,7 +50,7 @@ class AnswerQuestions:
         self.language_model = load_language_model(model)
 
     def __call__(self, row: Row) -> Row:
-        """Answer one clip's questions; whatever goes wrong becomes the status of the answers it concerns."""
+        """Answer one clip's questions; what goes wrong becomes the status of the answers it hits."""
         questions = questions_of(row)
         compress_ms = json.loads(row["compress_ms"] or "{}")
         entries: dict[str, Entry] = {}
@@ -117,7 +117,7 @@ def result(row: Row, answers: Sequence[Row]) -> Row:
 
 
 def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
-    """Read the option a reply names; a reply that names none is unparsed. Free-form questions have no options."""
+    """Read the option a reply names, if the question has options; a reply that names none is unparsed."""
     if answer.status != "ok" or not question.choices:
         return answer
     choice = protocol.read_choice(answer.text, question)

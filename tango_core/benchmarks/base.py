@@ -1,4 +1,4 @@
-"""What a benchmark is: clips with questions, and the protocol that asks them and reads the replies."""
+"""What a benchmark is: clips with questions, and the protocol that asks and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every pruning method is: a `Compressor` before the language model, a `LayerPruner` inside it, or both."""
+"""What a pruning method is: a `Compressor` before the language model, a `LayerPruner` inside."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Compressor(ABC):
 
     @property
     def outer_retention(self) -> float:
-        """Share of the tokens this step itself keeps; above `retention` where an in-LLM step follows."""
+        """Share of the tokens this step keeps; above `retention` where an in-LLM step follows."""
         return self.retention
 
     def identity(self) -> dict[str, Any]:
-        """What decides the tokens this compressor makes, as JSON-able values; part of the cache's identity.
+        """What decides the tokens this compressor makes, as JSON-able values, for the cache.
 
         The name is the class's in lower case, which is also its entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
@@ -84,7 +84,7 @@ class Compressor(ABC):
 
 
 def raise_if_unusable(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if a needed signal is missing or anything that will be read is not finite."""
+    """Raise `ValueError` if a needed signal is missing or anything to be read is not finite."""
     missing = sorted(name for name in needs if getattr(features, name) is None)
     if missing:
         raise ValueError(
@@ -94,7 +94,8 @@ def raise_if_unusable(features: VisualFeatures, needs: frozenset[str]) -> None:
         value = getattr(features, name)
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(
-                f"{name} of this clip hold NaN or infinite values; the encoder's dtype may have overflowed"
+                f"{name} of this clip hold NaN or infinite values; "
+                "the encoder's dtype may have overflowed"
             )
 
 
@@ -126,7 +127,7 @@ class Pruned:
 
 @dataclass
 class LayerContext:
-    """What a `LayerPruner` may look at, at the input of decoder layer `layer`, for one sequence without batch axis.
+    """What a `LayerPruner` may look at, at the input of layer `layer`, for one sequence.
 
     Attributes:
         layer: 0-based index of the layer about to run.

@@ -1,4 +1,4 @@
-"""A Video LLM as two halves that load separately, and the description that the rest of the system plans with."""
+"""A Video LLM as two halves that load separately, and its description."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Everything known about a model from its configuration alone; no weights are loaded to make one.
+    """Everything known about a model from its configuration alone; no weights are loaded.
 
     Attributes:
         name: Entry of `MODELS`.
