@@ -1,4 +1,4 @@
-"""Draw a clip of the embedded world by chance: what is in it, where, when, and how the camera moves.
+"""Draw a clip of the embedded world by chance: what is in it, where and when, and the camera.
 
 What a question may ask for (kinds, colours, numbers, directions) is drawn first and evenly; places
 are then searched for it, so that nothing that is hard to place becomes a rare answer.
@@ -41,8 +41,8 @@ _TRIES = 96
 def rng_of(split: str, seed: int, index: int, purpose: str) -> Generator:
     """Return the stream that everything of one clip and one purpose is drawn from.
 
-    The split's name, the seed and the index are all part of the key, so no clip of one split or seed
-    is a clip of another: every draw holds dozens of continuous values from a stream of its own.
+    The split's name, the seed and the index are all part of the key, so no clip of one split or
+    seed is a clip of another: each holds dozens of continuous values from a stream of its own.
     """
     words = (zlib.crc32(split.encode()), seed, index, zlib.crc32(purpose.encode()))
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence((WORLD_VERSION, *words))))
@@ -158,7 +158,7 @@ def _draw_sprites(
 def _draw_icon(
     rng: Generator, shape: str, color: str, number: int, scene: Scene, num_moments: int
 ) -> Sprite:
-    """Decide when an icon is shown and whether it moves: half of them do, evenly in all directions."""
+    """Decide when an icon is shown and whether it moves: half of them do, in any direction."""
     length = scene.stop - scene.start
     shortest = shortest_event(num_moments)
     moves = length > 1 and rng.random() < 0.5
@@ -173,9 +173,7 @@ def _draw_icon(
         x, y = DIRECTIONS[str(rng.choice(list(DIRECTIONS)))]
         speed = rng.uniform(44, 60) / (stop - start - 1)
         velocity = (x * speed, y * speed)
-    return Sprite(
-        "icon", shape, color, number, start, stop, (0.0, 0.0), velocity, _icon_size(rng)
-    )
+    return Sprite("icon", shape, color, number, start, stop, (0.0, 0.0), velocity, _icon_size(rng))
 
 
 def _icon_size(rng: Generator) -> float:
@@ -224,7 +222,7 @@ def _place(
 
 
 def _room(sprite: Sprite, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and highest position that keeps a sprite in the frame as long as it lives."""
+    """Return the lowest and highest position that keep a sprite in the frame all its life."""
     views = np.array(scene.views[sprite.start - scene.start : sprite.stop - scene.start])
     corner, zoom = views[:, :2], views[:, 2:]
     travelled = np.arange(len(views))[:, None] * np.array(sprite.velocity)

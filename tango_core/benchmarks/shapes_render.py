@@ -41,6 +41,7 @@ _FONT = {
     "9": "01110 10001 10001 01111 00001 00010 01100",
 }
 _DOT = 2.3  # canvas pixels of one dot of the font
+_FINE = 4  # stored pixels per dot and direction
 
 
 def render(clip: Clip, moments: Iterable[int] | None = None) -> npt.NDArray[np.uint8]:
@@ -91,55 +92,62 @@ def _draw(frame: Plane, sprite: Sprite, box: Box) -> None:
     columns = slice(max(int(box.left), 0), min(int(np.ceil(box.right)), FRAME))
     x, y = box.center
     u, v = _AXIS[columns][None, :] - np.float32(x), _AXIS[rows][:, None] - np.float32(y)
-    zoom = (box.right - box.left) / sprite.extent[0]
+    half_width, half_height = (box.right - box.left) / 2, (box.bottom - box.top) / 2
+    zoom = 2 * half_width / sprite.extent[0]
     patch = frame[rows, columns]
     if sprite.kind == "flash":
-        edge = np.sqrt(u * u + v * v) - np.float32((box.right - box.left) / 2)
+        tile = np.sqrt(u * u + v * v) - np.float32(half_width)
     else:
-        half_width, half_height = (box.right - box.left) / 2, (box.bottom - box.top) / 2
-        edge = np.maximum(np.abs(u) - np.float32(half_width), np.abs(v) - np.float32(half_height))
-    _blend(patch, edge, _TILE)
+        tile = np.maximum(np.abs(u) - np.float32(half_width), np.abs(v) - np.float32(half_height))
+    _blend(patch, _inside(tile), _TILE)
     if sprite.kind == "plate":
-        dots = _digit(sprite.name)
-        row = (v / np.float32(_DOT * zoom) + 3.5) * _FINE
-        column = (u / np.float32(_DOT * zoom) + 2.5) * _FINE
-        inside = (row >= 0) & (row < len(dots)) & (column >= 0) & (column < dots.shape[1])
-        row = np.clip(row, 0, len(dots) - 1).astype(int)
-        column = np.clip(column, 0, dots.shape[1] - 1).astype(int)
-        alpha = np.where(inside, dots[row, column], np.float32(0))[..., None]
-        patch += alpha * (np.array(_WHITE, dtype=np.float32) - patch)
+        dot = np.float32(_DOT * zoom)
+        _blend(patch, _digit_at(sprite.name, u / dot, v / dot), _WHITE)
     else:
         radius = np.float32(sprite.size * zoom / 2)
         outline = _outline(sprite.name, u / radius, v / radius) * radius
-        _blend(patch, outline, COLORS[sprite.color])
+        _blend(patch, _inside(outline), COLORS[sprite.color])
 
 
-def _blend(patch: Plane, outline: Plane, color: tuple[float, float, float]) -> None:
-    """Paint the inside of an outline, given as signed distance in pixels, with a smooth edge."""
-    alpha = np.clip(0.5 - outline, 0, 1)[..., None]
-    patch += alpha * (np.array(color, dtype=np.float32) - patch)
+def _blend(patch: Plane, alpha: Plane, color: tuple[float, float, float]) -> None:
+    """Paint a patch with a colour where `alpha` is 1, and in part where it is less."""
+    patch += alpha[..., None] * (np.array(color, dtype=np.float32) - patch)
+
+
+def _inside(outline: Plane) -> Plane:
+    """Turn a signed distance in pixels into coverage with a smooth edge."""
+    return np.asarray(np.clip(0.5 - outline, 0, 1), dtype=np.float32)
+
+
+def _digit_at(name: str, u: Plane, v: Plane) -> Plane:
+    """Return a digit's coverage at places given in dots from its middle."""
+    dots = _digit(name)
+    row, column = (v + 3.5) * _FINE, (u + 2.5) * _FINE
+    inside = (row >= 0) & (row < dots.shape[0]) & (column >= 0) & (column < dots.shape[1])
+    row = np.clip(row, 0, dots.shape[0] - 1).astype(int)
+    column = np.clip(column, 0, dots.shape[1] - 1).astype(int)
+    return np.where(inside, dots[row, column], np.float32(0))
 
 
 def _outline(name: str, u: Plane, v: Plane) -> Plane:
     """Return the signed distance to a shape of half-size 1, negative inside."""
     across, down = np.abs(u), np.abs(v)
+    edge: npt.NDArray[np.floating]
     if name == "circle":
-        return np.sqrt(u * u + v * v) - 0.98
-    if name == "square":
-        return np.maximum(across, down) - 0.86
-    if name == "triangle":
-        return np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077)
-    if name == "cross":
-        return np.minimum(np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
-    if name == "ring":
-        return np.abs(np.sqrt(u * u + v * v) - 0.73) - 0.25
-    if name == "diamond":
-        return (across + down - 1) / np.float32(np.sqrt(2))
-    # A flash: six rays.
-    return np.sqrt(u * u + v * v) - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u)))
-
-
-_FINE = 4  # stored pixels per dot and direction
+        edge = np.sqrt(u * u + v * v) - 0.98
+    elif name == "square":
+        edge = np.maximum(across, down) - 0.86
+    elif name == "triangle":
+        edge = np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077)
+    elif name == "cross":
+        edge = np.minimum(np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
+    elif name == "ring":
+        edge = np.abs(np.sqrt(u * u + v * v) - 0.73) - 0.25
+    elif name == "diamond":
+        edge = (across + down - 1) / np.sqrt(2)
+    else:  # a flash: six rays
+        edge = np.sqrt(u * u + v * v) - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u)))
+    return np.asarray(edge, dtype=np.float32)
 
 
 @lru_cache(maxsize=len(_FONT))
@@ -158,6 +166,5 @@ def _expose(frame: Plane, clip: Clip, moment: int) -> npt.NDArray[np.uint8]:
     light = (1 + level) + slant_x * _ACROSS[None, :] + slant_y * _ACROSS[:, None]
     frame *= light[..., None]
     frame += np.float32(NOISE) * rng.standard_normal(frame.shape, dtype=np.float32)
-    return np.clip(frame + np.float32(0.5), 0, 255).astype(np.uint8)
-
-
+    exposed: npt.NDArray[np.uint8] = np.clip(frame + np.float32(0.5), 0, 255).astype(np.uint8)
+    return exposed

@@ -1,7 +1,7 @@
 """Paint the backgrounds of the embedded world: six kinds of grey-toned, textured landscape.
 
-Every kind is known by its texture and its tone together; brightness, tint, scale and phase vary from
-scene to scene, and grey clutter that no question asks for lies about.
+Every kind is known by its texture and its tone together; brightness, tint, scale and phase vary
+from scene to scene, and grey clutter that no question asks for lies about.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ def _clouds(rng: Generator, cells: int) -> Plane:
     """Return smooth noise in about [-1, 1] with `cells` bumps along each side."""
     place = _LINE * (cells / CANVAS)
     low = place.astype(int)
-    part = place - low
-    weights = np.zeros((CANVAS, cells + 1), dtype=np.float32)
-    weights[np.arange(CANVAS), low] = 1 - part
-    weights[np.arange(CANVAS), low + 1] += part
+    part = (place - low).astype(np.float32)
+    # No matrix product: its last bits may depend on the number of threads.
     knots = rng.uniform(-1, 1, (cells + 1, cells + 1)).astype(np.float32)
-    return np.asarray(weights @ knots @ weights.T, dtype=np.float32)
+    rows = knots[low] + part[:, None] * (knots[low + 1] - knots[low])
+    return np.asarray(rows[:, low] + part * (rows[:, low + 1] - rows[:, low]), dtype=np.float32)
 
 
 def _wave(rng: Generator, low: float, high: float) -> tuple[np.float32, np.float32]:

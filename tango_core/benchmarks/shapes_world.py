@@ -90,7 +90,7 @@ class Scene:
         kind: One of `SCENES`; the scenes of a clip are of different kinds.
         start: First moment.
         stop: First moment of the next scene.
-        views: Per moment (left, top, zoom): the camera sees `FRAME / zoom` canvas pixels from there.
+        views: Per moment (left, top, zoom): it shows `FRAME / zoom` canvas pixels from there.
     """
 
     kind: str
