@@ -175,7 +175,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
         raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(
-            f"{path}: a recipe is a mapping of keys such as benchmark, model, method; see jobs/recipes"
+            f"{path}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
         )
     for override in overrides:
         content = _with(content, override)

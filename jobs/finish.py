@@ -54,7 +54,7 @@ def counted(outcome: Outcome) -> str:
 
 
 def exit_code(job: Job, outcome: Outcome, run_dir: Path) -> int:
-    """0 while no more clips failed than allowed; otherwise 1, and a line says where they are listed."""
+    """0 while no more clips failed than allowed; otherwise 1, and a line says where they are."""
     if outcome.num_failed_clips <= job.max_failures:
         return 0
     logger.error(

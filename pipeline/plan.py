@@ -116,7 +116,7 @@ def plan_clips(
         identity = (benchmark, item.video_id)
         if identity in seen:
             raise ValueError(
-                f"benchmark {benchmark!r} holds video id {item.video_id!r} twice; ids must be unique"
+                f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)
         if identity in done:

@@ -50,7 +50,7 @@ class AnswerQuestions:
         self.language_model = load_language_model(model)
 
     def __call__(self, row: Row) -> Row:
-        """Answer one clip's questions; what goes wrong becomes the status of the answers it hits."""
+        """Answer one clip's questions; what goes wrong becomes the status of the answers."""
         questions = questions_of(row)
         compress_ms = json.loads(row["compress_ms"] or "{}")
         entries: dict[str, Entry] = {}
@@ -117,7 +117,7 @@ def result(row: Row, answers: Sequence[Row]) -> Row:
 
 
 def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
-    """Read the option a reply names, if the question has options; a reply that names none is unparsed."""
+    """Read the option a reply names; a reply that names none of the options is unparsed."""
     if answer.status != "ok" or not question.choices:
         return answer
     choice = protocol.read_choice(answer.text, question)

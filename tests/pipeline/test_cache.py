@@ -1,0 +1,100 @@
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pipeline.cache import CacheError, ClipIdentity, Entry, TokenCache
+from tango_core.types import CompressedVideo
+
+CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
+
+
+def entry(dtype=torch.float32, kept=(0, 5, 7)):
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randn(len(kept), 16, generator=generator).to(dtype)
+    timestamps = torch.tensor([0.0, 0.5], dtype=torch.float64)
+    return Entry(
+        CompressedVideo(tokens, torch.tensor(kept, dtype=torch.int64), (2, 2, 3), timestamps),
+        1.0,
+        2.0,
+        3.0,
+    )
+
+
+@pytest.fixture
+def cache(tmp_path):
+    made = TokenCache(str(tmp_path), {"model": "m", "compressor": {"name": "tango"}}, "m-tango")
+    made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_tokens_come_back_bit_for_bit(cache, dtype):
+    written = entry(dtype)
+    cache.write(CLIP, written)
+    read = cache.read("k1")
+    assert read.video.tokens.dtype == dtype
+    assert torch.equal(read.video.tokens, written.video.tokens)
+    assert torch.equal(read.video.indices, written.video.indices)
+    assert torch.equal(read.video.timestamps, written.video.timestamps)
+    assert read.video.grid == (2, 2, 3)
+    assert (read.decode_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
+
+
+def test_a_clip_without_kept_tokens_is_still_an_entry(cache):
+    cache.write(CLIP, entry(kept=()))
+    assert cache.read("k1").video.tokens.shape == (0, 16)
+
+
+def test_pandas_and_duckdb_read_the_files_without_us(cache):
+    written = entry()
+    cache.write(CLIP, written)
+    path = f"{cache.storage.root}/k1.parquet"
+    row = pd.read_parquet(path).iloc[0]
+    tokens = np.frombuffer(row["tokens"], dtype=row["dtype"]).reshape(row["shape"])
+    np.testing.assert_array_equal(tokens, written.video.tokens.numpy())
+    assert row["indices"].tolist() == [0, 5, 7]
+    assert (row["video_id"], row["clip_start"], row["clip_end"]) == ("video-1", 1.0, 2.5)
+    query = f"select num_tokens_kept, num_tokens_total, grid from '{cache.storage.root}/*.parquet'"
+    assert duckdb.sql(query).fetchall() == [(3, 12, [2, 2, 3])]
+
+
+def test_presence_is_one_listing(cache):
+    assert cache.keys() == set()
+    cache.write(CLIP, entry())
+    assert cache.keys() == {"k1"}
+
+
+def test_equal_settings_share_a_directory_and_other_settings_do_not(tmp_path):
+    first = TokenCache(str(tmp_path), {"a": 1, "b": {"c": 2}}, "x")
+    assert TokenCache(str(tmp_path), {"b": {"c": 2}, "a": 1}, "x").name == first.name
+    assert TokenCache(str(tmp_path), {"a": 1, "b": {"c": 3}}, "x").name != first.name
+
+
+def test_a_directory_of_other_settings_is_refused(cache):
+    cache.storage.write("manifest.json", b'{"model":"other"}')
+    with pytest.raises(CacheError, match="other settings"):
+        cache.prepare()
+
+
+def test_damage_is_found_and_named(cache):
+    cache.write(CLIP, entry())
+    path = f"{cache.storage.root}/k1.parquet"
+    table = pd.read_parquet(path)
+    table.at[0, "tokens"] = bytes(len(table.at[0, "tokens"]))
+    table.to_parquet(path)
+    with pytest.raises(CacheError, match=r"k1\.parquet is damaged"):
+        cache.read("k1")
+    cache.storage.write("k1.parquet", b"no parquet at all")
+    with pytest.raises(CacheError, match=r"k1\.parquet cannot be read"):
+        cache.read("k1")
+
+
+def test_two_writers_of_one_clip_leave_one_entry(tmp_path):
+    writers = [TokenCache(str(tmp_path), {"a": 1}, "x") for _ in range(2)]
+    for writer in writers:
+        writer.prepare()
+        writer.write(CLIP, entry())
+    assert writers[0].keys() == {"k1"}
+    assert torch.equal(writers[0].read("k1").video.tokens, entry().video.tokens)

@@ -1,0 +1,48 @@
+import pytest
+
+from pipeline.pools import ActorPool, DecodePool, PoolError, Pools, preflight
+
+ALL = ("decode", "compress", "answer")
+LAPTOP = [{"CPU": 2.0}]
+
+
+def test_the_default_pools_fit_a_laptop_without_a_gpu():
+    preflight(Pools(), LAPTOP, ALL)
+
+
+def test_actors_that_leave_no_cpu_for_decoding_are_refused():
+    pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool(num_cpus=1))
+    with pytest.raises(PoolError, match=r"reserve 2 CPUs.*has 2; lower pools\.compress\.num_cpus"):
+        preflight(pools, LAPTOP, ALL)
+    preflight(pools, [{"CPU": 3.0}], ALL)
+
+
+def test_gpus_that_the_cluster_does_not_have_are_refused():
+    pools = Pools(answer=ActorPool(num_gpus=1, num_actors=3))
+    with pytest.raises(PoolError, match="need 3 GPUs and the cluster has 2"):
+        preflight(pools, [{"CPU": 8.0, "GPU": 2.0}], ALL)
+
+
+def test_an_actor_must_fit_one_node_and_not_the_sum_of_nodes():
+    pools = Pools(compress=ActorPool(num_gpus=2))
+    with pytest.raises(
+        PoolError, match=r"no node .* one compress actor .*pools\.compress\.num_gpus"
+    ):
+        preflight(pools, [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0, "GPU": 1.0}], ALL)
+
+
+def test_a_pool_that_is_not_used_is_not_counted():
+    preflight(Pools(answer=ActorPool(num_gpus=8)), LAPTOP, ("decode", "compress"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ActorPool(num_actors=0), "num_actors must be 1 or larger"),
+        (lambda: ActorPool(num_gpus=-1), "must not be negative"),
+        (lambda: DecodePool(num_cpus=0), "above 0"),
+    ],
+)
+def test_senseless_pools_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,42 @@
+import pytest
+
+from pipeline.storage import Storage
+
+
+def test_a_writer_that_dies_leaves_the_old_file_and_nothing_visible(tmp_path):
+    storage = Storage.at(str(tmp_path))
+    storage.write("a.parquet", b"old")
+    with pytest.raises(TypeError):
+        storage.write("a.parquet", object())  # the stream opens, the first byte cannot be written
+    assert storage.read("a.parquet") == b"old"
+    assert storage.names() == ["a.parquet"]
+
+
+def test_writing_again_replaces_the_file_whole(tmp_path):
+    storage = Storage.at(str(tmp_path / "new" / "folder"))
+    storage.write("a", b"first and longer")
+    storage.write("a", b"second")
+    assert storage.read("a") == b"second"
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["a"]
+
+
+def test_urls_of_fsspec_file_systems_work_like_directories():
+    storage = Storage.at("memory://bucket/cache").child("one")
+    storage.write("b.parquet", b"bytes")
+    assert storage.exists("b.parquet")
+    assert not storage.exists("c.parquet")
+    assert storage.names(".parquet") == ["b.parquet"]
+    assert storage.read("b.parquet") == b"bytes"
+    assert storage.size("b.parquet") == 5
+    storage.delete("b.parquet")
+    assert storage.names() == []
+
+
+def test_a_folder_that_is_not_there_is_empty(tmp_path):
+    assert Storage.at(str(tmp_path / "nothing")).names() == []
+
+
+def test_an_unknown_url_is_refused_in_one_line():
+    with pytest.raises(ValueError, match="nonsense://") as error:
+        Storage.at("nonsense://bucket/x")
+    assert "\n" not in str(error.value)
