@@ -11,6 +11,7 @@ from tango_core.compressors.full import Full
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner, inner_average
 from tango_core.compressors.options import checked_options, option_names, suggestion
 from tango_core.compressors.random import Random
+from tango_core.compressors.tango import Tango
 from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
 
@@ -21,6 +22,7 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "random": Random,
     "uniform": Uniform,
     "topk": TopK,
+    "tango": Tango,
 }
 
 

@@ -1,0 +1,197 @@
+"""Tango: keep diverse salient tokens of every frame, and merge the rest where space and time agree.
+
+Paper: "Tango: Taming Visual Signals for Efficient Video Large Language Models", Section 3. A clip
+is cut into segments; places that stay unchanged in a segment are averaged over its frames; in every
+frame the most salient tokens are picked with at most one per cluster of look-alikes; what is left
+is clustered on ST-RoPE features and merged.
+
+Differences from the release, all visible in its results: merged vectors stay with their own cluster
+(the release writes them to other anchors; `legacy_writeback`), densities carry no random noise,
+inputs are not modified, sums are float32, and exact copies of a token never make one position be
+kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import Compressor
+from tango_core.compressors.hybrid import outer_retention
+from tango_core.compressors.tango_plan import Budget, Pool, Rules, plan_pools
+from tango_core.compressors.tango_select import Clip, select_tokens
+from tango_core.ops.merging import gather_weighted
+from tango_core.ops.segmentation import (
+    adjacent_similarity,
+    cut_segments,
+    dyseg_cuts,
+    static_segments,
+)
+from tango_core.ops.st_rope import rotation_tables
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Tango(Compressor):
+    """Diverse salient tokens, plus spatio-temporally merged ones.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
+            layers.
+        tau: Cosine above which a place counts as unchanged when segments are chosen, in [-1, 1];
+            `None` is 0.65 for a retention up to 0.1 and 0.8 above, as published.
+        static_tau: Cosine above which a place counts as static inside a segment, in [-1, 1]. The
+            paper uses `tau` for both; the release always uses 0.8 here.
+        segmentation: `"static"` maximises repeats (HoliTom); `"dyseg"` cuts at scene changes
+            (FastVID).
+        context_ratio: Share of the budget for merged tokens, in [0, 1]; 0 drops what is not
+            salient.
+        diverse: Pick salient tokens from different clusters; `False` is plain top-k.
+        st_rope: Cluster on rotated features; `False` on the bare unit features.
+        timestamps: Rotate by seconds; `False` by frame number.
+        alpha: Candidates per salient token, at least 1.
+        num_neighbors: Neighbours that make a density.
+        beta: Least weight of an anchor in its merged token, in [0, 1]; 0 is the paper's average.
+        base_time: Base of the wavelengths in time.
+        base_space: Base of the wavelengths in rows and columns.
+        score: Signal that ranks tokens, `"saliency"` (p-attn) or `"attention"` (attn).
+        sinks: `"zero"` gives sink positions score 0, as published, so that they come last but
+            remain; `"exclude"` never picks them for saliency; `"ignore"` treats them like any
+            other. They take part in merging in all cases.
+        legacy_writeback: Write merged vectors to the anchors the release writes them to.
+        budget: `"official"` rounds in every group, which overshoots small grids and undershoots
+            frozen clips; `"exact"` keeps round(retention * T * L) tokens, unless averaging static
+            places leaves fewer than that.
+        inner: In-LLM step that follows, `{"name": "fastv-merge", "layer": 18, "retention": 0.5}`;
+            `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
+            the share kept here.
+    """
+
+    retention: float = 0.1
+    tau: float | None = None
+    static_tau: float = 0.8
+    segmentation: Literal["static", "dyseg"] = "static"
+    context_ratio: float = 0.4
+    diverse: bool = True
+    st_rope: bool = True
+    timestamps: bool = True
+    alpha: float = 1.5
+    num_neighbors: int = 7
+    beta: float = 0.6
+    base_time: float = 1e4
+    base_space: float = 1e3
+    score: Literal["saliency", "attention"] = "saliency"
+    sinks: Literal["zero", "exclude", "ignore"] = "zero"
+    legacy_writeback: bool = False
+    budget: Budget = "official"
+    inner: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        for name, low, high in (
+            ("tau", -1, 1),
+            ("static_tau", -1, 1),
+            ("context_ratio", 0, 1),
+            ("beta", 0, 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
+        if not 1 <= self.alpha < float("inf"):
+            raise ValueError(f"alpha must be 1 or larger, got {self.alpha}")
+        for name in ("num_neighbors", "base_time", "base_space"):
+            if not 1 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be 1 or larger, got {getattr(self, name)}")
+        _ = self.outer_retention
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The score, and one vector per frame if DySeg cuts."""
+        return frozenset(
+            {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
+        )
+
+    @property
+    def outer_retention(self) -> float:
+        """Share kept here so that the average over the layers is `retention`."""
+        return outer_retention(self.retention, self.inner)
+
+    @property
+    def resolved_tau(self) -> float:
+        """`tau`, or the published value for the target retention."""
+        if self.tau is not None:
+            return self.tau
+        return 0.65 if self.retention <= 0.1 else 0.8  # run scripts of the official release
+
+    def _identity_options(self) -> dict[str, Any]:
+        """Options with derived values in place of `tau=None` and `inner`."""
+        options = super()._identity_options()
+        del options["inner"]
+        return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Measure, plan on the host, select, merge; the host reads from the device once."""
+        num_frames, tokens_per_frame, dim = features.tokens.shape
+        tokens = features.tokens.float()
+        norms = torch.linalg.vector_norm(tokens, dim=-1)
+        pools = self._plan(features, tokens, norms)
+        times = features.timestamps if self.timestamps else torch.arange(num_frames)
+        tables = None
+        if self.st_rope:
+            tables = rotation_tables(
+                dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
+            )
+        scores, excluded = self._scores(features)
+        clip = Clip(tokens, norms, scores, tables, excluded)
+        picked = select_tokens(clip, pools, self)
+        merged = gather_weighted(
+            tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
+        )
+        return CompressedVideo(
+            tokens=merged.to(features.tokens.dtype),
+            indices=picked.kept,
+            grid=(num_frames, *features.grid),
+            timestamps=features.timestamps,
+        )
+
+    def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
+        """(T, L) float32 scores with sinks treated as asked, and (L,) bool cells never to pick."""
+        scores: Tensor = getattr(features, self.score).float()
+        if self.sinks == "ignore" or not features.sinks:
+            return scores, None
+        host = torch.zeros(scores.shape[1], dtype=torch.bool)
+        host[list(features.sinks)] = True
+        is_sink = host.to(scores.device, non_blocking=True)
+        if self.sinks == "exclude":
+            return scores, is_sink
+        return scores.masked_fill(is_sink, 0.0), None
+
+    def _plan(self, features: VisualFeatures, tokens: Tensor, norms: Tensor) -> list[Pool]:
+        """Segments and budgets from one small transfer of thresholded similarities."""
+        similarity = adjacent_similarity(tokens, norms)
+        cuts = torch.zeros(len(similarity), 1, dtype=torch.bool, device=tokens.device)
+        if self.segmentation == "dyseg" and features.frame_embeddings is not None:
+            cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)[:, None]
+        flags = torch.cat(
+            [similarity > self.resolved_tau, similarity > self.static_tau, cuts], dim=1
+        )
+        host = flags.cpu().numpy()
+        num_cells = similarity.shape[1]
+        unchanged, static = host[:, :num_cells], host[:, num_cells : 2 * num_cells]
+        if self.segmentation == "dyseg":
+            lengths = cut_segments(host[:, -1])
+        else:
+            lengths = static_segments(unchanged)
+        rules = Rules(
+            retention=self.outer_retention,
+            context_ratio=self.context_ratio,
+            alpha=self.alpha,
+            budget=self.budget,
+            never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
+        )
+        return plan_pools(lengths, static, rules)

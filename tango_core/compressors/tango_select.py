@@ -1,0 +1,292 @@
+"""Tango's selection on the device: which tokens stay, and into which of them every other token is folded.
+
+Pools of one shape run as one batch; a batch makes one matrix of distances, which serves picking,
+clustering and assignment. All sizes come from the plan, so nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tango_core.compressors.tango_plan import Pool
+from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.merging import member_weights
+from tango_core.ops.saliency import rank_descending
+from tango_core.ops.st_rope import RotationTables, rotate
+
+
+class SelectOptions(Protocol):
+    """The options of `Tango` that selection reads."""
+
+    @property
+    def diverse(self) -> bool:
+        """One salient token per cluster of candidates."""
+
+    @property
+    def num_neighbors(self) -> int:
+        """Neighbours that make a density."""
+
+    @property
+    def beta(self) -> float:
+        """Least weight of an anchor."""
+
+    @property
+    def legacy_writeback(self) -> bool:
+        """Write merged vectors to the release's anchors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """What selection reads.
+
+    Attributes:
+        tokens: (T, L, D) float32.
+        norms: (T, L) float32.
+        scores: (T, L) float32.
+        tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
+        excluded: (L,) bool, cells that are never picked for their score; `None` for none.
+    """
+
+    tokens: Tensor
+    norms: Tensor
+    scores: Tensor
+    tables: RotationTables | None
+    excluded: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Kept tokens and the weighted rows they are made of.
+
+    Attributes:
+        kept: (K,) int64 ascending flat positions.
+        sources: (E,) int64 flat rows, grouped by the token they go into.
+        offsets: (K,) int64 first entry of every kept token.
+        weights: (E,) float32.
+    """
+
+    kept: Tensor
+    sources: Tensor
+    offsets: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Pools that run together, padded to P pools of F frames of M cells.
+
+    Attributes:
+        frames: (P, F) int64.
+        cells: (P, M) int64; padding repeats cell 0.
+        present: (P, M) bool.
+        spans: (P,) frames every token is averaged over.
+        salient: (P, F) int64 tokens to pick.
+        candidates: (P, F) int64 tokens to pick them among.
+        merged: (P,) int64 anchors.
+        keeps_all: (P,) bool, whether every unpicked token is an anchor.
+        pools: The pools themselves, for sizes on the host.
+    """
+
+    frames: Tensor
+    cells: Tensor
+    present: Tensor
+    spans: Tensor
+    salient: Tensor
+    candidates: Tensor
+    merged: Tensor
+    keeps_all: Tensor
+    pools: tuple[Pool, ...]
+
+
+def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> Selection:
+    """Choose the kept tokens of a clip and what is folded into each.
+
+    Args:
+        clip: Measured features.
+        pools: The plan.
+        options: See `SelectOptions`.
+    """
+    num_frames, num_cells, _ = clip.tokens.shape
+    total = num_frames * num_cells
+    anchors = torch.full((total + 1,), total, device=clip.tokens.device)
+    weights = torch.zeros(total + 1, device=clip.tokens.device)
+    for batch in _batches(pools, clip.tokens.device):
+        _fold(clip, batch, options, anchors, weights)
+    num_kept = sum(pool.num_kept for pool in pools)
+    num_sources = sum(
+        pool.groups[0].num_frames * (pool.num_kept if not pool.merged else _num_tokens(pool))
+        for pool in pools
+    )
+    order = anchors[:total].sort(stable=True)
+    targets, sources = order.values[:num_sources], order.indices[:num_sources]
+    positions = torch.arange(total + 1, device=anchors.device)
+    is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
+    kept = torch.where(is_kept, positions, total)[:total].sort().values[:num_kept]
+    return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
+
+
+def _num_tokens(pool: Pool) -> int:
+    """Tokens of a pool before anything is dropped."""
+    return sum(len(group.cells) for group in pool.groups)
+
+
+def _batches(pools: Sequence[Pool], device: torch.device) -> list[Batch]:
+    """Put pools of one shape together; static groups differ in size and are padded to the largest."""
+    by_shape: dict[tuple[int, ...], list[Pool]] = defaultdict(list)
+    for pool in pools:
+        first = pool.groups[0]
+        shape = (0,) if first.num_frames > 1 else (len(pool.groups), len(first.cells))
+        by_shape[shape].append(pool)
+    return [_pack(members, device) for members in by_shape.values()]
+
+
+def _pack(pools: list[Pool], device: torch.device) -> Batch:
+    """Upload the plan of some pools."""
+    sizes = np.array([len(pool.groups[0].cells) for pool in pools])
+    cells = np.zeros((len(pools), sizes.max()), dtype=np.int64)
+    for row, pool in zip(cells, pools, strict=True):
+        row[: len(pool.groups[0].cells)] = pool.groups[0].cells
+
+    def upload(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+
+    def per_group(name: str) -> Tensor:
+        return upload(np.array([[getattr(group, name) for group in pool.groups] for pool in pools]))
+
+    merged = np.array([pool.merged for pool in pools])
+    return Batch(
+        frames=per_group("frame"),
+        cells=upload(cells),
+        present=upload(np.arange(cells.shape[1]) < sizes[:, None]),
+        spans=per_group("num_frames")[:, 0],
+        salient=per_group("salient"),
+        candidates=per_group("candidates"),
+        merged=upload(merged),
+        keeps_all=upload(merged == np.array([pool.num_left for pool in pools])),
+        pools=tuple(pools),
+    )
+
+
+def _fold(
+    clip: Clip, batch: Batch, options: SelectOptions, anchors: Tensor, weights: Tensor
+) -> None:
+    """Write the anchor and the weight of every token of a batch."""
+    num_pools, num_frames = batch.frames.shape
+    num_cells = batch.cells.shape[1]
+    total = len(anchors) - 1
+    needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
+    distances = None
+    if needs_clusters:
+        distances = squared_distances(_points(clip, batch.frames, batch.cells))
+    picked = _pick(clip, batch, options, distances).reshape(num_pools, -1)
+    flat = batch.frames[:, :, None] * clip.tokens.shape[1] + batch.cells[:, None, :]
+    own = flat.reshape(num_pools, -1)
+    members = batch.present.repeat(1, num_frames) & ~picked
+    if distances is None:
+        target = torch.where(batch.keeps_all[:, None], own, total)
+        weight = torch.ones_like(own, dtype=torch.float32)
+    else:
+        num_points = own.shape[1]
+        num_centers = max(pool.merged for pool in batch.pools)
+        order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
+        ranks = torch.arange(num_centers, device=own.device)
+        chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
+        centers = chosen.sort(dim=-1).values
+        labels = assign_to_centers(distances, centers)
+        weight = member_weights(labels, centers, members, options.beta)
+        writers = centers
+        if options.legacy_writeback:
+            writers = torch.where(batch.keeps_all[:, None], centers, chosen)
+        padded = torch.cat([own, own.new_full((num_pools, 1), total)], dim=1)
+        target = padded.gather(1, writers.gather(1, labels))
+    target = torch.where(picked, own, torch.where(members, target, total))
+    weight = torch.where(picked, 1.0, weight)
+    # A static token stands for all frames of its segment, each with an equal part.
+    longest = max(pool.groups[0].num_frames for pool in batch.pools)
+    steps = torch.arange(longest, device=own.device)[:, None]
+    inside = (steps < batch.spans[:, None, None]) & batch.present.repeat(1, num_frames)[:, None]
+    spread = torch.where(inside, own[:, None] + steps * clip.tokens.shape[1], total)
+    anchors[spread] = torch.where(inside, target[:, None], total)
+    weights[spread] = (weight / batch.spans[:, None])[:, None].expand_as(spread)
+
+
+def _points(clip: Clip, frames: Tensor, cells: Tensor) -> Tensor:
+    """(P, F * M, D) unit features of the tokens at `frames` (P, F) and `cells` (P, M), rotated."""
+    at = (frames[:, :, None], cells[:, None, :])
+    units = clip.tokens[at] / clip.norms[at].clamp(min=1e-12)[..., None]
+    if clip.tables is not None:
+        units = rotate(units, frames, cells, clip.tables)
+    return units.flatten(1, 2)
+
+
+def _pick(clip: Clip, batch: Batch, options: SelectOptions, distances: Tensor | None) -> Tensor:
+    """(P, F, M) bool: the salient tokens of every frame, at most one per cluster of candidates."""
+    num_pools, num_frames = batch.frames.shape
+    num_cells = batch.cells.shape[1]
+    device = clip.tokens.device
+    groups = [group for pool in batch.pools for group in pool.groups]
+    num_salient = max(group.salient for group in groups)
+    num_candidates = max(group.candidates for group in groups)
+    scores = _group_scores(clip, batch)
+    ranked = rank_descending(scores)[..., :num_candidates]
+    slots = torch.arange(num_salient, device=device)
+    chosen = slots.expand(num_pools, num_frames, -1)
+    if options.diverse and any(group.candidates > group.salient > 0 for group in groups):
+        if distances is None:
+            between = _candidate_distances(clip, batch, ranked)
+        else:
+            rows = ranked + torch.arange(num_frames, device=device)[:, None] * num_cells
+            pools = torch.arange(num_pools, device=device)[:, None, None, None]
+            between = distances[pools, rows[..., :, None], rows[..., None, :]].flatten(0, 1)
+        chosen = _one_per_cluster(between, batch, num_salient, options.num_neighbors)
+    local = ranked.gather(2, chosen) if num_salient else chosen
+    local = torch.where(slots < batch.salient[..., None], local, num_cells)
+    picked = torch.zeros(num_pools, num_frames, num_cells + 1, dtype=torch.bool, device=device)
+    return picked.scatter_(2, local, True)[..., :num_cells]
+
+
+def _group_scores(clip: Clip, batch: Batch) -> Tensor:
+    """(P, F, M) scores, averaged over a static group's frames; minus infinity where nothing may be picked."""
+    scores = clip.scores[batch.frames[:, :, None], batch.cells[:, None, :]]
+    if max(pool.groups[0].num_frames for pool in batch.pools) > 1:
+        frames = torch.arange(len(clip.scores), device=scores.device)
+        inside = (frames >= batch.frames) & (frames < batch.frames + batch.spans[:, None])
+        means = inside.float() @ clip.scores / batch.spans[:, None]
+        scores = means.gather(1, batch.cells)[:, None]
+    eligible = batch.present
+    if clip.excluded is not None:
+        eligible = eligible & ~clip.excluded[batch.cells]
+    return scores.masked_fill(~eligible[:, None], -torch.inf)
+
+
+def _candidate_distances(clip: Clip, batch: Batch, ranked: Tensor) -> Tensor:
+    """(P * F, C, C) squared distances between candidates alone, when no pool is clustered."""
+    num_pools, num_frames, num_candidates = ranked.shape
+    cells = batch.cells[:, None].expand(-1, num_frames, -1).gather(2, ranked)
+    points = _points(clip, batch.frames.reshape(-1, 1), cells.flatten(0, 1))
+    return squared_distances(points)
+
+
+def _one_per_cluster(
+    distances: Tensor, batch: Batch, num_salient: int, num_neighbors: int
+) -> Tensor:
+    """(P, F, K) ranks of the most salient candidate of every cluster; (P * F, C, C) distances."""
+    num_candidates = distances.shape[1]
+    ranks = torch.arange(num_candidates, device=distances.device)
+    members = ranks < batch.candidates.flatten()[:, None]
+    order = density_peaks(distances, num_salient, num_neighbors, members=members)
+    slots = torch.arange(num_salient, device=distances.device)
+    centers = torch.where(slots < batch.salient.flatten()[:, None], order, num_candidates)
+    labels = assign_to_centers(distances, centers)
+    last = num_candidates - 1
+    best = torch.full_like(centers, last).scatter_reduce_(
+        1, labels, torch.where(members, ranks, last), "amin"
+    )
+    return best.reshape(*batch.salient.shape, num_salient)

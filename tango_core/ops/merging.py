@@ -1,0 +1,69 @@
+"""Fold tokens into the anchors they belong to: weights of a cluster, and all clusters of a clip in one pass."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
+    """Weights with which the tokens of a cluster add up to its merged token.
+
+    A cluster of n tokens, centre included, becomes w * centre + (1 - w) * mean(all n) with w =
+    max(1 / n, beta): the centre's weight in all is w + (1 - w) / n, and 1 in a cluster of its own.
+    beta = 0 is the plain mean.
+
+    Args:
+        labels: (B, M) int64 cluster of every token, in [0, C).
+        centers: (B, C) int64 position of every cluster's centre; entries equal to M are padding.
+        members: (B, M) bool, tokens that take part.
+        beta: In [0, 1].
+
+    Returns:
+        (B, M) float32; 0 outside `members`; every cluster adds up to 1.
+    """
+    num_groups, num_points = labels.shape
+    present = members.float()
+    counts = present.new_zeros(centers.shape).scatter_add_(1, labels, present).clamp_(min=1)
+    own = torch.maximum(1 / counts, counts.new_tensor(beta))
+    weights = ((1 - own) / counts).gather(1, labels) * present
+    padded = torch.cat([weights, weights.new_zeros(num_groups, 1)], dim=1)
+    return padded.scatter_add_(1, centers, own)[:, :num_points]
+
+
+def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """Add up weighted rows, bag after bag, without copying the rows first.
+
+    Args:
+        tokens: (S, D), any float dtype; sums are float32.
+        sources: (E,) int64 rows, those of one bag next to each other.
+        offsets: (K,) int64 first entry of every bag.
+        weights: (E,) float32.
+
+    Returns:
+        (K, D) float32.
+    """
+    return F.embedding_bag(
+        sources, tokens.float(), offsets, mode="sum", per_sample_weights=weights.float()
+    )
+
+
+def merge_clusters(tokens: Tensor, labels: Tensor, centers: Tensor, beta: float = 0.6) -> Tensor:
+    """Merge every cluster of one group into its centre (Tango, Section 3.2; see `member_weights`).
+
+    Args:
+        tokens: (M, D) all tokens of the group, any float dtype; sums are float32.
+        labels: (M,) int64 cluster of every token.
+        centers: (C,) int64 position of every cluster's centre.
+        beta: In [0, 1].
+
+    Returns:
+        (C, D) in the tokens' dtype, in the order of `centers`.
+    """
+    members = torch.ones_like(labels, dtype=torch.bool)
+    weights = member_weights(labels[None], centers[None], members[None], beta)[0]
+    order = labels.sort(stable=True)
+    starts = torch.searchsorted(order.values, torch.arange(len(centers), device=labels.device))
+    merged = gather_weighted(tokens, order.indices, starts, weights[order.indices])
+    return merged.to(tokens.dtype)

@@ -1,0 +1,106 @@
+"""Cut a clip into runs of frames: where little changes (static-maximising) or where scenes change (DySeg).
+
+Similarities are computed on the device in one pass; the cuts themselves are planned on the host
+from a few kilobytes, because a recurrence over frames would otherwise stop the device at every
+comparison.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MAX_WINDOW = 1024
+
+
+def adjacent_similarity(tokens: Tensor, norms: Tensor | None = None) -> Tensor:
+    """Cosine between the tokens at one place in consecutive frames.
+
+    Args:
+        tokens: (T, L, D), any float dtype; computed in float32.
+        norms: (T, L) Euclidean norms if known.
+
+    Returns:
+        (T - 1, L) float32; 0 where a token is zero.
+    """
+    if norms is None:
+        norms = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float32)
+    norms = norms.clamp(min=1e-12)
+    dots = norms.new_empty(tokens.shape[0] - 1, tokens.shape[1])
+    # Frame by frame: the product of two frames stays in the cache, that of two clips does not.
+    for frame in range(len(dots)):
+        dots[frame] = torch.linalg.vecdot(tokens[frame].float(), tokens[frame + 1].float())
+    return dots / norms[:-1] / norms[1:]
+
+
+def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list[int]:
+    """Split frames so that as many tokens as possible are repeats of the frame before (HoliTom, Tango).
+
+    A window of w frames saves (w - 1) tokens for every place that stays unchanged throughout;
+    dynamic programming finds the windows that save most. Among equal plans the shorter last window
+    wins.
+
+    Args:
+        unchanged: (T - 1, L) bool, whether a place is the same in frames i and i + 1.
+        max_window: Longest window in frames.
+
+    Returns:
+        Lengths of the windows, in order; they add up to T.
+    """
+    num_pairs, num_places = unchanged.shape
+    # savings[i, w]: what the window of w + 1 frames that ends with frame i + 1 saves. A place counts if its run of
+    # unchanged steps up to pair i is at least w long.
+    runs = np.zeros(num_places, dtype=np.int64)
+    best, last = [0], [1]
+    for pair in range(num_pairs):
+        runs = np.where(unchanged[pair], runs + 1, 0)
+        num_at_least = np.bincount(runs, minlength=pair + 2)[::-1].cumsum()[::-1]
+        steps = np.arange(1, min(pair + 2, max_window))
+        before = np.array([0, *best])[pair + 1 - steps]
+        totals = before + num_at_least[steps] * steps
+        value, length = best[pair], 1
+        if len(steps) and totals.max() > value:
+            winner = int(totals.argmax())
+            value, length = int(totals[winner]), int(steps[winner]) + 1
+        best.append(value)
+        last.append(length)
+    lengths: list[int] = []
+    frame = num_pairs
+    while frame >= 0:
+        lengths.append(last[frame])
+        frame -= last[frame]
+    return lengths[::-1]
+
+
+def dyseg_cuts(frame_embeddings: Tensor, tau: float = 0.9, num_segments: int = 8) -> Tensor:
+    """Find scene cuts by the similarity of whole frames (FastVID's DySeg).
+
+    Args:
+        frame_embeddings: (T, Dv) one vector per frame.
+        tau: A cut follows every frame whose cosine with the next is below this.
+        num_segments: At least min(this, T) segments: the least similar pairs are cut in any case,
+            the earlier of equally similar ones first.
+
+    Returns:
+        (T - 1,) bool, whether a segment ends with frame i.
+    """
+    units = F.normalize(frame_embeddings.float(), dim=-1)
+    similarity = torch.linalg.vecdot(units[:-1], units[1:])
+    cuts = similarity < tau
+    least = similarity.sort(stable=True).indices[: max(num_segments - 1, 0)]
+    return cuts.scatter(0, least, True)
+
+
+def cut_segments(cuts: np.ndarray) -> list[int]:
+    """Lengths of the segments between cuts.
+
+    Args:
+        cuts: (T - 1,) bool, whether a segment ends with frame i.
+
+    Returns:
+        Lengths in order; they add up to T.
+    """
+    ends = np.flatnonzero(np.append(cuts, True)) + 1
+    return np.diff(ends, prepend=0).tolist()
