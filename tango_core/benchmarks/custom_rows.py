@@ -1,0 +1,216 @@
+"""Read a table of questions, CSV or JSON lines, and refuse what cannot be understood by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tango_core.benchmarks.multiple_choice import LETTERS, read_letter
+from tango_core.types import Question
+
+COLUMNS = ("video", "question", "options", "answer", "start", "end", "id")
+"""Columns with a meaning; every other column is a group that results are broken down by."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+        video: As written.
+        clip: (start, end) in seconds, or `None` for the whole file.
+        question: `None` if the row only names a video.
+        reference: Whether the row holds an answer to a free-form question, which nothing scores.
+    """
+
+    video: str
+    clip: tuple[float, float] | None
+    question: Question | None
+    reference: bool = False
+
+
+def read_rows(table: Path) -> list[Row]:
+    """Read a `.csv` or `.jsonl` table.
+
+    Raises:
+        ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
+            editor shows them: a CSV's header is row 1, a JSON line is its own number.
+    """
+    try:
+        text = table.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{table}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    is_csv = table.suffix.lower() == ".csv"
+    fields_of_rows = _csv_rows(text) if is_csv else _json_lines(text)
+    rows: list[Row] = []
+    row_of_id: dict[str, int] = {}
+    number = 1
+    try:
+        for fields in fields_of_rows:
+            if fields is not None:
+                row = _understand(fields, number)
+                if row.question and row_of_id.setdefault(row.question.id, number) != number:
+                    first = row_of_id[row.question.id]
+                    raise ValueError(f"id {row.question.id!r} is already used in row {first}")
+                rows.append(row)
+            number += 1
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{table}, row {number}: {error}") from error
+    if not rows:
+        raise ValueError(f"{table}: no rows; give at least one with a video")
+    return rows
+
+
+def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per record, `None` for the header and for empty lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    for record in reader:
+        if not any(field.strip() for field in record):
+            yield None
+        elif header is None:
+            header = [name.strip() for name in record]
+            if "video" not in header:
+                raise ValueError(f"the header has no column 'video': {', '.join(header)}")
+            if len(set(header)) < len(header):
+                raise ValueError(f"the header names a column twice: {', '.join(header)}")
+            yield None
+        elif len(record) != len(header):
+            raise ValueError(
+                f"{len(record)} fields under {len(header)} columns; "
+                "put fields that hold a comma into double quotes"
+            )
+        else:
+            yield {name: field.strip() for name, field in zip(header, record, strict=True)}
+
+
+def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per line, `None` for empty lines."""
+    # Not splitlines: a JSON string may hold other line separators than a line feed.
+    for line in text.split("\n"):
+        if not line.strip():
+            yield None
+            continue
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
+        yield fields
+
+
+def _understand(fields: Mapping[str, Any], number: int) -> Row:
+    """Turn the fields of a row into a clip and a question."""
+    video = _text(fields, "video")
+    if not video:
+        raise ValueError("no video; name a file, or leave the whole row out")
+    clip = _clip(fields)
+    text = _text(fields, "question")
+    choices = _choices(fields.get("options"))
+    answer = fields.get("answer")
+    answer = None if answer is None or str(answer).strip() == "" else answer
+    if not text:
+        if choices or answer is not None:
+            raise ValueError("options or an answer without a question")
+        return Row(video, clip, None)
+    question = Question(
+        id=str(fields.get("id") or "") or str(number),
+        text=text,
+        choices=choices,
+        answer=_answer(answer, choices) if choices and answer is not None else None,
+        groups={
+            name: str(value)
+            for name, value in fields.items()
+            if name not in COLUMNS and value is not None and str(value).strip()
+        },
+    )
+    return Row(video, clip, question, reference=answer is not None and not choices)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text field, empty if it is missing."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} must be text, got {value!r}")
+    return (value or "").strip()
+
+
+def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the clip's bounds in seconds."""
+    bounds: list[float | None] = []
+    for name in ("start", "end"):
+        value = fields.get(name)
+        if value is None or str(value).strip() == "":
+            bounds.append(None)
+            continue
+        try:
+            seconds = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
+        bounds.append(seconds)
+    start, end = bounds
+    if end is None:
+        if start is not None:
+            raise ValueError(f"start {start:g} without an end; give both in seconds")
+        return None
+    if (start or 0.0) >= end:
+        raise ValueError(f"start {start or 0.0:g} must lie before end {end:g}")
+    return start or 0.0, end
+
+
+def _choices(value: Any) -> tuple[str, ...]:
+    """Read options: a list, a JSON list, or texts parted by `|`; letters in front are taken off."""
+    if value is None or value == "":
+        return ()
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"options are no JSON list ({error.msg}): {value!r}") from error
+    options = value.split("|") if isinstance(value, str) else value
+    if not isinstance(options, list):
+        raise ValueError(f"options must be a list or texts parted by '|', got {value!r}")
+    if any(isinstance(option, (bool, dict, list)) or option is None for option in options):
+        raise ValueError(f"every option must be a text or a number, got {options!r}")
+    texts = [str(option).strip() for option in options]
+    if not 2 <= len(texts) <= len(LETTERS):
+        raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
+    if not all(texts):
+        raise ValueError(f"option {LETTERS[texts.index('')]} is empty")
+    marked = [
+        re.match(rf"(?:\({letter}\)|{letter}[.):])\s*(?=\S)", text)
+        for letter, text in zip(LETTERS, texts, strict=False)
+    ]
+    if all(marked):
+        texts = [text[mark.end() :] for text, mark in zip(texts, marked, strict=True) if mark]
+    return tuple(texts)
+
+
+def _answer(value: Any, choices: tuple[str, ...]) -> int:
+    """Read the right option: its text, its letter, or its index from 0, in this order."""
+    text = "" if isinstance(value, bool) else str(value).strip()
+    same = [index for index, choice in enumerate(choices) if choice == text]
+    if len(same) > 1:
+        raise ValueError(f"answer {text!r} is the text of {len(same)} options; give its letter")
+    if same:
+        return same[0]
+    letter = read_letter(text, len(choices))
+    if letter is not None:
+        return letter
+    if text.isdecimal() and int(text) < len(choices):
+        return int(text)
+    raise ValueError(
+        f"answer {value!r} is none of the {len(choices)} options; "
+        f"give a letter from A to {LETTERS[len(choices) - 1]}, an index from 0 "
+        f"to {len(choices) - 1}, or an option's text"
+    )
