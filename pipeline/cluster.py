@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,9 @@ def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
     """
     ours = not ray.is_initialized()
     if ours:
+        # The core's own lines on our terminal, such as one about every actor pool; its log files keep
+        # them. Read when the core starts, so there is no argument for it.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         try:
             ray.init(
                 address=address or "local",

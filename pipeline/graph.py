@@ -10,9 +10,9 @@ blocks between the stages and dictionaries inside them.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +25,7 @@ from pipeline.plan import Plan
 from pipeline.pools import ActorPool
 from pipeline.rows import DECODED, ENCODED, RESULT, Row, to_table
 from pipeline.settings import Settings, answer_arguments, compress_arguments, decode_arguments
-from pipeline.stages.answer import AnswerQuestions, result
-from pipeline.stages.compress import CompressVideo
-from pipeline.stages.decode import decode_video
+from pipeline.stages import answer, compress, decode
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
@@ -35,15 +33,25 @@ _MAX_CLIPS_PER_BLOCK = 8
 
 def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
     """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished."""
-    context = DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
+    _silence(DataContext.get_current())
     dataset = build(plan, settings)
     if dataset is None:
         return
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
         for row in block.to_pylist():
-            yield row if plan.cells else result(row, [])
+            yield row if plan.cells else answer.result(row, [])
+
+
+def _silence(context: DataContext) -> None:
+    """Leave the terminal to the job's own progress; Ray's log files keep everything."""
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.ERROR)
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # It would advise to raise the one byte that `_actors` reserves on purpose.
+    detectors = context.issue_detectors_config.detectors
+    context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
 def build(plan: Plan, settings: Settings) -> Dataset | None:
@@ -53,13 +61,15 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
     ledger = AttemptLedger.remote()
     parts = []
     if misses.num_rows:
-        decode = partial(_decode, arguments=decode_arguments(plan, settings))
-        decode.__name__ = "decode_video"
         decoded = _blocks(misses).map_batches(
-            decode, batch_size=None, batch_format="pyarrow", num_cpus=settings.pools.decode.num_cpus
+            decode_video,
+            fn_kwargs=decode_arguments(plan, settings),
+            batch_size=None,
+            batch_format="pyarrow",
+            num_cpus=settings.pools.decode.num_cpus,
         )
         arguments = {"arguments": compress_arguments(plan, settings), "ledger": ledger}
-        parts.append(_actors(decoded, CompressOnBlocks, settings.pools.compress, arguments))
+        parts.append(_actors(decoded, CompressVideo, settings.pools.compress, arguments))
     if hits.num_rows:
         parts.append(_blocks(to_table(hits.to_pylist(), ENCODED)))
     if not parts:
@@ -68,7 +78,7 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
     if not plan.cells:
         return encoded
     arguments = {"arguments": answer_arguments(plan, settings), "ledger": ledger}
-    return _actors(encoded, AnswerOnBlocks, settings.pools.answer, arguments)
+    return _actors(encoded, AnswerQuestions, settings.pools.answer, arguments)
 
 
 class _OnBlocks:
@@ -93,23 +103,24 @@ class _OnBlocks:
         return done
 
 
-class CompressOnBlocks(_OnBlocks):
-    """`CompressVideo` as a Ray Data actor."""
+class CompressVideo(_OnBlocks):
+    """`stages.compress.CompressVideo` as a Ray Data actor."""
 
     def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
-        super().__init__(CompressVideo(**arguments), ledger, ENCODED, "encode_failed")
+        super().__init__(compress.CompressVideo(**arguments), ledger, ENCODED, "encode_failed")
 
 
-class AnswerOnBlocks(_OnBlocks):
-    """`AnswerQuestions` as a Ray Data actor."""
+class AnswerQuestions(_OnBlocks):
+    """`stages.answer.AnswerQuestions` as a Ray Data actor."""
 
     def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
-        super().__init__(AnswerQuestions(**arguments), ledger, RESULT, "answer_failed")
+        super().__init__(answer.AnswerQuestions(**arguments), ledger, RESULT, "answer_failed")
 
 
-def _decode(block: pa.Table, arguments: dict[str, Any]) -> pa.Table:
-    """`decode_video` as a Ray Data task."""
-    return to_table((decode_video(row, **arguments) for row in block.to_pylist()), DECODED)
+def decode_video(block: pa.Table, **arguments: Any) -> pa.Table:
+    """`stages.decode.decode_video` as a Ray Data task."""
+    rows = (decode.decode_video(row, **arguments) for row in block.to_pylist())
+    return to_table(rows, DECODED)
 
 
 def _blocks(clips: pa.Table) -> Dataset:
