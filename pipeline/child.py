@@ -36,7 +36,7 @@ class CrashError(RuntimeError):
 
 
 class ChildStartError(RuntimeError):
-    """The child process could not be started; this machine or environment is at fault, not an item."""
+    """The child process could not be started: the environment is at fault, not an item."""
 
 
 class Child:
@@ -139,7 +139,7 @@ class Child:
             self._start()
 
     def _start(self) -> None:
-        """Start an interpreter that finds modules where this one does, and wait until it answers."""
+        """Start an interpreter that finds modules where this one does, and await its answer."""
         ours, theirs = socket.socketpair()
         environment = {
             **os.environ,

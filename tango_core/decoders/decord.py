@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +11,8 @@ import numpy as np
 
 from tango_core.decoders.base import Indices, Picture, Times
 from tango_core.decoders.errors import DecoderUnavailableError, ReaderError
+
+_SOURCE_POSITION = re.compile(r"(\[[\d:]+\]\s*)?\S+\.(cc|h):\d+:\s*")
 
 
 def load() -> ModuleType | None:
@@ -103,4 +106,4 @@ class DecordReader:
 def _first_line(error: Exception) -> str:
     """First line of decord's message, without the C++ source position."""
     line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return line.split("] ", 1)[-1][:160]
+    return _SOURCE_POSITION.sub("", line)[:160]

@@ -115,7 +115,9 @@ class IndexedReader:
                 return
             if frame.pts is not None and frame.pts > last:
                 break
-        raise ReaderError(f"{self._path}: {len(missing)} frames did not come out of the decoder")
+        raise ReaderError(
+            f"{self._path}: {len(missing)} of {len(wanted)} frames did not come out of the decoder"
+        )
 
     def _frames_from(self, row: int) -> Iterator[VideoFrame]:
         """Decode from a keyframe on, in display order."""

@@ -1,0 +1,122 @@
+import functools
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from clips import clip, numbers_of, write_clip, write_folder
+
+from pipeline.stages.decode import decode_video
+from tango_core.video import FrameSpec, decode_frames
+
+SPEC = FrameSpec(8, size=(32, 64))
+decode = functools.partial(decode_video, spec=SPEC, timeout_s=30, memory_gib=4)
+
+
+def row(path, start=None, end=None, **more):
+    return {"video_id": "v", "path": str(path), "clip_start": start, "clip_end": end, **more}
+
+
+def pixels_of(result):
+    return np.frombuffer(result["pixels"], np.uint8).reshape(result["pixels_shape"])
+
+
+def test_a_row_gains_its_frames_and_keeps_everything_else():
+    given = row(clip("closed_gop.mp4"), benchmark="shapes", questions=[1, 2])
+    result = decode(given)
+    expected = decode_frames(given["path"], SPEC)
+    np.testing.assert_array_equal(pixels_of(result), expected.pixels)
+    assert result["frame_times"] == expected.timestamps.tolist()
+    assert result["decoder"] == expected.decoder
+    assert (result["status"], result["error"], result["warnings"]) == ("ok", None, [])
+    assert result["decode_ms"] > 0
+    assert given.items() <= result.items()
+    assert "pixels" not in given
+
+
+def test_bounds_are_honoured():
+    result = decode(row(clip("closed_gop.mp4"), 1.0, 2.0))
+    assert numbers_of(pixels_of(result)) == [24, 27, 30, 34, 37, 41, 44, 48]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "first", "last"),
+    [(None, 1.0, 0, 24), (4.0, None, 96, 119), (float("nan"), float("nan"), 0, 119)],
+)
+def test_a_missing_bound_is_open(start, end, first, last):
+    numbers = numbers_of(pixels_of(decode(row(clip("closed_gop.mp4"), start, end))))
+    assert (numbers[0], numbers[-1]) == (first, last)
+
+
+def test_a_frame_folder_is_a_video(tmp_path):
+    result = decode(row(write_folder(tmp_path / "frames", 8)))
+    assert numbers_of(pixels_of(result)) == list(range(1, 9))
+
+
+def test_warnings_travel_with_the_row():
+    assert "announced" in " ".join(decode(row(clip("half.mkv")))["warnings"])
+
+
+BAD = {
+    "truncated": lambda tmp: row(clip("no_index.mp4")),
+    "nearly nothing left": lambda tmp: row(clip("a_few_frames.mp4")),
+    "empty": lambda tmp: row(clip("empty.mp4")),
+    "text": lambda tmp: row(clip("text.mp4")),
+    "missing": lambda tmp: row(tmp / "gone.mp4"),
+    "empty folder": lambda tmp: row(tmp),
+    "clip behind the end": lambda tmp: row(clip("closed_gop.mp4"), 50.0, 60.0),
+    "bounds in the wrong order": lambda tmp: row(clip("closed_gop.mp4"), 3.0, 2.0),
+    "negative start": lambda tmp: row(clip("closed_gop.mp4"), -1.0, 2.0),
+    "path with a NUL": lambda tmp: row("a\0b.mp4"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
+    bad = BAD[case](tmp_path)
+    spec = FrameSpec(32, size=(32, 64))
+    result = decode_video(bad, spec=spec, timeout_s=30, memory_gib=4)
+    assert result["status"] == "decode_failed"
+    assert result["pixels"] is None
+    assert result["frame_times"] == []
+    assert result["error"].startswith("decode: ")
+    assert bad["path"] in result["error"]
+    assert "\n" not in result["error"]
+    assert decode(row(clip("closed_gop.mp4")))["status"] == "ok"
+
+
+def test_failed_and_good_rows_have_the_same_columns():
+    assert decode(row(clip("empty.mp4"))).keys() == decode(row(clip("closed_gop.mp4"))).keys()
+
+
+def test_a_row_that_failed_before_passes_through():
+    failed = row(clip("closed_gop.mp4"), status="decode_failed", error="earlier")
+    assert decode(failed) == failed
+
+
+def test_too_little_time_is_a_failed_row_that_names_the_setting(tmp_path):
+    long = write_clip(tmp_path / "long.mp4", 3000, options={"g": "3000", "preset": "ultrafast"})
+    decode(row(clip("closed_gop.mp4")))
+    result = decode_video(row(long), spec=SPEC, timeout_s=0.05, memory_gib=4)
+    assert result["status"] == "decode_failed"
+    assert "no result from the decoder within 0.05 s" in result["error"]
+    assert "decode.timeout_s" in result["error"]
+    assert decode(row(long))["status"] == "ok"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the limit")
+def test_too_little_memory_is_a_failed_row_that_names_the_setting():
+    spec = FrameSpec(64, size=(4000, 4000))
+    result = decode_video(row(clip("open_gop.mp4")), spec=spec, timeout_s=60, memory_gib=1)
+    assert result["status"] == "decode_failed"
+    assert "needed more than 1 GiB" in result["error"]
+    assert "decode.memory_gib" in result["error"]
+    again = decode_video(row(clip("open_gop.mp4")), spec=SPEC, timeout_s=60, memory_gib=1)
+    assert again["status"] == "ok"
+
+
+@pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
+def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip():
+    spec = FrameSpec(8, decoder="torchcodec")
+    with pytest.raises(ValueError, match=r"tango-video\[torchcodec\]"):
+        decode_video(row(clip("closed_gop.mp4")), spec=spec, timeout_s=30, memory_gib=4)
