@@ -1,4 +1,4 @@
-"""FastV with merging: inside the language model, fold the tokens nobody looks at into their nearest kept token.
+"""FastV with merging: fold the tokens that nobody looks at into the most similar kept ones.
 
 The in-LLM step of HoliTom (Shao et al. 2025) as Tango's "dagger" setting uses it: attention decides
 who stays, as in FastV (Chen et al., ECCV 2024), and what goes is merged instead of lost. Two things
@@ -18,7 +18,7 @@ from tango_core.ops.saliency import rank_descending
 
 @dataclass(frozen=True)
 class FastVMerge(LayerPruner):
-    """Keep the visual tokens the last prompt token attends to most; merge every other into its most similar one.
+    """Keep what the last prompt token attends to most; merge the rest into it by similarity.
 
     Attributes:
         retention: Share of the visual tokens (newline tokens included) kept from `layer` on, in (0,
@@ -44,7 +44,7 @@ class FastVMerge(LayerPruner):
             raise ValueError(f"beta must be in [0, 1], got {self.beta}")
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Rank by the last row of attention, averaged over heads; merge the rest by cosine of the hidden states."""
+        """Rank by the last row of attention, averaged over heads; merge by cosine."""
         hidden, visual = context.hidden, context.visual
         length = len(hidden)
         num_visual = visual.stop - visual.start
@@ -61,7 +61,7 @@ class FastVMerge(LayerPruner):
         return Pruned(keep, torch.cat([hidden[before], merged.to(hidden.dtype), hidden[after]]))
 
     def _absorb(self, kept: torch.Tensor, dropped: torch.Tensor) -> torch.Tensor:
-        """Blend every kept state with the mean of itself and the dropped states that are most similar to it."""
+        """Blend every kept state with the mean of itself and what is most similar to it."""
         unit_kept = torch.nn.functional.normalize(kept, dim=-1)
         nearest = (torch.nn.functional.normalize(dropped, dim=-1) @ unit_kept.mT).argmax(dim=-1)
         counts = torch.zeros(len(kept), device=kept.device).index_add_(

@@ -12,7 +12,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 @dataclass(frozen=True)
 class Full(Compressor):
-    """Keep every token; also what stands before the language model for methods that act only inside it.
+    """Keep every token; also the compressor of methods that act only inside the model.
 
     Attributes:
         retention: Always 1; not an option.

@@ -17,12 +17,12 @@ INNER: dict[str, type[LayerPruner]] = {
 
 
 def inner_average(layer: int, retention: float, num_layers: int) -> float:
-    """Average over all layers of what a step at `layer` that keeps `retention` leaves of the tokens, in (0, 1]."""
+    """Average share, over all layers, that a step at `layer` keeping `retention` leaves."""
     return (layer + (num_layers - layer) * retention) / num_layers
 
 
 def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
-    """Share of the tokens that must enter the language model so that the average over its layers is `retention`.
+    """Share that must enter the language model so that its layers average to `retention`.
 
     Args:
         retention: Target, averaged over the layers, in (0, 1].
@@ -41,14 +41,13 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
     num_layers = inner.get("num_layers", DEFAULT_NUM_LAYERS)
     layer, inner_retention = inner["layer"], inner["retention"]
     if not 0 <= layer < num_layers:
-        raise ValueError(
-            f"inner.layer must be in [0, {num_layers}) for a decoder of {num_layers} layers, got {layer}"
-        )
+        raise ValueError(f"inner.layer must be in [0, {num_layers}), got {layer}")
     average = inner_average(layer, inner_retention, num_layers)
     if retention > average:
         raise ValueError(
-            f"retention {retention} cannot be reached with inner.layer={layer} and inner.retention={inner_retention}: "
-            f"all tokens average to {average:.6g} of {num_layers} layers; lower retention or raise inner.retention"
+            f"retention {retention} cannot be reached with inner.layer={layer} and "
+            f"inner.retention={inner_retention}: all tokens average to {average:.6g} over "
+            f"{num_layers} layers; lower retention or raise inner.retention"
         )
     return retention / average
 
@@ -73,7 +72,8 @@ def checked_inner(
     if name not in INNER:
         hint = suggestion(str(name), INNER)
         raise ValueError(
-            f"method {method!r}: unknown inner.name {name!r}{hint}; choose one of: {', '.join(INNER)}"
+            f"method {method!r}: unknown inner.name {name!r}{hint}; "
+            f"choose one of: {', '.join(INNER)}"
         )
     options = {key: value for key, value in inner.items() if key not in ("name", "num_layers")}
     pruner = INNER[name](**checked_options(f"{method}.inner", INNER[name], options))

@@ -33,7 +33,8 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
         if name not in allowed:
             listed = ", ".join(allowed) if allowed else "none"
             raise ValueError(
-                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; its options are: {listed}"
+                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
+                f"its options are: {listed}"
             )
     required = [
         option.name

@@ -55,7 +55,8 @@ class Tango(Compressor):
         timestamps: Rotate by seconds; `False` by frame number.
         alpha: Candidates per salient token, at least 1.
         num_neighbors: Neighbours that make a density.
-        beta: Least weight of an anchor in its merged token, in [0, 1]; 0 is the paper's average.
+        beta: Least weight of an anchor in its merged token, in [0, 1]; 0 comes closest to the
+            paper's plain average.
         base_time: Base of the wavelengths in time.
         base_space: Base of the wavelengths in rows and columns.
         score: Signal that ranks tokens, `"saliency"` (p-attn) or `"attention"` (attn).
@@ -136,7 +137,7 @@ class Tango(Compressor):
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Measure, plan on the host, select, merge; the host reads from the device once."""
-        num_frames, tokens_per_frame, dim = features.tokens.shape
+        num_frames, _, dim = features.tokens.shape
         tokens = features.tokens.float()
         norms = torch.linalg.vector_norm(tokens, dim=-1)
         pools = self._plan(features, tokens, norms)

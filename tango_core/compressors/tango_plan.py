@@ -1,4 +1,4 @@
-"""Tango's budgets: how many tokens every frame and every static group of a clip may keep.
+"""Tango's budgets: how many tokens every frame and every static group may keep.
 
 Host arithmetic only (NumPy and Python integers), made once per clip from a few kilobytes of
 thresholded similarities, so that the device runs through without stopping.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Group:
-    """Tokens that compete with each other: one frame's dynamic tokens, or one segment's static ones.
+    """Tokens that compete: one frame's dynamic tokens, or one segment's static ones.
 
     Attributes:
         frame: Frame whose positions the kept tokens take.
@@ -135,7 +135,7 @@ def _official(group: Group, share: float, rules: Rules) -> Group:
 
 
 def _with_budget(group: Group, total: int, salient: int, rules: Rules) -> Group:
-    """Split a group's total; what cannot be salient is merged instead."""
+    """Fill in a group's budget; what cannot be salient is merged instead."""
     num_cells = len(group.cells)
     eligible = num_cells - len(rules.never_salient.intersection(group.cells.tolist()))
     salient = min(salient, eligible)
@@ -146,23 +146,22 @@ def _with_budget(group: Group, total: int, salient: int, rules: Rules) -> Group:
 def _exact(
     pools: list[list[Group]], lengths: list[int], num_cells: int, rules: Rules
 ) -> list[Pool]:
-    """Meet round(retention * T * L) over the whole clip, or keep all distinct tokens if there are fewer.
+    """Meet round(retention * T * L) over the whole clip, or keep all there is if that is less.
 
     Segments share the clip's budget by their length, groups share a segment's by their size, and
     both the totals and their salient parts are rounded by largest remainder.
     """
     groups = [group for pool in pools for group in pool]
-    sizes = np.array([len(group.cells) for group in groups])
+    sizes = np.array([len(group.cells) for group in groups], dtype=np.int64)
     segment_of = np.searchsorted(
         np.cumsum(lengths), [group.frame for group in groups], side="right"
     )
-    capacity = np.bincount(segment_of, weights=sizes)
+    capacity = np.bincount(segment_of, weights=sizes).astype(np.float64)
     total = max(1, round(rules.retention * num_cells * sum(lengths)))
     ideal = fill(float(total), np.array(lengths, dtype=float), capacity)
+    salient_ratio = 1.0 - rules.context_ratio
     totals = apportion(total, sizes * (ideal / capacity)[segment_of], sizes)
-    salient = apportion(
-        round(total * (1.0 - rules.context_ratio)), totals * (1.0 - rules.context_ratio), totals
-    )
+    salient = apportion(round(int(totals.sum()) * salient_ratio), totals * salient_ratio, totals)
     chosen = iter(
         _with_budget(group, int(count), int(part), rules)
         for group, count, part in zip(groups, totals, salient, strict=True)
@@ -171,7 +170,7 @@ def _exact(
 
 
 def fill(
-    amount: float, weights: NDArray[np.float64], capacity: NDArray[np.float64]
+    amount: float, weights: NDArray[np.float64], capacity: NDArray[np.floating[Any]]
 ) -> NDArray[np.float64]:
     """Share an amount in proportion to weights; what exceeds a capacity goes to the others.
 
@@ -197,7 +196,7 @@ def fill(
 
 
 def apportion(
-    total: int, quotas: NDArray[np.float64], capacity: NDArray[np.int64]
+    total: int, quotas: NDArray[np.floating[Any]], capacity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Turn fractional quotas into whole numbers by largest remainder.
 
@@ -209,7 +208,7 @@ def apportion(
     Returns:
         (n,) whole numbers; equal remainders go to the lowest index first.
     """
-    counts = np.minimum(np.floor(quotas + 1e-9).astype(np.int64), capacity)
+    counts: NDArray[np.int64] = np.floor(quotas + 1e-9).astype(np.int64).clip(max=capacity)
     while (missing := min(total, int(capacity.sum())) - int(counts.sum())) > 0:
         remainders = np.where(counts < capacity, quotas - counts, -np.inf)
         order = np.argsort(-np.round(remainders, 9), kind="stable")[:missing]

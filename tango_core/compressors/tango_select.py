@@ -1,4 +1,4 @@
-"""Tango's selection on the device: which tokens stay, and into which of them every other token is folded.
+"""Tango's selection: which tokens stay, and into which of them every other is folded.
 
 Pools of one shape run as one batch; a batch makes one matrix of distances, which serves picking,
 clustering and assignment. All sizes come from the plan, so nothing here waits for the device.
@@ -138,7 +138,7 @@ def _num_tokens(pool: Pool) -> int:
 
 
 def _batches(pools: Sequence[Pool], device: torch.device) -> list[Batch]:
-    """Put pools of one shape together; static groups differ in size and are padded to the largest."""
+    """Put pools of one shape together; static groups are padded to the largest."""
     by_shape: dict[tuple[int, ...], list[Pool]] = defaultdict(list)
     for pool in pools:
         first = pool.groups[0]
@@ -179,7 +179,6 @@ def _fold(
 ) -> None:
     """Write the anchor and the weight of every token of a batch."""
     num_pools, num_frames = batch.frames.shape
-    num_cells = batch.cells.shape[1]
     total = len(anchors) - 1
     needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
     distances = None
@@ -253,7 +252,7 @@ def _pick(clip: Clip, batch: Batch, options: SelectOptions, distances: Tensor | 
 
 
 def _group_scores(clip: Clip, batch: Batch) -> Tensor:
-    """(P, F, M) scores, averaged over a static group's frames; minus infinity where nothing may be picked."""
+    """(P, F, M) scores, averaged over a static group's frames; -inf where not to be picked."""
     scores = clip.scores[batch.frames[:, :, None], batch.cells[:, None, :]]
     if max(pool.groups[0].num_frames for pool in batch.pools) > 1:
         frames = torch.arange(len(clip.scores), device=scores.device)
@@ -268,7 +267,7 @@ def _group_scores(clip: Clip, batch: Batch) -> Tensor:
 
 def _candidate_distances(clip: Clip, batch: Batch, ranked: Tensor) -> Tensor:
     """(P * F, C, C) squared distances between candidates alone, when no pool is clustered."""
-    num_pools, num_frames, num_candidates = ranked.shape
+    num_frames = ranked.shape[1]
     cells = batch.cells[:, None].expand(-1, num_frames, -1).gather(2, ranked)
     points = _points(clip, batch.frames.reshape(-1, 1), cells.flatten(0, 1))
     return squared_distances(points)

@@ -14,7 +14,9 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """Keep `round(retention * T * L)` tokens: in every frame those with the highest score, ties to the lowest position.
+    """Keep `round(retention * T * L)` tokens: the highest-scoring ones of every frame.
+
+    Equal scores go to the lowest position.
 
     Scores are normalised within a frame, so they rank tokens inside a frame and not across frames:
     the budget is spread over the frames as evenly as whole tokens allow.

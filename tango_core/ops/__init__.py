@@ -1,1 +1,1 @@
-"""Shared arithmetic of the pruning methods: pure functions on tensors, no state, no options objects."""
+"""Shared arithmetic of the pruning methods: pure functions on tensors."""

@@ -1,4 +1,4 @@
-"""Density-peak clustering (DPC-KNN) and nearest-centre assignment, batched, masked and deterministic.
+"""Density-peak clustering (DPC-KNN) and nearest-centre assignment, batched and deterministic.
 
 Du et al. 2016, as used in Tango, HoliTom and FastVID, which differ in which neighbours make a
 density and in the scale of distances. Their official codes add unseeded noise of 1e-6 to the

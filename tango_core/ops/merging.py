@@ -1,4 +1,4 @@
-"""Fold tokens into the anchors they belong to: weights of a cluster, and all clusters of a clip in one pass."""
+"""Fold tokens into the anchors they belong to, all clusters of a clip in one pass."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
     """Weights with which the tokens of a cluster add up to its merged token.
 
-    A cluster of n tokens, centre included, becomes w * centre + (1 - w) * mean(all n) with w =
-    max(1 / n, beta): the centre's weight in all is w + (1 - w) / n, and 1 in a cluster of its own.
-    beta = 0 is the plain mean.
+    A cluster of n tokens, centre included, becomes w * centre + (1 - w) * mean(all n) with
+    w = max(1 / n, beta): the centre's weight in all is w + (1 - w) / n, and 1 in a cluster of its
+    own. beta = 0 comes closest to the paper's plain average, which the release has no setting for.
 
     Args:
         labels: (B, M) int64 cluster of every token, in [0, C).
@@ -67,3 +67,33 @@ def merge_clusters(tokens: Tensor, labels: Tensor, centers: Tensor, beta: float 
     starts = torch.searchsorted(order.values, torch.arange(len(centers), device=labels.device))
     merged = gather_weighted(tokens, order.indices, starts, weights[order.indices])
     return merged.to(tokens.dtype)
+
+
+def cluster_means(
+    tokens: Tensor,
+    labels: Tensor,
+    num_clusters: int,
+    *,
+    sources: Tensor | None = None,
+    members: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Average the rows that carry the same label; the order of summation is fixed, so is the result.
+
+    Args:
+        tokens: (S, D), any float dtype; sums are float32.
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        sources: (E,) int64 row of every entry; `None` if entry i is row i.
+        members: (E,) bool, entries that take part; `None` for all.
+
+    Returns:
+        (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
+    """
+    present = torch.ones_like(labels) if members is None else members
+    present = present.float()
+    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
+    weights = present / counts.clamp(min=1)[labels]
+    order = labels.sort(stable=True)
+    starts = torch.searchsorted(order.values, torch.arange(num_clusters, device=labels.device))
+    rows = order.indices if sources is None else sources[order.indices]
+    return gather_weighted(tokens, rows, starts, weights[order.indices]), counts

@@ -1,4 +1,4 @@
-"""Saliency scores, their pooling to the language model's grid, and the ranking rule that all methods share.
+"""Saliency scores, their pooling to the model's grid, and the ranking rule of all methods.
 
 Every function works in float32 whatever it is given: scores that differ by less than a
 half-precision step would tie, and a tie is decided by position instead of by content.
@@ -17,7 +17,7 @@ Pooling = Literal["bilinear", "average"]
 
 
 def rank_descending(scores: Tensor) -> Tensor:
-    """Order positions by descending score; equal scores keep their order, so the lowest position comes first.
+    """Order positions by descending score; of equal scores the lowest position comes first.
 
     Args:
         scores: (..., N).
@@ -50,7 +50,8 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
     height, width = grid
     if maps.ndim not in (2, 3) or maps.shape[1] != height * width:
         raise ValueError(
-            f"maps must be (T, {height * width}) or (T, {height * width}, D), got {tuple(maps.shape)}"
+            f"maps must be (T, {height * width}) or (T, {height * width}, D), "
+            f"got {tuple(maps.shape)}"
         )
     num_frames = maps.shape[0]
     images = maps.reshape(num_frames, height, width, -1).permute(0, 3, 1, 2)
@@ -70,7 +71,7 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
 
 
 def probe_attention(query: Tensor, keys: Tensor) -> Tensor:
-    """Attention that a pooling head's single query pays to every token, averaged over heads ("p-attn", SigLIP).
+    """Attention of a pooling head's probe to every token, averaged over heads ("p-attn", SigLIP).
 
     Args:
         query: (heads, d) projected probe.
@@ -124,7 +125,7 @@ def pooling_head_attention(
 
 
 def mean_query_attention(queries: Tensor, keys: Tensor, num_frames: int, merge: int = 4) -> Tensor:
-    """Attention of a frame's mean query to its merged tokens, averaged over heads ("p-attn", Qwen2.5-VL).
+    """Attention of a frame's mean query to its merged tokens ("p-attn", Qwen2.5-VL).
 
     That tower has no probe, so the mean over a temporal patch's queries stands for it; keys are
     averaged over the patches that become one token. The released code casts the softmax to bfloat16
@@ -147,7 +148,8 @@ def mean_query_attention(queries: Tensor, keys: Tensor, num_frames: int, merge: 
     num_patches, num_heads, head_dim = queries.shape
     if num_patches % (num_frames * merge):
         raise ValueError(
-            f"{num_patches} patches do not divide into {num_frames} frames of whole {merge}-patch tokens"
+            f"{num_patches} patches do not divide into {num_frames} frames "
+            f"of whole {merge}-patch tokens"
         )
     mean_query = queries.float().reshape(num_frames, -1, num_heads, head_dim).mean(dim=1)
     mean_keys = keys.float().reshape(num_frames, -1, merge, num_heads, head_dim).mean(dim=2)

@@ -1,4 +1,4 @@
-"""Cut a clip into runs of frames: where little changes (static-maximising) or where scenes change (DySeg).
+"""Cut a clip into runs of frames: where little changes, or where scenes change (DySeg).
 
 Similarities are computed on the device in one pass; the cuts themselves are planned on the host
 from a few kilobytes, because a recurrence over frames would otherwise stop the device at every
@@ -29,14 +29,13 @@ def adjacent_similarity(tokens: Tensor, norms: Tensor | None = None) -> Tensor:
         norms = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float32)
     norms = norms.clamp(min=1e-12)
     dots = norms.new_empty(tokens.shape[0] - 1, tokens.shape[1])
-    # Frame by frame: the product of two frames stays in the cache, that of two clips does not.
     for frame in range(len(dots)):
         dots[frame] = torch.linalg.vecdot(tokens[frame].float(), tokens[frame + 1].float())
     return dots / norms[:-1] / norms[1:]
 
 
 def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list[int]:
-    """Split frames so that as many tokens as possible are repeats of the frame before (HoliTom, Tango).
+    """Split frames so that as many tokens as possible repeat the frame before (HoliTom, Tango).
 
     A window of w frames saves (w - 1) tokens for every place that stays unchanged throughout;
     dynamic programming finds the windows that save most. Among equal plans the shorter last window
@@ -50,22 +49,20 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
         Lengths of the windows, in order; they add up to T.
     """
     num_pairs, num_places = unchanged.shape
-    # savings[i, w]: what the window of w + 1 frames that ends with frame i + 1 saves. A place counts if its run of
-    # unchanged steps up to pair i is at least w long.
     runs = np.zeros(num_places, dtype=np.int64)
-    best, last = [0], [1]
+    best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most that the first f frames save
+    last = [1]
     for pair in range(num_pairs):
+        # A window of s steps that ends with this pair saves s tokens for every place whose run
+        # of unchanged steps is at least s long.
         runs = np.where(unchanged[pair], runs + 1, 0)
         num_at_least = np.bincount(runs, minlength=pair + 2)[::-1].cumsum()[::-1]
-        steps = np.arange(1, min(pair + 2, max_window))
-        before = np.array([0, *best])[pair + 1 - steps]
-        totals = before + num_at_least[steps] * steps
-        value, length = best[pair], 1
-        if len(steps) and totals.max() > value:
-            winner = int(totals.argmax())
-            value, length = int(totals[winner]), int(steps[winner]) + 1
-        best.append(value)
-        last.append(length)
+        steps = np.arange(1, max(2, min(pair + 2, max_window)))
+        totals = best[pair + 1 - steps] + num_at_least[steps] * steps
+        winner = int(totals.argmax())
+        improves = max_window > 1 and totals[winner] > best[pair + 1]
+        best[pair + 2] = totals[winner] if improves else best[pair + 1]
+        last.append(int(steps[winner]) + 1 if improves else 1)
     lengths: list[int] = []
     frame = num_pairs
     while frame >= 0:
@@ -90,7 +87,8 @@ def dyseg_cuts(frame_embeddings: Tensor, tau: float = 0.9, num_segments: int = 8
     similarity = torch.linalg.vecdot(units[:-1], units[1:])
     cuts = similarity < tau
     least = similarity.sort(stable=True).indices[: max(num_segments - 1, 0)]
-    return cuts.scatter(0, least, True)
+    forced: Tensor = cuts.scatter(0, least, True)
+    return forced
 
 
 def cut_segments(cuts: np.ndarray) -> list[int]:
@@ -103,4 +101,4 @@ def cut_segments(cuts: np.ndarray) -> list[int]:
         Lengths in order; they add up to T.
     """
     ends = np.flatnonzero(np.append(cuts, True)) + 1
-    return np.diff(ends, prepend=0).tolist()
+    return [int(length) for length in np.diff(ends, prepend=0)]

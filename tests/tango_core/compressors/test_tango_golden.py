@@ -1,4 +1,4 @@
-"""Tango against vectors made by running the official release (tests/fixtures/golden/PROVENANCE.md)."""
+"""Tango against vectors from the official release (tests/fixtures/golden/PROVENANCE.md)."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from tango_core.compressors import build_method
 from tango_core.types import VisualFeatures
 

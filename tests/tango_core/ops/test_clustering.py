@@ -1,0 +1,133 @@
+"""DPC-KNN: official vectors, invariances, and the rules for ties."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tango_core.ops import clustering
+from tango_core.ops.clustering import (
+    assign_to_centers,
+    density_peaks,
+    dpc_knn,
+    squared_distances,
+)
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+
+
+def _points(num_groups, num_points, dim, seed=0):
+    return torch.randn(num_groups, num_points, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def _dpc_by_definition(points, num_centers, num_neighbors, include_self, scale):
+    """Centres of one group, from the formulas, in float64 and with the published delta."""
+    x = points.double()
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") / scale
+    distances.fill_diagonal_(0)
+    first = 0 if include_self else 1
+    wanted = min(num_neighbors + first, len(x))
+    nearest = distances.sort(dim=-1).values[:, first:wanted]
+    density = torch.exp(-(nearest**2).mean(dim=-1))
+    score = []
+    for point in range(len(x)):
+        denser = density > density[point]
+        gap = distances[point][denser].min() if denser.any() else distances.max()
+        score.append(density[point] * gap)
+    return torch.stack(score).sort(descending=True, stable=True).indices[:num_centers].tolist()
+
+
+@pytest.mark.parametrize("case", ["a", "b", "c", "tiny", "k3"])
+def test_centres_and_their_order_are_those_of_the_release(case):
+    with np.load(GOLDEN / "unit_dpc_knn.npz") as data:
+        points = torch.from_numpy(data[f"{case}/x"])
+        expected = data[f"{case}/centers_topk_order"].tolist()
+        meta = json.loads(str(data["meta"]))[case]
+    assert dpc_knn(points, meta["K"], meta["k"]).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("include_self", "scale_by_dim", "num_neighbors"),
+    [(False, False, 7), (True, True, 5), (True, True, 4)],
+    ids=["tango", "holitom", "fastvid"],
+)
+def test_every_published_variant_follows_its_definition(include_self, scale_by_dim, num_neighbors):
+    points = _points(3, 40, 12)
+    centers = dpc_knn(
+        points, 9, num_neighbors, include_self=include_self, scale_by_dim=scale_by_dim
+    )
+    scale = 12**0.5 if scale_by_dim else 1.0
+    for group, ours in zip(points, centers.tolist(), strict=True):
+        assert ours == _dpc_by_definition(group, 9, num_neighbors, include_self, scale)
+
+
+@given(seed=st.integers(0, 10_000), num_points=st.integers(2, 30))
+@settings(max_examples=40, deadline=None)
+def test_renumbering_the_points_renumbers_the_centres(seed, num_points):
+    points = _points(1, num_points, 8, seed)
+    order = torch.randperm(num_points, generator=torch.Generator().manual_seed(seed + 1))
+    num_centers = max(1, num_points // 3)
+    if num_points > 2:  # two points have equal densities, and then the position decides
+        ours = dpc_knn(points[:, order], num_centers)[0]
+        assert set(order[ours].tolist()) == set(dpc_knn(points, num_centers)[0].tolist())
+    assert len(set(dpc_knn(points, num_points)[0].tolist())) == num_points
+
+
+def test_points_outside_the_group_change_nothing():
+    points = _points(2, 50, 8)
+    members = torch.ones(2, 50, dtype=torch.bool)
+    members[:, 5::7] = False
+    inside = members[0].nonzero()[:, 0]
+    masked = density_peaks(squared_distances(points), 6, members=members)
+    assert torch.equal(masked, inside[dpc_knn(points[:, inside], 6)])
+
+
+def test_equal_scores_go_to_the_lowest_position():
+    pair = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+    assert dpc_knn(pair, 1).tolist() == [[0]]
+    assert dpc_knn(torch.ones(1, 6, 4), 3).tolist() == [[0, 1, 2]]
+
+
+def test_more_centres_than_points_is_an_error():
+    with pytest.raises(ValueError, match="cannot pick 4 centres among 3 points"):
+        dpc_knn(_points(1, 3, 4), 4)
+
+
+@pytest.mark.parametrize("block", [7, 16, 64])
+def test_blocks_do_not_show_in_distances_or_centres(monkeypatch, block):
+    points = _points(2, 45, 10)
+    whole, centers = squared_distances(points), dpc_knn(points, 8)
+    monkeypatch.setattr(clustering, "BLOCK", block)
+    blocked = squared_distances(points)
+    torch.testing.assert_close(blocked, whole, rtol=0, atol=1e-5)
+    assert torch.equal(dpc_knn(points, 8), centers)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_distances_are_symmetric_to_the_bit_and_zero_to_themselves(dtype):
+    distances = squared_distances(_points(3, 33, 64).to(dtype))
+    assert distances.dtype == torch.float32
+    assert torch.equal(distances, distances.mT)
+    assert not distances.diagonal(dim1=1, dim2=2).any()
+    exact = torch.cdist(
+        _points(3, 33, 64).to(dtype).double(), _points(3, 33, 64).to(dtype).double()
+    )
+    torch.testing.assert_close(distances.double(), exact**2, rtol=1e-5, atol=1e-4)
+
+
+def test_every_point_goes_to_its_nearest_centre_and_every_centre_to_itself():
+    points = _points(2, 40, 6)
+    points[:, 20] = points[:, 3]  # an exact copy among the centres
+    centers = torch.tensor([[3, 9, 20, 31], [3, 20, 40, 40]])
+    labels = assign_to_centers(squared_distances(points), centers)
+    assert labels[0, [3, 9, 20, 31]].tolist() == [0, 1, 2, 3]
+    assert labels[1, [3, 20]].tolist() == [0, 1]
+    nearest = torch.cdist(points[0], points[0, centers[0]]).argmin(dim=1)
+    others = torch.ones(40, dtype=torch.bool)
+    others[centers[0]] = False
+    assert torch.equal(labels[0, others], nearest[others])
+    assert labels[1].max() == 1

@@ -1,0 +1,71 @@
+"""Saliency: official vectors, pooling, and the ranking rule."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tango_core.ops.saliency import (
+    mean_query_attention,
+    pool_grid,
+    pooling_head_attention,
+    rank_descending,
+)
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+
+
+def _load(name):
+    with np.load(GOLDEN / name) as data:
+        return {key: torch.from_numpy(data[key]) for key in data.files}
+
+
+def test_pooling_head_attention_is_that_of_the_release():
+    data = _load("unit_saliency_siglip.npz")
+    ours = pooling_head_attention(
+        data["hidden"],
+        data["probe"],
+        data["in_proj_weight"],
+        data["in_proj_bias"],
+        int(data["heads"]),
+        data["ln_w"],
+        data["ln_b"],
+    )
+    torch.testing.assert_close(ours, data["p_attn"][:, 0], rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("how", "size"), [("bilinear", 196), ("average", 169)])
+def test_features_and_scores_are_pooled_as_in_the_release(how, size):
+    data = _load("unit_saliency_siglip.npz")
+    features = pool_grid(data["feat"], (27, 27), how)
+    assert features.shape == (3, size, 12)
+    torch.testing.assert_close(features, data[f"{how}/feat_pooled"], rtol=1e-5, atol=1e-6)
+    scores = pool_grid(data["p_attn"][:, 0], (27, 27), how)
+    torch.testing.assert_close(scores, data[f"{how}/p_attn_pooled"], rtol=1e-5, atol=1e-8)
+
+
+def test_mean_query_attention_is_that_of_the_release_in_float32():
+    data = _load("unit_saliency_qwen25.npz")
+    cosines, sines = data["cos"][:, None], data["sin"][:, None]
+
+    def rotary(x):
+        first, second = x.chunk(2, dim=-1)
+        return x * cosines + torch.cat([-second, first], dim=-1) * sines
+
+    num_frames = int(data["grid_thw"][0])
+    ours = mean_query_attention(rotary(data["q"]), rotary(data["k"]), num_frames)
+    torch.testing.assert_close(ours, data["p_attn"], rtol=1e-5, atol=1e-7)
+    assert len(ours.unique()) > int(data["n_distinct_bf16"])
+
+
+def test_ranking_puts_the_lowest_position_first_among_equals():
+    scores = torch.tensor([[0.5, 2.0, 0.5, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    assert rank_descending(scores).tolist() == [[1, 3, 4, 0, 2], [0, 1, 2, 3, 4]]
+
+
+def test_maps_that_do_not_fit_the_grid_are_an_error():
+    with pytest.raises(ValueError, match=r"maps must be \(T, 729\)"):
+        pool_grid(torch.zeros(2, 728), (27, 27), "bilinear")
+    with pytest.raises(ValueError, match="do not divide into 3 frames"):
+        mean_query_attention(torch.zeros(10, 1, 4), torch.zeros(10, 1, 4), 3)

@@ -1,0 +1,92 @@
+"""ST-RoPE: official vectors, and the two laws it exists for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tango_core.ops.st_rope import rotate, rotation_tables, section_widths, st_rope
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "unit_strope.npz"
+
+
+def _tokens(num_frames, grid, dim, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(num_frames, grid[0] * grid[1], dim, generator=generator)
+
+
+@pytest.mark.parametrize("case", ["sq48", "rect96", "d3584"])
+def test_rotated_features_are_those_of_the_release(case):
+    with np.load(GOLDEN) as data:
+        tokens, times, grid, sections, expected = (
+            data[f"{case}/{key}"]
+            for key in ("x", "t", "grid", "sections", "y_normalised_then_roped")
+        )
+    assert section_widths(tokens.shape[-1]) == tuple(sections.tolist())
+    ours = st_rope(torch.from_numpy(tokens), torch.from_numpy(times), tuple(grid.tolist()))
+    torch.testing.assert_close(ours, torch.from_numpy(expected), rtol=1e-5, atol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    num_frames=st.integers(1, 4),
+    grid=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    half=st.integers(1, 40),
+)
+@settings(max_examples=40, deadline=None)
+def test_norms_are_one(seed, num_frames, grid, half):
+    times = torch.linspace(0, 3000, num_frames, dtype=torch.float64)
+    rotated = st_rope(_tokens(num_frames, grid, 2 * half, seed), times, grid)
+    torch.testing.assert_close(rotated.norm(dim=-1), torch.ones(rotated.shape[:2]))
+
+
+@given(seed=st.integers(0, 1000), shift=st.floats(-100, 100))
+@settings(max_examples=25, deadline=None)
+def test_inner_products_depend_on_time_differences_only(seed, shift):
+    tokens, times = _tokens(3, (2, 3), 48, seed), torch.tensor([0.0, 1.5, 7.25]).double()
+    grams = [st_rope(tokens, t, (2, 3)).flatten(0, 1) for t in (times, times + shift)]
+    torch.testing.assert_close(grams[0] @ grams[0].T, grams[1] @ grams[1].T, rtol=0, atol=2e-5)
+
+
+def test_inner_products_depend_on_place_differences_only():
+    token = _tokens(1, (1, 1), 48)[0, 0]
+    tokens = token.expand(1, 20, 48)
+    rotated = st_rope(tokens, torch.zeros(1), (4, 5))[0].reshape(4, 5, 48)
+    here = (rotated[0, 0] * rotated[1, 2]).sum()
+    there = (rotated[2, 1] * rotated[3, 3]).sum()
+    torch.testing.assert_close(here, there)
+    assert (rotated[0, 0] * rotated[3, 0]).sum() < 0.999
+
+
+def test_half_precision_tokens_do_not_round_the_clock():
+    tokens = _tokens(2, (2, 2), 48)
+    late = torch.tensor([1000.0, 1001.0]).double()
+    exact = st_rope(tokens.bfloat16().float(), late, (2, 2))
+    assert torch.equal(st_rope(tokens.bfloat16(), late, (2, 2)), exact)
+    same_time = st_rope(tokens.bfloat16(), torch.tensor([1000.0, 1000.0]), (2, 2))
+    assert not torch.allclose(same_time, exact, atol=1e-3)
+
+
+def test_only_distinct_positions_are_tabulated():
+    tables = rotation_tables(3584, torch.arange(32), (14, 14))
+    assert tables.time.numel() + tables.row.numel() + tables.column.numel() == 2 * (
+        32 * 598 + (14 + 14) * 597
+    )
+
+
+def test_a_selection_of_tokens_rotates_as_in_the_whole_clip():
+    tokens, times = _tokens(4, (3, 5), 24), torch.tensor([0.0, 2.0, 3.5, 9.0]).double()
+    whole = st_rope(tokens, times, (3, 5))
+    units = torch.nn.functional.normalize(tokens, dim=-1)
+    frames, cells = torch.tensor([[3, 1], [0, 2]]), torch.tensor([[0, 7, 14], [4, 4, 9]])
+    at = (frames[:, :, None], cells[:, None, :])
+    ours = rotate(units[at], frames, cells, rotation_tables(24, times, (3, 5)))
+    torch.testing.assert_close(ours, whole[at])
+
+
+def test_an_odd_width_is_an_error():
+    with pytest.raises(ValueError, match="D must be even, got 47"):
+        st_rope(_tokens(1, (2, 2), 47), torch.zeros(1), (2, 2))
