@@ -11,6 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 _DPI = 160
+# CSS pixels per pixel of a figure, so that its letters are as large as the page's.
+CSS_SCALE = 100 / _DPI
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,16 @@ def _latency(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     if not timed:
         return None
     figure, groups = _bars(timed, theme)
+    colours = dict(zip(STACKED, theme.series, strict=False))
+    stages = {
+        stage: colour
+        for stage, colour in colours.items()
+        if any(stage in cell["latency_ms"] for cell in timed)
+    }
     longest = 1.0
     for panel, own in groups:
         ends = [0.0] * len(own)
-        for stage, colour in zip(STACKED, theme.series, strict=False):
+        for stage, colour in stages.items():
             widths = [cell["latency_ms"].get(stage, {}).get("p50", 0.0) for cell in own]
             panel.barh(
                 range(len(own)),

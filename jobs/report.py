@@ -1,0 +1,149 @@
+"""One self-contained HTML page about a run: no network, no scripts, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from jobs.canvas import CSS_SCALE, DARK
+from jobs.facts import JobFacts
+from jobs.plots import draw_plots, save_plots
+from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
+from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
+from jobs.tables import DASH, percent, render_table
+
+__all__ = ["render_html", "render_table", "write_report"]
+
+REPORT_FILE = "report.html"
+JOB_FILE = "job.yaml"
+MAX_REASONS = 50
+CAPTIONS = {
+    "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",
+    "latency.png": "Where the time of one question goes",
+    "tokens_kept.png": "Tokens asked for and tokens really kept",
+}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `summary.json`, `plots/*.png` and `report.html` of a run from its directory alone.
+
+    Args:
+        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        FileNotFoundError: If the directory is not a run or holds no answers.
+    """
+    summary, facts = write_summary(run_dir), JobFacts.load(run_dir)
+    save_plots(summary["cells"], run_dir / "plots")
+    job = run_dir / JOB_FILE
+    page = render_html(
+        summary,
+        facts,
+        failures=failed_rows(read_answers(run_dir)),
+        jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
+    )
+    path = run_dir / REPORT_FILE
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def render_html(
+    summary: Summary, facts: JobFacts, *, failures: pd.DataFrame, jobs: dict[str, str]
+) -> str:
+    """The page as text; everything that comes from data is escaped.
+
+    Args:
+        summary: From `summarize`.
+        facts: What the run says about itself.
+        failures: Rows of `failed_rows`.
+        jobs: Title -> resolved job as YAML.
+    """
+    cells = summary["cells"]
+    benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
+    reasons = failure_reasons(failures)
+    environment = Environment(loader=PackageLoader("jobs", "templates"), autoescape=True)
+    return environment.get_template("report.html.j2").render(
+        title=f"{facts.run_id} - tango",
+        heading=f"{', '.join(benchmarks)} with {facts.model}",
+        subtitle=_joined(facts.kind, facts.run_id, facts.started_at, facts.device),
+        note=facts.note,
+        cards=_cards(summary),
+        baseline=BASELINE,
+        profile=facts.mode == "profile",
+        groups=[
+            {
+                "name": benchmark if len(benchmarks) > 1 else "",
+                "rows": cell_rows([cell for cell in cells if cell["benchmark"] == benchmark]),
+            }
+            for benchmark in benchmarks
+        ],
+        plots=_plots(cells),
+        breakdowns=breakdowns(cells, benchmarks),
+        latency=latency_table(cells, facts.mode),
+        failures=reasons[:MAX_REASONS],
+        more_failures=max(0, len(reasons) - MAX_REASONS),
+        provenance=provenance(facts, summary),
+        jobs=list(jobs.items()),
+    )
+
+
+def _joined(*parts: str) -> str:
+    """What is known, with dots between."""
+    return " \N{MIDDLE DOT} ".join(part for part in parts if part)
+
+
+def _cards(summary: Summary) -> list[dict[str, str]]:
+    """The figures on top."""
+    cards = []
+    if len(summary["cells"]) == 1:
+        low, high = summary["accuracy_ci95"] or (None, None)
+        interval = "" if low is None else f", {percent(low)} to {percent(high)}"
+        cards += [
+            ("accuracy %" + interval, percent(summary["accuracy"])),
+            ("tokens kept %", percent(summary["equivalent_retention"])),
+        ]
+    else:
+        cards.append(("cells", f"{len(summary['cells'])}"))
+    wall = summary["throughput"]["wall_s"]
+    cache = summary["cache"]
+    cards += [
+        ("clips", f"{summary['num_clips']:,}"),
+        ("answers", f"{summary['num_answered'] + summary['num_unparsed']:,}"),
+        ("failed clips", f"{summary['num_failed_clips']:,}"),
+        ("cache hits", f"{cache['hits']:,} of {cache['hits'] + cache['misses']:,}"),
+        ("wall time", DASH if wall is None else _duration(wall)),
+    ]
+    return [{"name": name, "value": value} for name, value in cards]
+
+
+def _duration(seconds: float) -> str:
+    """A wall time in the two units that matter."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
+
+
+def _plots(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures in both themes, as base64."""
+    light, dark = draw_plots(cells), draw_plots(cells, DARK)
+    return [
+        {
+            "caption": CAPTIONS[name],
+            # Bytes 16 to 20 of a PNG are its width in pixels.
+            "width": round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
+            "light": base64.b64encode(light[name]).decode(),
+            "dark": base64.b64encode(dark[name]).decode(),
+        }
+        for name in light
+    ]
