@@ -105,6 +105,7 @@ class Decoder:
         pruner: LayerPruner | None = None,
         visual: VisualSpan | None = None,
         prompt_length: int | None = None,
+        renumbered: bool = False,
     ) -> Tensor:
         """Run a sequence, or its continuation, through all layers.
 
@@ -119,6 +120,8 @@ class Decoder:
             visual: The clip's place; required with a pruner.
             prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
                 `None` for all.
+            renumbered: Continue a cache filled under a pruner that renumbers: every layer goes on
+                counting from the tokens it holds. `positions` are those without pruning.
 
         Returns:
             (B, S', D) output of the last layer before the final normalisation; S' < S if something
@@ -138,7 +141,12 @@ class Decoder:
                 visual=torch.arange(len(visual.indices), device=hidden.device),
             )
         layer_input, rotary = hidden, self.rotary_emb(hidden, positions)
+        lengths = [0] * len(self.layers)
+        if renumbered and cache is not None and _counts(positions):
+            lengths = [cache.get_seq_length(index) for index in range(len(self.layers))]
         for index, layer in enumerate(self.layers):
+            if index > 0 and lengths[index] != lengths[index - 1]:
+                rotary = self.rotary_emb(hidden, positions - (lengths[0] - lengths[index]))
             if pruner is not None and visual is not None and index in prunes_at:
                 hidden, positions = self._prune(
                     pruner, index, hidden, positions, layer_input, rotary, visual, prompt
@@ -161,12 +169,14 @@ class Decoder:
         visual: VisualSpan,
         prompt: _PrunedPrompt,
     ) -> tuple[Tensor, Tensor]:
-        """Let the pruner shorten the prompt; tokens keep the positions they have."""
+        """Let the pruner shorten the prompt; tokens keep their positions unless it renumbers."""
+        turned = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
         before = _Attention(
             self.layers[index - 1] if index > 0 else None,
             previous_input[0, : prompt.length],
-            (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length]),
+            turned,
         )
+        ahead = _Attention(self.layers[index], hidden[0, : prompt.length], turned)
         stop = visual.start + len(prompt.visual)
         context = LayerContext(
             layer=index,
@@ -181,6 +191,7 @@ class Decoder:
             keys=before.keys,
             norm=self.norm,
             scratch=prompt.scratch,
+            attention_ahead=ahead.probabilities,
         )
         pruned = pruner.prune(context)
         num_kept = _num_visual_kept(pruner, pruned, context)
@@ -188,8 +199,12 @@ class Decoder:
         prompt.visual = prompt.visual[kept]
         rest = slice(prompt.length, None)
         prompt.length = len(pruned.keep)
+        shortened = torch.cat([pruned.hidden, hidden[0, rest]])[None]
+        if pruner.renumbers and _counts(positions):
+            count = torch.arange(shortened.shape[1], device=positions.device)
+            return shortened, positions[..., :1] + count
         return (
-            torch.cat([pruned.hidden, hidden[0, rest]])[None],
+            shortened,
             torch.cat([positions[..., pruned.keep], positions[..., rest]], dim=-1),
         )
 
@@ -243,6 +258,11 @@ class _Attention:
         return heads * cosine + torch.cat([-second, first], dim=-1) * sine
 
 
+def _counts(positions: Tensor) -> bool:
+    """Whether positions are (B, S) counts, as opposed to (3, B, S) coordinates."""
+    return positions.ndim == 2
+
+
 def _num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext) -> int:
     """Count the visual tokens that stay, after checking that all text stays, in order."""
     length, dim = context.hidden.shape
@@ -260,7 +280,7 @@ def _num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext)
     )
     if not ok:
         raise ValueError(
-            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions that "
-            f"hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
+            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
+            f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
         )
     return num_kept

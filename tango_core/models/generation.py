@@ -141,7 +141,8 @@ class GreedyGenerator:
             new, at = self.decoder.embed(reply.tokens[-1:])[None], positions[..., -1:] + 1
             if cache is not None:
                 positions = at
-                output = self.decoder.run(new, at, cache=cache)
+                renumbered = pruner is not None and pruner.renumbers
+                output = self.decoder.run(new, at, cache=cache, renumbered=renumbered)
             else:
                 hidden = torch.cat([hidden, new], dim=1)
                 positions = torch.cat([positions, at], dim=-1)

@@ -16,7 +16,7 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
-from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
+from tango_core.models.checkpoint import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.decoder import Decoder
 from tango_core.models.generation import GreedyGenerator, LaidOutPrompt
 from tango_core.models.llava_checkpoint import (
@@ -73,7 +73,7 @@ def describe(
         name=name,
         path=path,
         revision=checkpoint.revision,
-        digest=weights_digest(checkpoint),
+        digest=_digest(checkpoint, saliency_from),
         dtype=resolve_dtype(dtype, device, checkpoint.config()),
         device=device,
         frames=FrameSpec(
@@ -96,6 +96,15 @@ def describe(
         saliency_from=saliency_from,
         note=read_extras(checkpoint).note,
     )
+
+
+def _digest(checkpoint: Checkpoint, saliency_from: str | None) -> str:
+    """Digest of the checkpoint and, if one is named, of the one that holds the pooling head."""
+    own = weights_digest(checkpoint)
+    if saliency_from is None:
+        return own
+    head = resolve_checkpoint(saliency_from, setting="model.saliency_from")
+    return f"{own}+{weights_digest(head)}"
 
 
 def load_encoder(spec: ModelSpec) -> LlavaOnevisionEncoder:

@@ -1,7 +1,7 @@
 """The embedded model: a LLaVA-OneVision of about two million parameters for the embedded world.
 
-It exists so that everything runs anywhere in seconds, without a download: real layers, real files,
-the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches and, after
+It exists so that everything runs anywhere in seconds, without a download: real layers, real
+files, the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches and, after
 pooling, 8 x 8 tokens.
 """
 
@@ -34,7 +34,7 @@ PATCH_SIZE = 8
 
 _PACKAGED = Path(__file__).parent.parent / "tiny"
 _UNTRAINED_NOTE = "untrained weights: answers are random"
-# Changes whenever `_save_untrained` writes something else, so that an older directory is not reused.
+# Raised whenever the untrained checkpoint changes, so that an older directory is not reused.
 _UNTRAINED_VERSION = 1
 
 _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
@@ -75,7 +75,7 @@ def embedded_checkpoint() -> Path:
 
 def world_words() -> tuple[str, ...]:
     """All words of the embedded world's prompts and replies, without special tokens."""
-    from tango_core.benchmarks.shapes import VOCABULARY
+    from tango_core.benchmarks.shapes_questions import VOCABULARY
 
     return tuple(VOCABULARY)
 

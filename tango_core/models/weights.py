@@ -7,12 +7,12 @@ costs neither memory nor reading.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from tango_core.models.checkpoint import Checkpoint
@@ -95,9 +95,8 @@ def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
         return dict(index["weight_map"])
     located: dict[str, str] = {}
     for name, path in zip(names, checkpoint.fetch(names), strict=True):
-        with path.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        located.update(dict.fromkeys(header.keys() - {"__metadata__"}, name))
+        with _opened(checkpoint, path, "cpu") as tensors:
+            located.update(dict.fromkeys(tensors.keys(), name))
     return located
 
 
@@ -112,7 +111,7 @@ def _read(
     """Read tensors file by file and check their shapes."""
     needed = sorted({files[source] for source in targets})
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
-        with safe_open(path, framework="pt", device=str(device)) as tensors:
+        with _opened(checkpoint, path, str(device)) as tensors:
             for source, target in targets.items():
                 if files[source] != name:
                     continue
@@ -124,6 +123,18 @@ def _read(
                         "configuration and weights do not belong together"
                     )
                 yield target, value.to(dtype) if value.is_floating_point() else value
+
+
+def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
+    """Open a safetensors file, which also checks its header against its size."""
+    try:
+        return safe_open(path, framework="pt", device=device)
+    except SafetensorError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); "
+            "copy the checkpoint again"
+        ) from None
 
 
 def _raise_unless_equal(

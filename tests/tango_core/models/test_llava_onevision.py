@@ -1,0 +1,200 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
+from PIL import Image
+from tango_core.compressors import build_method
+from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.types import CompressedVideo, Prompt, VideoFrames
+from transformers import LlavaOnevisionImageProcessorPil
+
+NAME = "llava-onevision-7b"
+LEFT, VIDEO_ID = (2, 6), 4  # "<|im_start|> user" and "<video>" in the test tokenizer
+
+
+@pytest.fixture(scope="module")
+def encoder(checkpoint):
+    return load_encoder(NAME, str(checkpoint))
+
+
+@pytest.fixture(scope="module")
+def language_model(checkpoint):
+    return load_language_model(NAME, str(checkpoint))
+
+
+def normalised(frames: VideoFrames) -> torch.Tensor:
+    values = torch.tensor(frames.pixels).permute(0, 3, 1, 2).float()
+    return (values * (1 / 255) - 0.5) / 0.5
+
+
+@pytest.mark.parametrize("layer", [-1, -2, [0, -1]])
+@torch.no_grad()
+def test_tokens_are_the_stock_video_features(tmp_path, frames, layer):
+    stock = build_llava(feature_layer=layer)
+    path = str(save_llava(stock, tmp_path))
+    tokens = load_encoder(NAME, path).encode(frames).tokens
+    expected = stock.model.get_video_features(normalised(frames)[None]).pooler_output
+    assert tokens.shape == (3, 16, WIDTH)
+    torch.testing.assert_close(tokens.flatten(0, 1), expected[0, :-1], rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_both_halves_together_give_the_stock_logits(stock, encoder, language_model, frames):
+    features = encoder.encode(frames)
+    video = build_method("full").compressor.compress(features)
+    prompt = language_model.lay_out(video, Prompt("", "w1 w2 w3 w4"))
+    ids = [*prompt.left, *[VIDEO_ID] * len(prompt.visual), *prompt.right]
+    expected = stock(
+        input_ids=torch.tensor([ids]), pixel_values_videos=normalised(frames)[None]
+    ).logits
+    decoder = language_model.decoder
+    embeds = torch.cat([decoder.embed(prompt.left), prompt.visual, decoder.embed(prompt.right)])
+    hidden = decoder.run(embeds[None], prompt.positions[None])
+    assert len(prompt.visual) == 3 * 16 + 1
+    tolerance = 1e-5 * float(expected.abs().max())
+    torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=tolerance)
+
+
+def test_pixels_are_normalised_as_the_stock_processor_does(encoder):
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (1, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
+    processor = LlavaOnevisionImageProcessorPil(
+        do_resize=False, do_pad=False, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+        image_grid_pinpoints=[[IMAGE_SIZE, IMAGE_SIZE]],
+    )
+    stock = processor(Image.fromarray(pixels[0]), return_tensors="np")["pixel_values"][0, 0]
+    own = encoder._normalise(torch.tensor(pixels))[0]
+    np.testing.assert_allclose(own.numpy(), stock, atol=1e-6)
+
+
+def test_mean_and_deviation_come_from_the_checkpoint(tmp_path, stock):
+    path = save_llava(stock, tmp_path)
+    (path / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.1, 0.2, 0.3], "image_std": [1.0, 2.0, 4.0]})
+    )
+    black = torch.zeros(1, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8)
+    values = load_encoder(NAME, str(path))._normalise(black)[0, :, 0, 0]
+    torch.testing.assert_close(values, torch.tensor([-0.1, -0.1, -0.075]))
+
+
+def test_long_clips_give_the_same_tokens_as_their_parts(encoder):
+    rng = np.random.default_rng(2)
+    pixels = rng.integers(0, 256, (40, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
+    needs = frozenset({"attention", "keys"})
+    whole = encoder.encode(VideoFrames(pixels, np.arange(40.0)), needs)
+    part = encoder.encode(VideoFrames(pixels[30:], np.arange(10.0)), needs)
+    for name in ("tokens", "attention", "keys"):
+        torch.testing.assert_close(
+            getattr(whole, name)[30:], getattr(part, name), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_only_the_signals_asked_for_are_computed(encoder, frames):
+    features = encoder.encode(frames, frozenset({"keys"}))
+    assert features.keys.shape == (3, 16, 8)
+    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
+
+
+def test_encoding_twice_gives_the_same_bytes(encoder, frames):
+    first, second = (encoder.encode(frames, frozenset({"attention"})) for _ in range(2))
+    assert torch.equal(first.tokens, second.tokens)
+    assert torch.equal(first.attention, second.attention)
+
+
+def test_frames_of_another_size_are_refused(encoder):
+    frames = VideoFrames(np.zeros((1, 30, 28, 3), np.uint8), np.zeros(1))
+    with pytest.raises(ValueError, match=r"frames must be \(28, 28\) pixels .* got \(30, 28\)"):
+        encoder.encode(frames)
+
+
+def test_published_sinks_belong_to_their_grid_only(tmp_path, encoder, frames):
+    assert encoder.encode(frames).sinks == ()
+    assert encoder._sinks_on((14, 14)) == (28, 27, 41, 169, 11, 12)
+    save_llava(build_llava(), tmp_path)
+    (tmp_path / "tango.json").write_text(json.dumps({"sinks": [3, 0]}))
+    assert load_encoder(NAME, str(tmp_path)).encode(frames).sinks == (3, 0)
+
+
+def test_description_needs_no_weights(tmp_path, stock):
+    save_llava(stock, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"never opened")
+    spec = describe_model(NAME, str(tmp_path), num_frames=5)
+    assert spec.frames.num_frames == 5
+    assert spec.frames.size == (IMAGE_SIZE, IMAGE_SIZE)
+    shape = spec.decoder
+    assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
+    assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 6, 128)
+    assert spec.dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_close_to_single(checkpoint, encoder, frames, dtype):
+    half = load_encoder(NAME, str(checkpoint), dtype=dtype)
+    tokens = half.encode(frames).tokens
+    assert tokens.dtype == getattr(torch, dtype)
+    torch.testing.assert_close(
+        tokens.float(), encoder.encode(frames).tokens, rtol=0.05, atol=0.05
+    )
+
+
+class TestLayOut:
+    def test_text_surrounds_the_clip_and_a_newline_ends_it(self, language_model, video):
+        prompt = language_model.lay_out(video, Prompt("w1", " w2"))
+        decode = language_model.tokenizer.decode
+        assert decode(prompt.left) == "<|im_start|> user"
+        assert decode(prompt.right) == "w1 w2 <|im_end|> <|im_start|> assistant"
+        assert torch.equal(prompt.visual[:-1], video.tokens)
+        assert torch.equal(prompt.visual[-1], language_model.model.image_newline)
+        assert prompt.visual_indices.tolist() == [*video.indices.tolist(), -1]
+
+    def test_renumbered_positions_have_no_gaps(self, language_model, video):
+        prompt = language_model.lay_out(video, Prompt("", "w1"))
+        assert prompt.positions.tolist() == list(range(len(prompt)))
+
+    def test_original_positions_are_those_of_the_full_sequence(self, language_model, video):
+        full = CompressedVideo(
+            torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps
+        )
+        everything = language_model.lay_out(full, Prompt("", "w1"), "original")
+        assert everything.positions.tolist() == list(range(len(everything)))
+        kept = language_model.lay_out(video, Prompt("", "w1"), "original")
+        places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
+        assert kept.positions.tolist() == places
+
+    def test_tokens_of_another_width_are_refused(self, language_model, video):
+        wrong = CompressedVideo(
+            video.tokens[:, :5], video.indices, video.grid, video.timestamps
+        )
+        with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
+            language_model.lay_out(wrong, Prompt("", "w1"))
+
+
+def test_end_of_turn_tokens_come_from_the_generation_config(tmp_path, stock):
+    path = save_llava(stock, tmp_path)
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
+    assert load_language_model(NAME, str(path)).generator.eos_ids == {7, 9}
+
+
+def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):
+    path = save_llava(stock, tmp_path)
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json"):
+        load_language_model(NAME, str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"chatt": {}}, "unknown key 'chatt'"),
+        ({"chat": {"opening": ""}}, "must be an object of opening, after_clip, closing"),
+        ({"chat": {"opening": "", "after_clip": 1, "closing": ""}}, "must be a text"),
+    ],
+)
+def test_mistakes_in_tango_json_are_reported(tmp_path, stock, content, words):
+    path = save_llava(stock, tmp_path)
+    (path / "tango.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=words):
+        describe_model(NAME, str(path))

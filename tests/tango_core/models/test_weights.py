@@ -1,0 +1,111 @@
+import json
+
+import pytest
+import torch
+from llava_checkpoints import build_llava, save_llava
+from safetensors.torch import load_file, save_file
+from tango_core.models import load_encoder, load_language_model
+
+NAME = "llava-onevision-7b"
+VISION = ("model.vision_tower.", "model.multi_modal_projector.")
+
+
+def loaded(model) -> dict[str, torch.Tensor]:
+    return {f"model.{name}" if not name.startswith("lm_head") else name: value
+            for name, value in model.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("layout", ["saved", "sharded", "new", "mixed", "old"])
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_every_layout_gives_the_same_tensors(tmp_path, layout, tied):
+    stock = build_llava(tied=tied)
+    path = str(save_llava(stock, tmp_path, layout))
+    found = loaded(load_encoder(NAME, path)) | loaded(load_language_model(NAME, path))
+    expected = stock.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_sharded_checkpoint_really_has_several_files(tmp_path, stock):
+    save_llava(stock, tmp_path, "sharded")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+
+
+def test_each_half_holds_nothing_of_the_other(checkpoint, stock):
+    encoder = load_encoder(NAME, str(checkpoint))
+    language_model = load_language_model(NAME, str(checkpoint))
+    halves = [set(loaded(half)) for half in (encoder, language_model)]
+    assert halves[0] == {name for name in stock.state_dict() if name.startswith(VISION)}
+    assert halves[1] == set(stock.state_dict()) - halves[0]
+
+    def num_bytes(parameters):
+        return sum(value.untyped_storage().nbytes() for value in parameters)
+
+    for half, names in zip((encoder, language_model), halves, strict=True):
+        own = [value for name, value in stock.named_parameters() if name in names]
+        assert num_bytes(half.model.parameters()) == num_bytes(own)
+
+
+def test_only_files_with_wanted_tensors_are_opened(tmp_path, stock):
+    save_llava(stock, tmp_path, "sharded")
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    wanted = ("vision_tower.", "multi_modal_projector.")
+    vision_files = {file for name, file in index.items() if name.startswith(wanted)}
+    assert vision_files
+    others = set(index.values()) - vision_files
+    assert others
+    for file in others:
+        (tmp_path / file).write_bytes(b"not a safetensors file")
+    load_encoder(NAME, str(tmp_path))
+
+
+def test_a_damaged_file_is_named(tmp_path, stock):
+    weights = save_llava(stock, tmp_path) / "model.safetensors"
+    content = weights.read_bytes()
+    for damaged in (content[: len(content) // 2], b"<html>not found</html>", b""):
+        weights.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged") as error:
+            load_encoder(NAME, str(tmp_path))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_tied_projection_shares_memory_with_the_embedding(tmp_path, tied):
+    model = load_language_model(NAME, str(save_llava(build_llava(tied=tied), tmp_path))).model
+    embedding = model.language_model.embed_tokens.weight
+    assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
+
+
+def test_buffers_that_no_checkpoint_stores_are_computed(checkpoint, stock):
+    encoder = load_encoder(NAME, str(checkpoint)).model
+    language_model = load_language_model(NAME, str(checkpoint)).model
+    for half in (encoder, language_model):
+        for name, buffer in half.named_buffers():
+            assert torch.equal(buffer, stock.model.get_buffer(name)), name
+    assert [name for name, _ in language_model.named_buffers()]
+
+
+def test_a_missing_tensor_is_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    del tensors["model.language_model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    load_encoder(NAME, str(tmp_path))
+    with pytest.raises(ValueError, match=r"lacks language_model\.layers\.1\.mlp\.up_proj") as error:
+        load_language_model(NAME, str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_unexpected_tensors_are_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    extra = {f"model.adapter.{index}.weight": torch.zeros(1) for index in range(5)}
+    save_file(tensors | extra, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"unknown model\.adapter\.0\.weight.* and 2 more"):
+        load_encoder(NAME, str(tmp_path))
+
+
+def test_a_wrong_shape_is_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    tensors["model.image_newline"] = torch.zeros(7)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"image_newline has shape \(7,\)"):
+        load_language_model(NAME, str(tmp_path))
