@@ -1,0 +1,81 @@
+"""Names, options and hybrids."""
+
+import pytest
+import torch
+
+from tango_core.compressors import METHODS, build_method, equivalent_retention
+from tango_core.compressors.fastv_merge import FastVMerge
+from tango_core.compressors.hybrid import outer_retention
+
+DAGGER = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
+
+
+def test_an_unknown_method_is_an_error_that_suggests_a_name():
+    with pytest.raises(ValueError, match=r"unknown method 'tngo'; did you mean 'tango'\?; choose"):
+        build_method("tngo")
+    with pytest.raises(ValueError, match=", ".join(sorted(METHODS))):
+        build_method("nothing like it")
+
+
+@pytest.mark.parametrize(
+    ("target", "outer"), [(0.10, 0.121739), (0.15, 0.182609), (0.20, 0.243478)]
+)
+def test_the_outer_retention_of_a_hybrid_is_the_published_one(target, outer):
+    method = build_method("tango", retention=target, inner=DAGGER)
+    assert method.compressor.outer_retention == pytest.approx(outer, abs=5e-7)
+    assert method.options["retention"] == target
+    assert isinstance(method.pruner, FastVMerge)
+    assert (method.pruner.layer, method.pruner.retention) == (18, 0.5)
+    assert equivalent_retention(method) == pytest.approx(target)
+
+
+def test_the_average_is_over_the_layers_of_the_model():
+    method = build_method("tango", retention=0.1, inner={**DAGGER, "layer": 2}, num_layers=4)
+    assert method.compressor.outer_retention == pytest.approx(0.1 / 0.75)
+    assert equivalent_retention(method, num_layers=4) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        ({**DAGGER, "name": "fastv"}, "unknown inner.name 'fastv'; did you mean 'fastv-merge'"),
+        ({"layer": 18}, "unknown inner.name None"),
+        ({**DAGGER, "leyer": 3}, "no option 'leyer'; did you mean 'layer'"),
+        ({**DAGGER, "layer": 28}, "layer must be below the decoder's 28 layers, got 28"),
+        ({**DAGGER, "layer": 0}, "layer must be 1 or larger"),
+        ({**DAGGER, "retention": 0.0}, r"retention must be in \(0, 1\]"),
+        ("fastv-merge", "inner must be a mapping of settings"),
+    ],
+)
+def test_a_bad_inner_step_is_an_error(inner, message):
+    with pytest.raises(ValueError, match=message):
+        build_method("tango", retention=0.1, inner=inner)
+
+
+def test_a_target_above_what_all_tokens_average_to_is_an_error():
+    with pytest.raises(ValueError, match=r"retention 0.9 cannot be reached.*average to 0.82"):
+        build_method("tango", retention=0.9, inner=DAGGER)
+    assert outer_retention(0.82142857, DAGGER) == pytest.approx(1.0)
+
+
+def test_whole_numbers_become_fractions_so_that_identities_agree():
+    one, other = (build_method("tango", beta=beta, retention=0.5) for beta in (1, 1.0))
+    assert one.compressor.identity() == other.compressor.identity()
+    assert isinstance(one.compressor.beta, float)
+
+
+def test_a_method_names_what_it_needs():
+    with pytest.raises(ValueError, match="method 'uniform' needs retention"):
+        build_method("uniform")
+
+
+def test_random_differs_by_seed_and_not_by_call():
+    from synthetic_features import make_clip
+
+    clip = make_clip(8, (6, 6))
+    kept = [
+        build_method("random", retention=0.2, seed=seed).compressor.compress(clip).indices
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(kept[0], kept[1])
+    assert not torch.equal(kept[0], kept[2])
