@@ -146,8 +146,7 @@ def test_every_option_changes_the_result_and_the_identity(option, value):
     [
         (0.1, "ignore", True),
         (0.1, "zero", False),
-        (0.9, "zero", False),
-        (1 - 1e-9, "zero", True),  # zero is a score like any other once everything else is kept
+        (0.9, "zero", True),  # candidates reach the zeros, and a cluster may hold nothing else
         (0.1, "exclude", False),
         (0.9, "exclude", False),
     ],
