@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.divprune import DivPrune
+from tango_core.compressors.evs import EVS
+from tango_core.compressors.fastvid import FastVID
 from tango_core.compressors.full import Full
+from tango_core.compressors.holitom import HoliTom
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner, inner_average
 from tango_core.compressors.options import checked_options, option_names, suggestion
+from tango_core.compressors.prunevid import PruneVid
 from tango_core.compressors.random import Random
 from tango_core.compressors.tango import Tango
 from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
+from tango_core.compressors.vidcom2 import VidCom2
+from tango_core.compressors.visionzip import VisionZip
 
 __all__ = ["METHODS", "Method", "build_method", "equivalent_retention"]
 
@@ -23,6 +30,13 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "uniform": Uniform,
     "topk": TopK,
     "tango": Tango,
+    "visionzip": VisionZip,
+    "vidcom2": VidCom2,
+    "fastvid": FastVID,
+    "holitom": HoliTom,
+    "divprune": DivPrune,
+    "prunevid": PruneVid,
+    "evs": EVS,
 }
 
 

@@ -77,7 +77,7 @@ def cluster_means(
     sources: Tensor | None = None,
     members: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Average the rows that carry the same label; the order of summation is fixed, so is the result.
+    """Average the rows that carry the same label, always in the same order of summation.
 
     Args:
         tokens: (S, D), any float dtype; sums are float32.

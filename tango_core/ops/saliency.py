@@ -7,6 +7,7 @@ half-precision step would tie, and a tie is decided by position instead of by co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -26,6 +27,25 @@ def rank_descending(scores: Tensor) -> Tensor:
         (..., N) int64.
     """
     return torch.sort(scores, dim=-1, descending=True, stable=True).indices
+
+
+def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
+    """Flat positions of the first `counts[t]` entries of every row of a ranking.
+
+    Args:
+        ranked: (T, N) int64, see `rank_descending`.
+        counts: T numbers in [0, N], known to the host, so that the device does not stop.
+
+    Returns:
+        (sum of counts,) int64 positions t * N + n, row after row, by rank inside a row.
+    """
+    if len(set(counts)) == 1:
+        rows = torch.arange(len(counts), device=ranked.device)[:, None]
+        return (ranked[:, : counts[0]] + rows * ranked.shape[1]).flatten()
+    rows = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    columns = torch.cat([torch.arange(count) for count in counts])
+    rows = rows.to(ranked.device)
+    return ranked[rows, columns.to(ranked.device)] + rows * ranked.shape[1]
 
 
 def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:

@@ -1,0 +1,184 @@
+"""PruneVid: average what is static in a scene, then cluster static places and every frame's rest.
+
+Paper: "PruneVid: Visual Token Pruning for Efficient Video Large Language Models", Huang et al.,
+Findings of ACL 2025, Section 3.2, https://arxiv.org/abs/2412.16117. This is the part before the
+language model; the release (Visual-AI/PruneVid) goes on to prune by attention in layer 10.
+
+The release clusters every group of more than 14 tokens to half its size, whatever comes out; here
+the groups share round(retention * T * L) tokens, so that it can be compared with the others at
+equal cost. Further differences: a scene of one frame is all dynamic (the release divides 0 by 0
+there), short clips need no 7 frames, densities carry no random noise, and a merged token stands at
+its cluster's centre instead of in the order of clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.tango_plan import apportion
+from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.merging import cluster_means
+from tango_core.types import CompressedVideo, VisualFeatures
+
+NUM_NEIGHBORS = 7
+
+
+@dataclass(frozen=True)
+class PruneVid(Compressor):
+    """Plain averages of clusters: static places over a scene, and dynamic tokens in every frame.
+
+    Keeps round(retention * T * L) tokens, divided over the groups by their size (largest
+    remainder). Averaging static places may leave fewer distinct tokens than that, as in a frozen
+    clip; then all of them are kept.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1].
+        tau: Mean cosine between the frames of a scene above which a place is static, in [-1, 1].
+        temporal_ratio: Clusters of frames as a share of the frames, in (0, 1].
+    """
+
+    tau: float = 0.8
+    temporal_ratio: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if not -1 <= self.tau <= 1:
+            raise ValueError(f"tau must be in [-1, 1], got {self.tau}")
+        if not 0 < self.temporal_ratio <= 1:
+            raise ValueError(f"temporal_ratio must be in (0, 1], got {self.temporal_ratio}")
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Find scenes and static places, set budgets, then cluster scene by scene."""
+        tokens = features.tokens
+        num_frames, num_cells, _ = tokens.shape
+        lengths = self._scenes(tokens)
+        starts = np.cumsum([0, *lengths[:-1]]).tolist()
+        spans = [slice(s, s + n) for s, n in zip(starts, lengths, strict=True)]
+        static = torch.stack([self._static(tokens[span]) for span in spans]).cpu().numpy()
+        sizes = np.concatenate(
+            [
+                [still, *[num_cells - still] * length]
+                for still, length in zip(static.sum(axis=1), lengths, strict=True)
+            ]
+        )
+        wanted = num_kept(num_frames * num_cells, self.retention)
+        counts = iter(apportion(wanted, sizes * min(wanted / sizes.sum(), 1), sizes).tolist())
+        kept, merged = [], []
+        for span, still in zip(spans, static, strict=True):
+            scene = tokens[span].float()
+            groups = [(still, scene.mean(dim=0, keepdim=True)), (~still, scene)]
+            for mask, frames in groups:
+                budget = [next(counts) for _ in range(len(frames))]
+                if not any(budget):
+                    continue
+                cells = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
+                indices, values = _cluster(frames[:, cells], cells, budget, num_cells)
+                kept.append(indices + span.start * num_cells)
+                merged.append(values)
+        order = torch.cat(kept).sort()
+        return CompressedVideo(
+            tokens=torch.cat(merged)[order.indices].to(tokens.dtype),
+            indices=order.values,
+            grid=(num_frames, *features.grid),
+            timestamps=features.timestamps,
+        )
+
+    def _scenes(self, tokens: Tensor) -> list[int]:
+        """Lengths of the scenes, from clusters of the frames' mean tokens."""
+        frames = tokens.mean(dim=1, dtype=torch.float32)[None]
+        num_clusters = max(1, int(len(tokens) * self.temporal_ratio))
+        distances = squared_distances(frames)
+        scaled = distances / frames.shape[-1]
+        centers = density_peaks(scaled, num_clusters, NUM_NEIGHBORS, include_self=True)
+        return contiguous_scenes(assign_to_centers(distances, centers)[0].tolist())
+
+    def _static(self, scene: Tensor) -> Tensor:
+        """(L,) bool, whether a place looks alike in all frames of a scene; never in one frame."""
+        length = len(scene)
+        if length == 1:
+            return torch.zeros(scene.shape[1], dtype=torch.bool, device=scene.device)
+        # The sum of all pairwise cosines is the squared length of the sum of unit vectors.
+        total = F.normalize(scene.float(), dim=-1).sum(dim=0)
+        pairs: Tensor = torch.linalg.vecdot(total, total) - length
+        return (pairs / (length * (length - 1))).gt(self.tau)
+
+
+def contiguous_scenes(labels: list[int]) -> list[int]:
+    """Turn clusters of frames into contiguous scenes.
+
+    Of every cluster only its longest run stays (several if equally long), and clusters without a
+    run of two frames dissolve. What is left over joins the longer of the runs beside it, the left
+    one if they are equally long.
+
+    Args:
+        labels: Cluster of every frame.
+
+    Returns:
+        Lengths of the scenes in order; they add up to the number of frames.
+    """
+    runs = [(label, len(list(group))) for label, group in groupby(labels)]
+    longest: dict[int, int] = {}
+    for label, length in runs:
+        longest[label] = max(length, longest.get(label, 0))
+    cleaned = [
+        label if length == longest[label] > 1 else -1
+        for label, length in runs
+        for _ in range(length)
+    ]
+    position = 0
+    for label, group in groupby(list(cleaned)):
+        length = len(list(group))
+        stop = position + length
+        if label == -1:
+            left = _run_length(cleaned[:position][::-1])
+            right = _run_length(cleaned[stop:])
+            if left or right:
+                neighbor = cleaned[position - 1] if left >= right else cleaned[stop]
+                cleaned[position:stop] = [neighbor] * length
+        position = stop
+    return [len(list(group)) for _, group in groupby(cleaned)]
+
+
+def _run_length(labels: list[int]) -> int:
+    """Length of the run at the start."""
+    return next((len(list(group)) for _, group in groupby(labels)), 0)
+
+
+def _cluster(
+    frames: Tensor, cells: Tensor, budget: list[int], num_cells: int
+) -> tuple[Tensor, Tensor]:
+    """Cluster the tokens of every frame by density and average each cluster.
+
+    Args:
+        frames: (F, M, D) float32.
+        cells: (M,) grid cells of the tokens.
+        budget: Clusters of every frame.
+        num_cells: L.
+
+    Returns:
+        (K,) positions f * L + cell of the clusters' centres, and (K, D) float32 averages.
+    """
+    num_frames, num_points, dim = frames.shape
+    widest = max(budget)
+    distances = squared_distances(frames).div_(dim)
+    centers = density_peaks(distances, widest, NUM_NEIGHBORS, include_self=True)
+    columns = torch.arange(widest, device=cells.device)
+    wanted = torch.tensor(budget, device=cells.device)[:, None]
+    centers = centers.masked_fill(columns >= wanted, num_points).sort(dim=1).values
+    labels = assign_to_centers(distances, centers)
+    offsets = torch.arange(num_frames, device=cells.device)[:, None]
+    means, _ = cluster_means(
+        frames.flatten(0, 1), (labels + offsets * widest).flatten(), num_frames * widest
+    )
+    filled = torch.cat([torch.arange(count) + row * widest for row, count in enumerate(budget)])
+    filled = filled.to(cells.device)
+    positions = cells[centers.clamp(max=num_points - 1)] + offsets * num_cells
+    return positions.flatten()[filled], means[filled]
