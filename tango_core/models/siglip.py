@@ -191,8 +191,8 @@ def load_pooling_head(
         config = siglip_config(checkpoint)
         if config.hidden_size != own_config.hidden_size:
             raise ValueError(
-                f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the tower "
-                f"has {own_config.hidden_size}; give the SigLIP that the tower was made from "
+                f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
+                f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
                 f"({SIGLIP_OF_LLAVA})"
             )
         if not any(

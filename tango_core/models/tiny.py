@@ -1,8 +1,8 @@
 """The embedded model: a LLaVA-OneVision of about two million parameters for the embedded world.
 
 It exists so that everything runs anywhere in seconds, without a download: real layers, real
-files, the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches and, after
-pooling, 8 x 8 tokens.
+files, the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches
+and, after pooling, 8 x 8 tokens.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
@@ -35,7 +36,7 @@ PATCH_SIZE = 8
 _PACKAGED = Path(__file__).parent.parent / "tiny"
 _UNTRAINED_NOTE = "untrained weights: answers are random"
 # Raised whenever the untrained checkpoint changes, so that an older directory is not reused.
-_UNTRAINED_VERSION = 1
+_UNTRAINED_VERSION = 2
 
 _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
     "<pad>",
@@ -163,9 +164,19 @@ def save_tiny(
         directory: Created if needed.
         note: Shown with every result.
     """
-    half = {name: value.half() for name, value in model.state_dict().items()}
-    model.config.dtype = torch.float16
-    model.save_pretrained(directory, state_dict=half)
+    directory.mkdir(parents=True, exist_ok=True)
+    half = {
+        name: value.detach().half().contiguous()
+        for name, value in model.state_dict().items()
+        if name != "lm_head.weight"  # tied to the embedding
+    }
+    save_file(half, directory / "model.safetensors", metadata={"format": "pt"})
+    config = LlavaOnevisionConfig.from_dict({**model.config.to_dict(), "dtype": "float16"})
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(directory)
+    _write_json(
+        directory / "generation_config.json", {"eos_token_id": config.text_config.eos_token_id}
+    )
     tiny_tokenizer(words).save_pretrained(directory)
     _write_json(
         directory / "preprocessor_config.json",

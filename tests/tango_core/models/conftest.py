@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
+
 from tango_core.types import CompressedVideo, VideoFrames
 
 

@@ -3,6 +3,7 @@ import json
 import huggingface_hub.constants
 import pytest
 from llava_checkpoints import build_llava, save_llava
+
 from tango_core.models import describe_model
 from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
 

@@ -3,11 +3,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 from llava_checkpoints import WIDTH
+from torch import Tensor
+from transformers import AutoModel, DynamicCache, Qwen2Config
+
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
 from tango_core.models.decoder import Decoder, VisualSpan
-from torch import Tensor
-from transformers import AutoModel, DynamicCache, Qwen2Config
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(START, torch.arange(NUM_VISUAL), (1, 3, 4))
@@ -70,7 +71,9 @@ def hidden() -> Tensor:
 @pytest.fixture(scope="module")
 def gapped() -> Tensor:
     """Positions with gaps, as after dropping tokens before the decoder."""
-    return torch.tensor([[0, 1, 2, 4, 5, 9, 11, 12, 20, 21, 30, 31, 33, 35, 36, 51, 52, 53, 54, 55]])
+    return torch.tensor(
+        [[0, 1, 2, 4, 5, 9, 11, 12, 20, 21, 30, 31, 33, 35, 36, 51, 52, 53, 54, 55]]
+    )
 
 
 @torch.no_grad()
@@ -82,9 +85,7 @@ def test_attention_and_keys_are_those_of_the_layer_before(decoder, eager, hidden
     decoder.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
     for layer in (1, 3):
         attention, keys, _ = RECORDED[layer]
-        torch.testing.assert_close(
-            attention, stock.attentions[layer - 1][0], rtol=1e-4, atol=1e-6
-        )
+        torch.testing.assert_close(attention, stock.attentions[layer - 1][0], rtol=1e-4, atol=1e-6)
         expected = cache.layers[layer - 1].keys[0].transpose(0, 1).flatten(1)
         torch.testing.assert_close(keys, expected, rtol=1e-4, atol=1e-5)
     assert RECORDED[3][2] == [1, 3]
@@ -132,8 +133,13 @@ def test_positions_with_an_axis_of_their_own_are_passed_through(hidden):
 
     torch.manual_seed(0)
     config = Qwen2_5_VLTextConfig(
-        hidden_size=WIDTH, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=48, vocab_size=64, initializer_range=0.4,
+        hidden_size=WIDTH,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        vocab_size=64,
+        initializer_range=0.4,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1]},
     )
     stock = AutoModel.from_config(config, attn_implementation="eager").eval()
@@ -150,16 +156,19 @@ def test_positions_with_an_axis_of_their_own_are_passed_through(hidden):
     fused = AutoModel.from_config(config, attn_implementation="sdpa").eval()
     fused.load_state_dict(stock.state_dict())
     Decoder(fused, head).run(hidden, positions, pruner=Recorder(1.0, 1), visual=SPAN)
-    torch.testing.assert_close(
-        RECORDED[3][0], expected.attentions[2][0], rtol=1e-4, atol=1e-6
-    )
+    torch.testing.assert_close(RECORDED[3][0], expected.attentions[2][0], rtol=1e-4, atol=1e-6)
     shortened = Decoder(fused, head).run(hidden, positions, pruner=DropOdd(0.5, 0), visual=SPAN)
     assert shortened.shape[1] == 10
 
 
 @pytest.mark.parametrize(
     "keep",
-    [[0, 1, *range(3, 20)], [*range(18)], [*range(4), 3, *range(15, 20)], [*range(14), *range(16, 20)]],
+    [
+        [0, 1, *range(3, 20)],
+        [*range(18)],
+        [*range(4), 3, *range(15, 20)],
+        [*range(14), *range(16, 20)],
+    ],
     ids=["first text dropped", "last text dropped", "not ascending", "text dropped for a visual"],
 )
 def test_a_pruner_that_drops_text_is_refused(decoder, hidden, gapped, keep):
@@ -196,8 +205,14 @@ def test_layer_zero_has_no_attention_to_look_at(decoder, hidden, gapped):
 
 def test_sliding_windows_are_refused():
     config = Qwen2Config(
-        hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        intermediate_size=8, vocab_size=8, use_sliding_window=True, sliding_window=4,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=8,
+        vocab_size=8,
+        use_sliding_window=True,
+        sliding_window=4,
         max_window_layers=1,
     )
     with pytest.raises(ValueError, match="sliding-window"):

@@ -5,10 +5,11 @@ import pytest
 import torch
 from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
 from PIL import Image
+from transformers import LlavaOnevisionImageProcessorPil
+
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.types import CompressedVideo, Prompt, VideoFrames
-from transformers import LlavaOnevisionImageProcessorPil
 
 NAME = "llava-onevision-7b"
 LEFT, VIDEO_ID = (2, 6), 4  # "<|im_start|> user" and "<video>" in the test tokenizer
@@ -61,7 +62,10 @@ def test_pixels_are_normalised_as_the_stock_processor_does(encoder):
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (1, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
     processor = LlavaOnevisionImageProcessorPil(
-        do_resize=False, do_pad=False, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        do_resize=False,
+        do_pad=False,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
         size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
         image_grid_pinpoints=[[IMAGE_SIZE, IMAGE_SIZE]],
     )
@@ -135,9 +139,7 @@ def test_half_precision_is_close_to_single(checkpoint, encoder, frames, dtype):
     half = load_encoder(NAME, str(checkpoint), dtype=dtype)
     tokens = half.encode(frames).tokens
     assert tokens.dtype == getattr(torch, dtype)
-    torch.testing.assert_close(
-        tokens.float(), encoder.encode(frames).tokens, rtol=0.05, atol=0.05
-    )
+    torch.testing.assert_close(tokens.float(), encoder.encode(frames).tokens, rtol=0.05, atol=0.05)
 
 
 class TestLayOut:
@@ -165,9 +167,7 @@ class TestLayOut:
         assert kept.positions.tolist() == places
 
     def test_tokens_of_another_width_are_refused(self, language_model, video):
-        wrong = CompressedVideo(
-            video.tokens[:, :5], video.indices, video.grid, video.timestamps
-        )
+        wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
         with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
             language_model.lay_out(wrong, Prompt("", "w1"))
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 from llava_checkpoints import build_llava, save_llava
 from safetensors.torch import load_file, save_file
+from transformers import SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel
+
 from tango_core.models import describe_model, load_encoder
 from tango_core.models.siglip import PoolingHead, mean_keys, received_attention, run_tower
 from tango_core.ops.saliency import pool_grid
-from transformers import SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel
 
 NAME = "llava-onevision-7b"
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "unit_saliency_siglip.npz"
@@ -121,8 +122,14 @@ def _save_siglip(kind: str, directory: Path) -> Path:
     """Save the tower of the headed checkpoint as a SigLIP checkpoint of its own."""
     vision = build_llava(head=True).config.vision_config.to_dict()
     if kind == "whole":
-        text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-                "intermediate_size": 16, "vocab_size": 8, "projection_size": 16}
+        text = {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 16,
+            "vocab_size": 8,
+            "projection_size": 16,
+        }
         model = SiglipModel(SiglipConfig(vision_config=vision, text_config=text))
         tower = model.vision_model
     else:
@@ -131,8 +138,11 @@ def _save_siglip(kind: str, directory: Path) -> Path:
     model.save_pretrained(directory)
     if kind == "head only":
         path = directory / "model.safetensors"
-        kept = {name: value for name, value in load_file(path).items()
-                if "head" in name or "post_layernorm" in name}
+        kept = {
+            name: value
+            for name, value in load_file(path).items()
+            if "head" in name or "post_layernorm" in name
+        }
         save_file(kept, path)
     return directory
 
@@ -180,8 +190,12 @@ def test_a_second_checkpoint_without_head_is_refused(checkpoint, tmp_path):
 
 def test_a_second_checkpoint_of_another_width_is_refused(checkpoint, tmp_path):
     config = SiglipVisionConfig(
-        hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        image_size=8, patch_size=4,
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=8,
+        patch_size=4,
     )
     SiglipVisionModel(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"has width 24, but the tower has 16"):

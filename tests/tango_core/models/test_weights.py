@@ -4,6 +4,7 @@ import pytest
 import torch
 from llava_checkpoints import build_llava, save_llava
 from safetensors.torch import load_file, save_file
+
 from tango_core.models import load_encoder, load_language_model
 
 NAME = "llava-onevision-7b"
@@ -11,8 +12,10 @@ VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 
 
 def loaded(model) -> dict[str, torch.Tensor]:
-    return {f"model.{name}" if not name.startswith("lm_head") else name: value
-            for name, value in model.model.state_dict().items()}
+    return {
+        f"model.{name}" if not name.startswith("lm_head") else name: value
+        for name, value in model.model.state_dict().items()
+    }
 
 
 @pytest.mark.parametrize("layout", ["saved", "sharded", "new", "mixed", "old"])

@@ -1,0 +1,57 @@
+import pytest
+
+from tango_core.models import MODELS, describe_model, load_encoder, load_language_model
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(
+        ValueError, match=r"unknown model\.name 'llava'; choose one of: tiny, "
+    ) as e:
+        describe_model("llava")
+    assert all(name in str(e.value) for name in MODELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "int8"}, "model.dtype must be one of auto, float32, float16, bfloat16"),
+        ({"device": "tpu"}, "model.device must be one of auto, cpu, cuda"),
+        ({"num_frames": 0}, "model.num_frames must be 1 or larger, got 0"),
+    ],
+)
+def test_wrong_options_name_the_setting(checkpoint, options, words):
+    with pytest.raises(ValueError, match=words):
+        describe_model("llava-onevision-7b", str(checkpoint), **options)
+
+
+def test_loading_by_name_and_by_description_is_the_same(checkpoint):
+    spec = describe_model("llava-onevision-7b", str(checkpoint), num_frames=4)
+    for load in (load_encoder, load_language_model):
+        assert load(spec).spec == load("llava-onevision-7b", str(checkpoint), num_frames=4).spec
+        assert load(spec, device="cpu").spec.device == "cpu"
+
+
+def test_a_description_cannot_be_changed_while_loading(checkpoint):
+    spec = describe_model("llava-onevision-7b", str(checkpoint))
+    with pytest.raises(TypeError, match="complete"):
+        load_encoder(spec, num_frames=4)
+
+
+def test_identity_does_not_depend_on_where_the_files_are(checkpoint, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for file in checkpoint.iterdir():
+        (moved / file.name).write_bytes(file.read_bytes())
+    first, second = (
+        describe_model("llava-onevision-7b", str(path)) for path in (checkpoint, moved)
+    )
+    assert first.path != second.path
+    assert first.identity() == second.identity()
+    half = describe_model("llava-onevision-7b", str(checkpoint), dtype="float16")
+    assert half.identity() != first.identity()
+
+
+def test_cuda_without_a_gpu_is_refused(checkpoint, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"model\.device is cuda, but this process sees no GPU"):
+        load_encoder("llava-onevision-7b", str(checkpoint), device="cuda")
