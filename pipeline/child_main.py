@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import math
 import os
 import pickle
@@ -71,7 +72,16 @@ def _run(message: bytearray) -> bytes:
     except MemoryError:
         return pickle.dumps((False, MemoryError()))
     except Exception as error:
-        return _pickle_error(error)
+        return _pickle_error(MemoryError() if _is_out_of_memory(error) else error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an import or a system call failed because of the address space limit."""
+    return (
+        getattr(error, "errno", None) == errno.ENOMEM
+        or "failed to map segment" in str(error)
+        or "Cannot allocate memory" in str(error)
+    )
 
 
 def _pickle_error(error: Exception) -> bytes:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import time
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from pipeline.child import Child, ChildStartError, CrashError
+from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
 logger = logging.getLogger(__name__)
+
+MIN_MEMORY_GIB = 0.5
 
 _EXPECTED = (ValueError, OSError, MemoryError, CrashError)  # TimeoutError is an OSError
 
@@ -27,7 +31,7 @@ def decode_video(
             as it is.
         spec: Sampling, size and decoder.
         timeout_s: Seconds one clip may take.
-        memory_gib: Address space the decoder may use, in GiB.
+        memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
 
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
@@ -37,7 +41,13 @@ def decode_video(
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
         ChildStartError: If no child process can be started on this machine.
+        ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
+    if memory_gib < MIN_MEMORY_GIB:
+        raise ValueError(
+            f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, which loading the decoders needs, "
+            f"got {memory_gib}"
+        )
     if row.get("status") not in (None, "ok"):
         return row
     path = str(row["path"])
@@ -54,9 +64,7 @@ def decode_video(
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames = _child(memory_gib).call(
-            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
-        )
+        frames = _decode(path, spec, clip, timeout_s, memory_gib)
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -73,6 +81,27 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_ms"] = (time.perf_counter() - start) * 1000
     return out
+
+
+def _decode(
+    path: str,
+    spec: FrameSpec,
+    clip: tuple[float, float] | None,
+    timeout_s: float,
+    memory_gib: float,
+) -> VideoFrames:
+    """Decode in the child; a crash or lack of memory under `auto` gets a second try with PyAV."""
+    run = partial(
+        _child(memory_gib).call, decode_frames, timeout_s=timeout_s, about=path, what="decoder"
+    )
+    try:
+        return run(path, spec, clip)
+    except (CrashError, MemoryError) as error:
+        if spec.decoder != "auto":
+            raise
+        frames = run(path, replace(spec, decoder="pyav"), clip)
+        reason = str(error).removeprefix(f"{path}: ")
+        return replace(frames, warnings=(reason, *frames.warnings))
 
 
 @cache

@@ -12,6 +12,13 @@ from PIL import Image, UnidentifiedImageError
 from tango_core.decoders.base import Indices, Picture
 from tango_core.decoders.errors import VideoDecodeError
 
+_UNREADABLE = (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+)
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -54,6 +61,6 @@ class FolderReader:
             try:
                 with Image.open(image_path) as image:
                     yield int(index), np.asarray(image.convert("RGB"))
-            except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            except _UNREADABLE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise VideoDecodeError(f"{image_path}: not a readable image ({reason})") from error

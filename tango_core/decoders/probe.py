@@ -141,9 +141,7 @@ def _why_unreadable(path: str, error: Exception) -> str:
 
 def _choose_stream(path: str, container: InputContainer) -> VideoStream:
     """Take FFmpeg's best video stream; a cover picture is not a video."""
-    from av.stream import Disposition
-
-    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    videos = _real_videos(container)
     if not videos:
         kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
         raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
@@ -151,6 +149,13 @@ def _choose_stream(path: str, container: InputContainer) -> VideoStream:
     stream = best if best in videos else videos[0]
     stream.codec_context.thread_count = 1
     return stream
+
+
+def _real_videos(container: InputContainer) -> list[VideoStream]:
+    """Video streams that are not cover pictures."""
+    from av.stream import Disposition
+
+    return [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
 
 
 def read_index(path: str) -> PacketIndex:
@@ -210,7 +215,7 @@ def _build_index(
         num_frames=len(shown) if trusted else None,
         duration_s=_duration(container, stream),
         stream=stream.index,
-        num_video_streams=len(container.streams.video),
+        num_video_streams=len(_real_videos(container)),
         num_audio_streams=len(container.streams.audio),
         decord_doubt=_decord_doubt(container, stream, packets, trusted),
     )

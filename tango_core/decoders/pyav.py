@@ -26,9 +26,21 @@ def version() -> str:
     return f"pyav {av.__version__}"
 
 
-def to_rgb(frame: VideoFrame) -> Picture:
+def to_rgb(path: str, frame: VideoFrame) -> Picture:
     """Convert a frame to (h, w, 3) uint8 RGB, turned upright as its display matrix says."""
-    picture = cast(Picture, frame.to_ndarray(format="rgb24"))
+    import av
+
+    try:
+        picture = cast(Picture, frame.to_ndarray(format="rgb24"))
+    except MemoryError:
+        raise
+    except av.BlockingIOError as error:
+        raise MemoryError("no memory for another thread") from error
+    except (av.FFmpegError, ValueError) as error:
+        raise ReaderError(
+            f"{path}: a {frame.width}x{frame.height} {frame.format.name} frame has no RGB form "
+            f"({error})"
+        ) from error
     turns = round(frame.rotation / 90) % 4
     return np.rot90(picture, turns) if turns else picture
 
@@ -43,6 +55,8 @@ def decode_packet(
         return stream.codec_context.decode(packet)
     except MemoryError:
         raise
+    except av.BlockingIOError as error:
+        raise MemoryError("no memory for another thread") from error
     except av.EOFError:
         return []
     except av.FFmpegError as error:
@@ -110,13 +124,14 @@ class IndexedReader:
             if frame.pts in missing:
                 if frame.is_corrupt:
                     self.problems.append(f"frame {missing[frame.pts]} is damaged")
-                yield missing.pop(frame.pts), to_rgb(frame)
+                yield missing.pop(frame.pts), to_rgb(self._path, frame)
             if not missing:
                 return
             if frame.pts is not None and frame.pts > last:
                 break
+        first = min(missing.values())
         raise ReaderError(
-            f"{self._path}: {len(missing)} of {len(wanted)} frames did not come out of the decoder"
+            f"{self._path}: frame {first} of {len(self.times)} did not come out of the decoder"
         )
 
     def _frames_from(self, row: int) -> Iterator[VideoFrame]:
@@ -180,7 +195,7 @@ class SequentialReader:
                 if frame.is_corrupt:
                     self.problems.append(f"frame {at} is damaged")
                 missing.remove(at)
-                yield at, to_rgb(frame)
+                yield at, to_rgb(self._path, frame)
             if not missing:
                 return
 

@@ -1,5 +1,6 @@
 import functools
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -113,6 +114,39 @@ def test_too_little_memory_is_a_failed_row_that_names_the_setting():
     assert "decode.memory_gib" in result["error"]
     again = decode_video(row(clip("open_gop.mp4")), spec=SPEC, timeout_s=60, memory_gib=1)
     assert again["status"] == "ok"
+
+
+CRASHING_DECORD = """
+import ctypes
+__version__ = "0.0"
+class DECORDError(Exception): ...
+class logging:
+    QUIET = -8
+    set_level = staticmethod(lambda level: None)
+def cpu(index): ...
+def VideoReader(*args, **kwargs): ctypes.string_at(0)
+"""
+
+
+def test_a_crash_of_decord_under_auto_is_made_good_by_pyav(tmp_path, monkeypatch):
+    """The child finds this library first, and it does crash there."""
+    (tmp_path / "decord.py").write_text(CRASHING_DECORD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = row(clip("closed_gop.mp4"))
+    result = decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.5)
+    assert numbers_of(pixels_of(result)) == [0, 17, 34, 51, 68, 85, 102, 119]
+    assert result["decoder"].startswith("pyav ")
+    assert result["warnings"] == ["the decoder crashed with signal 11 (SIGSEGV)"]
+    explicit = replace(SPEC, decoder="decord")
+    result = decode_video(given, spec=explicit, timeout_s=30, memory_gib=3.5)
+    assert result["error"] == (
+        f"decode: {given['path']}: the decoder crashed with signal 11 (SIGSEGV)"
+    )
+
+
+def test_a_limit_below_what_the_libraries_need_is_refused():
+    with pytest.raises(ValueError, match=r"decode.memory_gib must be at least 0.5, .* got 0.1"):
+        decode_video(row(clip("closed_gop.mp4")), spec=SPEC, timeout_s=30, memory_gib=0.1)
 
 
 @pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
