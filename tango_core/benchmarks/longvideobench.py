@@ -1,0 +1,88 @@
+"""LongVideoBench, validation: questions that refer to a moment of a video of up to an hour.
+
+Wu et al., "LongVideoBench: A Benchmark for Long-context Interleaved Video-Language Understanding",
+2024, https://arxiv.org/abs/2407.15754. Data: `longvideobench/LongVideoBench` on the Hugging Face
+hub. A video model is asked without subtitles in both harnesses, and so here.
+"""
+
+from __future__ import annotations
+
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table, option_notes
+from tango_core.benchmarks.tables import Row, is_missing, list_of, number_of, read_rows, text_of
+from tango_core.types import Question
+
+_HUB = "hub/datasets--longvideobench--LongVideoBench/snapshots/*"
+_VALIDATION = (
+    "lvb_val.json",
+    "LongVideoBench.tsv",
+    "lvb_val.jsonl",
+    "validation-00000-of-00001.parquet",
+)
+_HIDDEN = ("lvb_test_wo_gt.json", "test-00000-of-00001.parquet")
+_ANNOTATIONS = {
+    # The recipe's default split is the one whose answers are public.
+    "test": (*_VALIDATION, *(f"{up}{_HUB}/{name}" for up in ("", "../") for name in _VALIDATION)),
+    "test_wo_gt": (*_HIDDEN, *(f"{up}{_HUB}/{name}" for up in ("", "../") for name in _HIDDEN)),
+}
+_FOLDERS = ("videos", "longvideobench/videos", "datasets/longvideobench/videos", "video", ".")
+
+
+class LongVideoBenchBenchmark(AnnotatedBenchmark):
+    """LongVideoBench from `lvb_val.json`, VLMEvalKit's TSV, or the Parquet file lmms-eval reads.
+
+    The split `"val"`, also under the recipe's default name `"test"`, is the one with answers;
+    `"test_wo_gt"` is the hidden test set, whose replies are recorded and not scored.
+    """
+
+    name = "longvideobench"
+    title = "LongVideoBench"
+    layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
+    splits = ("test", "val", "test_wo_gt")
+    num_questions = 1337
+
+    def _tables(self) -> list[Table]:
+        patterns = _ANNOTATIONS["test" if self.split == "val" else self.split]
+        path = self._find_annotations(patterns)
+        return [Table(path, read_rows(path))]
+
+    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+        file = text_of(row, "video_path").removeprefix("./").removeprefix("videos/")
+        choices = _choices(row)
+        answer = None
+        if self.split != "test_wo_gt" or not is_missing(row.get("correct_choice")):
+            answer = int(number_of(row, "correct_choice"))
+            if not 0 <= answer < len(choices):
+                raise ValueError(f"correct_choice {answer} is none of the {len(choices)} options")
+        return Record(
+            index=index,
+            row=row,
+            video_id=file.rpartition(".")[0] or file,
+            path=self.media.find(_FOLDERS, [file]) or self.media.at("videos", file),
+            clip=None,
+            question=Question(
+                id=text_of(row, "id"),
+                text=text_of(row, "question"),
+                choices=choices,
+                answer=answer,
+                groups={
+                    "duration": str(int(number_of(row, "duration_group"))),
+                    "category": text_of(row, "question_category"),
+                },
+            ),
+            notes=() if answer is None else tuple(option_notes(choices, answer)),
+        )
+
+
+def _choices(row: Row) -> tuple[str, ...]:
+    """Read options: a list in JSON and TSV; `option0` to `option4`, ended by "N/A", in Parquet."""
+    if not is_missing(row.get("candidates")):
+        return list_of(row, "candidates")
+    options: list[str] = []
+    for number in range(5):
+        value = row.get(f"option{number}")
+        if is_missing(value) or value == "N/A":
+            break
+        options.append(str(value))
+    if not options:
+        raise ValueError("no candidates and no option0")
+    return tuple(options)
