@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,21 +32,41 @@ def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
     """
     ours = not ray.is_initialized()
     if ours:
-        # The core's own lines on our terminal, such as one about every actor pool; its log files keep
-        # them. Read when the core starts, so there is no argument for it.
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        try:
-            ray.init(
-                address=address or "local",
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ClusterError(f"no Ray cluster at --address {address}: {reason[:300]}") from error
+        _connect(address)
     try:
         yield [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     finally:
         if ours:
             ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    """Start or join, with nothing but an exception to say that it failed."""
+    # The core writes lines of its own to our terminal, one for every actor pool; its log files keep
+    # them. It reads this when it starts, and there is no argument for it.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        with _muted_stderr():
+            ray.init(
+                address=address or "local",
+                include_dashboard=False if address is None else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ClusterError(f"no Ray cluster at --address {address}: {reason[:300]}") from error
+
+
+@contextmanager
+def _muted_stderr() -> Iterator[None]:
+    """Drop what native code writes to file descriptor 2, such as the banner of Ray's core."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

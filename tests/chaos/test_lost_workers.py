@@ -1,0 +1,122 @@
+"""Workers that die: Ray repeats what they were doing, and a clip that kills them ends as a row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from jobs_for_tests import job, plan_of, run, what_was_said
+
+from pipeline.answers import AnswerWriter, read_answers
+from pipeline.plan import Plan
+from pipeline.rows import Row, bounds
+from pipeline.run import run as run_plan
+from pipeline.settings import Settings
+from tango_core import decode_frames, load_encoder
+from tango_core.compressors.full import Full
+from tango_core.types import CompressedVideo, VisualFeatures
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def workers_of(stage: str) -> list[psutil.Process]:
+    """Processes of this test's Ray that run a stage."""
+    title = f"MapBatches({stage})"
+    found = []
+    for process in psutil.Process().children(recursive=True) + list(psutil.process_iter()):
+        try:
+            if any(title in part for part in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
+    many = job(shapes, limit=40, model={"num_frames": 64})
+    plan = plan_of(many, tmp_path / "cache")
+    results: list[Row] = []
+    killed: set[int] = set()
+    for result in run_plan(plan, Settings()):
+        results.append(result)
+        if not killed and (actors := workers_of("CompressVideo")):
+            killed.add(actors[0].pid)
+            os.kill(actors[0].pid, signal.SIGKILL)
+            in_cache = len(plan.cache(plan.cells[0].cache).keys())
+            assert in_cache < 40, "the actor was killed too late to prove anything"
+    assert killed, "no encode actor was found"
+    assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
+    assert {result["status"] for result in results} == {"ok"}
+    questions = [a["question_id"] for result in results for a in result["answers"]]
+    assert len(questions) == len(set(questions))
+    assert len(plan.cache(plan.cells[0].cache).keys()) == 40
+
+
+@dataclass(frozen=True)
+class Deadly(Full):
+    """`Full`, except that one clip kills the process.
+
+    Attributes:
+        victim: Sum of that clip's tokens.
+    """
+
+    victim: float = 0.0
+
+    def compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Die on one clip, keep everything of the others."""
+        if float(features.tokens.float().sum()) == self.victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().compress(features)
+
+    def identity(self) -> dict[str, Any]:
+        """The same cache as `Full`."""
+        return Full().identity()
+
+
+def with_a_deadly_clip(plan: Plan, index: int) -> Plan:
+    """The same plan, in which clip `index` kills its encode worker every time."""
+    clip = plan.clips.slice(index, 1).to_pylist()[0]
+    frames = decode_frames(clip["path"], plan.model.frames, bounds(clip))
+    total = float(load_encoder(plan.model).encode(frames).tokens.float().sum())
+    return replace(plan, compressors={name: Deadly(victim=total) for name in plan.compressors})
+
+
+def test_a_clip_that_kills_its_worker_every_time_becomes_a_failed_row(shapes, tmp_path, local_ray):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    plan = with_a_deadly_clip(plan_of(job(shapes, limit=4), tmp_path / "cache"), 1)
+    results = {result["video_id"]: result for result in run_plan(plan, Settings())}
+    victim, *others = sorted(results.values(), key=lambda result: result["status"] == "ok")
+    assert victim["video_id"] == plan.clips["video_id"][1].as_py()
+    assert victim["status"] == "encode_failed"
+    assert "died 3 times" in victim["error"]
+    assert [result["status"] for result in others] == ["ok"] * 3
+    assert {a["status"] for a in victim["answers"]} == {"encode_failed"}
+
+
+def test_a_run_whose_driver_died_is_finished_by_resuming(shapes, tmp_path):
+    """The answers of half of the clips are on disk; the resumed run adds the others only."""
+    _, whole_dir = run(job(shapes, executor="local", limit=6), tmp_path / "whole")
+    recipe = job(shapes, executor="local", limit=6)
+    _, run_dir = run(recipe, tmp_path / "halved")
+    rows = read_answers(run_dir / "answers").to_pylist()
+    kept = sorted({row["video_id"] for row in rows})[:3]
+    writer = AnswerWriter(run_dir / "answers")
+    for name in writer.storage.names():
+        writer.storage.delete(name)
+    writer.add([row for row in rows if row["video_id"] in kept])
+    writer.flush()
+    resumed, _ = run(recipe, tmp_path / "halved", run_dir)
+    assert resumed.num_clips == 3
+    assert what_was_said(run_dir).equals(what_was_said(whole_dir))

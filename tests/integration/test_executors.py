@@ -1,0 +1,113 @@
+"""The pipeline on Ray and in a loop: equal results, one encode for all, nothing done twice."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+
+from pipeline.pools import PoolError
+from pipeline.rows import Row
+from pipeline.run import run as run_plan
+from pipeline.settings import Settings
+
+FIVE = [
+    {"name": "full"},
+    {"name": "random", "retention": 0.2},
+    {"name": "uniform", "retention": 0.2},
+    {"name": "topk", "retention": 0.2},
+    {"name": "tango", "retention": 0.2},
+]
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture(scope="module")
+def sweeps(shapes, tmp_path_factory, local_ray):
+    """The same five methods on Ray twice, with one cache, and in a loop with a cache of its own."""
+    on_ray, in_a_loop = (tmp_path_factory.mktemp(name) for name in ("ray", "local"))
+    recipe = {"methods": FIVE, "limit": 6}
+    return {
+        "cold": run(job(shapes, **recipe), on_ray),
+        "warm": run(job(shapes, **recipe), on_ray),
+        "local": run(job(shapes, executor="local", **recipe), in_a_loop),
+    }
+
+
+def test_five_methods_cost_one_decode_and_one_encode_per_clip(sweeps):
+    outcome, _ = sweeps["cold"]
+    assert (outcome.num_clips, outcome.num_decoded, outcome.num_encoded) == (6, 6, 6)
+    assert (outcome.num_computed, outcome.num_hits) == (30, 0)
+
+
+def test_a_second_run_decodes_and_encodes_nothing_and_says_the_same(sweeps):
+    outcome, run_dir = sweeps["warm"]
+    assert (outcome.num_decoded, outcome.num_encoded, outcome.num_computed) == (0, 0, 0)
+    assert outcome.num_hits == 30
+    pd.testing.assert_frame_equal(what_was_said(run_dir), what_was_said(sweeps["cold"][1]))
+    assert set(answers_of(run_dir)["cache"]) == {"hit"}
+
+
+def test_ray_and_the_loop_give_identical_answers(sweeps):
+    pd.testing.assert_frame_equal(
+        what_was_said(sweeps["local"][1]), what_was_said(sweeps["cold"][1])
+    )
+
+
+def test_every_question_appears_once_per_method(sweeps):
+    answers = answers_of(sweeps["cold"][1])
+    keys = ["benchmark", "video_id", "question_id", "cell"]
+    assert not answers.duplicated(keys).any()
+    per_method = answers.groupby("cell")["question_id"].nunique()
+    assert len(per_method) == 5
+    assert per_method.nunique() == 1
+    assert set(answers["status"]) <= {"ok", "unparsed"}
+
+
+def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
+    small = job(shapes, executor="local", methods=FIVE[:2], limit=2)
+    run(small, tmp_path)
+    outcome, _ = run(job(shapes, executor="local", methods=FIVE[:3], limit=2), tmp_path)
+    assert (outcome.num_encoded, outcome.num_computed, outcome.num_hits) == (2, 2, 4)
+
+
+def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
+    from pipeline import graph
+
+    plan = plan_of(job(shapes, limit=2), tmp_path)
+    pools = parse_equal_cpus()
+    operators = graph.build(plan, Settings(pools=pools)).materialize().stats()
+    for name in ("decode_video", "CompressVideo", "AnswerQuestions"):
+        assert f"MapBatches({name})" in operators
+    assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"
+
+
+def parse_equal_cpus():
+    """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
+    from pipeline.pools import ActorPool, DecodePool, Pools
+
+    return Pools(DecodePool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
+
+
+def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
+    shapes, tmp_path, local_ray
+):
+    from pipeline.pools import ActorPool, Pools
+
+    plan = plan_of(job(shapes, limit=1), tmp_path)
+    settings = Settings(pools=Pools(answer=ActorPool(num_gpus=1)))
+    with pytest.raises(PoolError, match=r"answer actor .*lower pools\.answer"):
+        next(run_plan(plan, settings))
+
+
+def test_filling_the_cache_answers_nothing(shapes, tmp_path):
+    small = job(shapes, executor="local", methods=FIVE, limit=2)
+    results: list[Row] = list(run_plan(plan_of(small, tmp_path, answer=False), Settings("local")))
+    assert [result["answers"] for result in results] == [[], []]
+    outcome, _ = run(small, tmp_path.parent / "other")
+    assert outcome.num_encoded == 2, "another cache directory shares nothing"
