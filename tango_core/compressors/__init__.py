@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.dart import DART
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
+from tango_core.compressors.fastv import FastV
 from tango_core.compressors.fastvid import FastVID
+from tango_core.compressors.framefusion import FrameFusion
 from tango_core.compressors.full import Full
 from tango_core.compressors.holitom import HoliTom
-from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner, inner_average
+from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner
 from tango_core.compressors.options import checked_options, option_names, suggestion
 from tango_core.compressors.prunevid import PruneVid
+from tango_core.compressors.pyramiddrop import PyramidDrop
 from tango_core.compressors.random import Random
+from tango_core.compressors.sparsevlm import SparseVLM
 from tango_core.compressors.tango import Tango
 from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
@@ -37,6 +43,11 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "divprune": DivPrune,
     "prunevid": PruneVid,
     "evs": EVS,
+    "fastv": FastV,
+    "dart": DART,
+    "pyramiddrop": PyramidDrop,
+    "sparsevlm": SparseVLM,
+    "framefusion": FrameFusion,
 }
 
 
@@ -96,14 +107,11 @@ def build_method(name: str, *, num_layers: int = DEFAULT_NUM_LAYERS, **options: 
 def equivalent_retention(method: Method, num_layers: int = DEFAULT_NUM_LAYERS) -> float:
     """Share of the visual tokens that a layer of the language model sees on average.
 
-    For a compressor it is the share it keeps; a stand-alone pruner is configured by this very
-    number; for a hybrid it is the product of both steps. It follows from the settings, not from
-    what a clip really kept.
+    The share the compressor keeps, times the mean of the pruner's `layer_shares`; for a stand-alone
+    pruner and for a hybrid that is the configured `retention`. It follows from the settings, not
+    from what a clip really kept.
     """
+    outer = method.compressor.outer_retention
     if method.pruner is None:
-        return method.compressor.outer_retention
-    if isinstance(method.compressor, Full):
-        return method.pruner.retention
-    return method.compressor.outer_retention * inner_average(
-        method.pruner.layer, method.pruner.retention, num_layers
-    )
+        return outer
+    return outer * fmean(method.pruner.layer_shares(num_layers))

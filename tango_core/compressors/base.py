@@ -148,6 +148,7 @@ class LayerContext:
         norm: The decoder's final normalisation.
         scratch: A place for a pruner that acts in several layers to remember something about this
             one prompt.
+        attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
     """
 
     layer: int
@@ -162,6 +163,47 @@ class LayerContext:
     keys: Callable[[], Tensor]
     norm: Callable[[Tensor], Tensor]
     scratch: dict[str, Any] = field(default_factory=dict)
+    attention_ahead: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def num_left(self) -> int:
+        """Visual tokens still in the sequence."""
+        num_left: int = self.visual.stop - self.visual.start
+        return num_left
+
+    def last_token_scores(self, *, ahead: bool = False) -> Tensor:
+        """How much the last token of the prompt looks at every visual token, averaged over heads.
+
+        Args:
+            ahead: Ask layer `layer` instead of the one before it.
+
+        Returns:
+            (n,) float32.
+
+        Raises:
+            ValueError: If the layer asked for has no attention to look at.
+        """
+        attention = self.attention_ahead if ahead else self.attention
+        if attention is None:
+            raise ValueError(f"the attention of layer {self.layer} is not available to its pruner")
+        last = torch.tensor([len(self.hidden) - 1], device=self.hidden.device)
+        return attention(last)[:, 0, self.visual].mean(dim=0)
+
+    def positions_with(self, kept: Tensor) -> Tensor:
+        """Positions of all text tokens and of some visual ones, ascending.
+
+        Args:
+            kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
+        """
+        device = self.hidden.device
+        before = torch.arange(self.visual.start, device=device)
+        after = torch.arange(self.visual.stop, len(self.hidden), device=device)
+        return torch.cat([before, kept + self.visual.start, after])
+
+    def select(self, kept: Tensor) -> Pruned:
+        """Keep the visual tokens at (k,) ascending `kept` and all text, unchanged."""
+        keep = self.positions_with(kept)
+        return Pruned(keep, self.hidden[keep])
 
 
 @dataclass(frozen=True)
@@ -169,10 +211,15 @@ class LayerPruner(ABC):
     """Drops (or merges) visual tokens between two decoder layers while the prompt is prefilled.
 
     Attributes:
+        renumbers: Whether every layer counts positions contiguously among the tokens it holds;
+            otherwise tokens keep the positions they had. Three-dimensional positions (Qwen2.5-VL)
+            are kept in any case.
         retention: Share of the visual tokens kept; averaged over all layers for stand-alone
             methods, from `layer` on for the `inner` step of a hybrid.
         layer: 0-based index of the (first) layer whose input is pruned.
     """
+
+    renumbers: ClassVar[bool] = False
 
     retention: float
     layer: int
@@ -196,6 +243,17 @@ class LayerPruner(ABC):
                 f"layer must be below the decoder's {num_layers} layers, got {self.layer}"
             )
         return (self.layer,)
+
+    def layer_shares(self, num_layers: int) -> tuple[float, ...]:
+        """Share of the prompt's visual tokens that enters each layer, by the settings, in (0, 1].
+
+        What a prompt really keeps differs by rounding, and more where a method's docstring says so.
+
+        Raises:
+            ValueError: As `layers`.
+        """
+        (layer,) = self.layers(num_layers)
+        return (1.0,) * layer + (self.retention,) * (num_layers - layer)
 
     @abstractmethod
     def prune(self, context: LayerContext) -> Pruned:

@@ -7,12 +7,14 @@ from typing import Any
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.compressors.fastv_merge import FastVMerge
+from tango_core.compressors.holitom_merge import HoliTomMerge
 from tango_core.compressors.options import checked_options, option_names, suggestion
 
 DEFAULT_NUM_LAYERS = 28
 
 INNER: dict[str, type[LayerPruner]] = {
     "fastv-merge": FastVMerge,
+    "holitom-merge": HoliTomMerge,
 }
 
 

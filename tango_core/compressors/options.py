@@ -75,6 +75,8 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
             )
         return value
     expected = origin or kind
+    if expected is tuple and isinstance(value, list | tuple):
+        return tuple(_as_kind(where, part, get_args(kind)[0]) for part in value)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     wrong_bool = isinstance(value, bool) and expected is not bool
@@ -85,5 +87,11 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
 
 def _article(kind: type) -> str:
     """A kind in words."""
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+    words = {
+        float: "a number",
+        int: "a whole number",
+        bool: "true or false",
+        str: "a text",
+        tuple: "a list",
+    }
     return words.get(kind, f"a {kind.__name__.lower()} of settings")

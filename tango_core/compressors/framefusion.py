@@ -1,0 +1,184 @@
+"""FrameFusion: merge what repeats the previous frame, layer by layer, then prune once by attention.
+
+Paper: "FrameFusion: Combining Similarity and Importance for Video Token Reduction on Large Vision
+Language Models", Fu et al., ICCV 2025, https://arxiv.org/abs/2501.01986. The steps follow the
+release (thu-nics/FrameFusion).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.ops.saliency import rank_descending
+
+_STATE = "framefusion"
+
+
+@dataclass(frozen=True)
+class FrameFusion(LayerPruner):
+    """Average runs of tokens that stay alike from frame to frame; cut once to meet the budget.
+
+    At the input of every layer, each token is compared with the one before it at the same place of
+    the grid; where the cosine is `similarity` or more it merges, and a run of such tokens becomes
+    their mean at the run's first token. Once fewer than `min_merged` of the tokens merge, one cut
+    by attention in the next layer spreads what is left of the budget over the remaining layers.
+    If more would merge than the budget asks for, exactly the most similar ones do, and all is done.
+    How many tokens a layer sees thus depends on the clip; their average over the layers is
+    `retention`, up to rounding.
+
+    The release acts between attention and MLP of every layer, this at the inputs of layers: the MLP
+    of one more layer runs before each step, the attention and the accounting are the same. Where
+    merging leaves nothing for later layers, or goes on to the last one, the release raises or
+    exceeds its budget; here the cut is made at that layer. Newline tokens count as one more column
+    of the grid. Tokens keep their positions.
+
+    Attributes:
+        retention: Share of the visual tokens averaged over all layers; the release's cost, 0.3.
+        layer: Not an option here; merging begins at layer 0.
+        similarity: Cosine from which a token merges; 0.6 in the release.
+        min_merged: Share of the current tokens below which merging ends; 0.1 in the release.
+    """
+
+    layer: int = field(default=0, init=False, repr=False)
+    similarity: float = 0.6
+    min_merged: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if not -1 <= self.similarity <= 1:
+            raise ValueError(f"similarity must be in [-1, 1], got {self.similarity}")
+        if not 0 <= self.min_merged <= 1:
+            raise ValueError(f"min_merged must be in [0, 1], got {self.min_merged}")
+
+    def layers(self, num_layers: int) -> tuple[int, ...]:
+        """All layers: how long merging goes on is decided by the clip.
+
+        Raises:
+            ValueError: If the first layer alone can use up the average.
+        """
+        if self.retention < 1 and self.retention * num_layers <= 1:
+            raise ValueError(
+                f"retention {self.retention} cannot be reached with layer=0: all tokens in 1 of "
+                f"{num_layers} layers average to {1 / num_layers:.6g}; raise retention above that"
+            )
+        return tuple(range(num_layers))
+
+    def layer_shares(self, num_layers: int) -> tuple[float, ...]:
+        """`retention` in every layer, as if the budget were met by merging at once.
+
+        Only the mean is a promise: a clip that merges slowly has more tokens in early layers and
+        fewer in late ones.
+        """
+        return (self.retention,) * len(self.layers(num_layers))
+
+    def prune(self, context: LayerContext) -> Pruned:
+        """Merge, cut, or pass everything on, by how far this prompt has come."""
+        budget: _Budget = context.scratch.setdefault(
+            _STATE, _Budget(self.retention * context.num_layers * context.num_visual)
+        )
+        everything = torch.arange(context.num_left, device=context.hidden.device)
+        if budget.phase == "done" or not context.num_left:
+            return context.select(everything)
+        allowed = min(context.num_left, budget.left / (context.num_layers - context.layer))
+        if budget.phase == "cut":
+            budget.phase = "done"
+            return context.select(_most_attended(context, everything, round(allowed)))
+        return self._merge(context, budget, allowed)
+
+    def _merge(self, context: LayerContext, budget: _Budget, allowed: float) -> Pruned:
+        """Merge what is similar enough, and decide how to go on.
+
+        Args:
+            context: At the input of the layer.
+            budget: Changed to what is left after this layer.
+            allowed: Tokens per layer that the budget leaves from here on, at most those there are.
+        """
+        similarity, order = _to_previous(context)
+        merges = similarity >= self.similarity
+        num_merged = int(merges.sum())
+        to_merge = int(context.num_left - allowed)
+        if num_merged >= context.num_left - allowed:
+            budget.phase = "done"
+            merges = torch.zeros_like(merges)
+            merges[rank_descending(similarity)[:to_merge]] = True
+        kept, states = _fused(context, merges, order)
+        if budget.phase == "done":
+            return _with_states(context, kept, states)
+        if num_merged < self.min_merged * context.num_left:
+            budget.phase = "cut"
+        is_last = context.layer == context.num_layers - 1
+        if is_last or budget.left <= len(kept):
+            budget.phase = "done"
+            chosen = _most_attended(context, kept, round(allowed))
+            return _with_states(context, chosen, states[torch.isin(kept, chosen)])
+        budget.left -= len(kept)
+        return _with_states(context, kept, states)
+
+
+@dataclass
+class _Budget:
+    """How far one prompt has come.
+
+    Attributes:
+        left: Visual tokens, summed over the layers still to run, that may enter them.
+        phase: `"merge"`, `"cut"` (at the next layer) or `"done"`.
+    """
+
+    left: float
+    phase: str = "merge"
+
+
+def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
+    """Compare every visual token with the one before it at the same place.
+
+    Returns:
+        (n,) float32 cosines, -2 for the first token of a place; and (n,) int64, the tokens ordered
+        by place, then by frame.
+    """
+    _, height, width = context.grid
+    indices = context.visual_indices[context.previous_visual]
+    # A newline token ends a row: it belongs to the row of the grid token before it.
+    before = context.visual_indices.clamp(min=0).cummax(dim=0).values[context.previous_visual]
+    cell = before % (height * width)
+    place = torch.where(indices < 0, height * width + cell // width, cell)
+    order = place.sort(stable=True).indices
+    states = torch.nn.functional.normalize(context.hidden[context.visual].float(), dim=-1)[order]
+    cosines = states.new_full((len(order),), -2.0)
+    cosines[1:] = (states[1:] * states[:-1]).sum(dim=-1)
+    cosines[1:][place[order][1:] != place[order][:-1]] = -2.0
+    return torch.empty_like(cosines).scatter_(0, order, cosines), order
+
+
+def _fused(context: LayerContext, merges: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Average every run of merging tokens with the token it starts from.
+
+    Returns:
+        (k,) ascending indices of the tokens that stay and their (k, D) float32 states.
+    """
+    starts = ~merges[order]
+    run = starts.cumsum(dim=0) - 1
+    states = context.hidden[context.visual].float()
+    counts = torch.bincount(run)
+    sums = states.new_zeros(len(counts), states.shape[1]).index_add_(0, run, states[order])
+    kept, by_place = order[starts].sort()
+    return kept, (sums / counts[:, None])[by_place]
+
+
+def _most_attended(context: LayerContext, among: Tensor, count: int) -> Tensor:
+    """The `count` (at least one) of `among` that the last token attends to most, ascending."""
+    scores = context.last_token_scores()[among]
+    return among[rank_descending(scores)[: max(1, count)].sort().values]
+
+
+def _with_states(context: LayerContext, kept: Tensor, states: Tensor) -> Pruned:
+    """Keep the tokens at `kept` with new states."""
+    keep = context.positions_with(kept)
+    hidden = context.hidden[keep]
+    rows = slice(context.visual.start, context.visual.start + len(kept))
+    hidden[rows] = states.to(hidden.dtype)
+    return Pruned(keep, hidden)
