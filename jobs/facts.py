@@ -57,7 +57,7 @@ class JobFacts:
 
     Attributes:
         run_id: Name of the run directory.
-        kind: `"evaluate"`, `"sweep"`, `"ask"` or `"comparison"` (several runs side by side).
+        kind: The command; `"comparison"` for several runs side by side.
         model: Entry of `MODELS`.
         cells: What was compared, in the order in which it is shown.
         mode: `"throughput"` or `"profile"`; decides which latencies may be compared.
@@ -73,7 +73,7 @@ class JobFacts:
     """
 
     run_id: str
-    kind: Literal["evaluate", "sweep", "ask", "comparison"]
+    kind: Literal["evaluate", "sweep", "precompute", "ask", "comparison"]
     model: str
     cells: tuple[CellFacts, ...]
     mode: Literal["throughput", "profile"] = "throughput"

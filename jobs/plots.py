@@ -231,6 +231,9 @@ def _bars(cells: Sequence[Cell], theme: Theme) -> tuple[Figure, list[tuple[Axes,
 
 def _series(cell: Cell, cells: Sequence[Cell]) -> str:
     """The name under which cells that differ in retention alone are connected."""
+    if len({other.get("run_id") for other in cells}) > 1:
+        own = [other for other in cells if other.get("run_id") == cell.get("run_id")]
+        return f"{cell['run_id']}: {_series(cell, own)}"
     variants = {
         json.dumps(other["options"], sort_keys=True, default=str)
         for other in cells

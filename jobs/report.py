@@ -30,11 +30,13 @@ CAPTIONS = {
 }
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `summary.json`, `plots/*.png` and `report.html` of a run from its directory alone.
+def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
+    """Write `plots/*.png` and `report.html` of a run from its directory alone.
 
     Args:
         run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
+
+        summary: What `write_summary` returned for this run; `None` to summarise it here.
 
     Returns:
         Path of the page.
@@ -42,7 +44,8 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         FileNotFoundError: If the directory is not a run or holds no answers.
     """
-    summary, facts = write_summary(run_dir), JobFacts.load(run_dir)
+    facts = JobFacts.load(run_dir)
+    summary = summary or write_summary(run_dir)
     save_plots(summary["cells"], run_dir / "plots")
     job = run_dir / JOB_FILE
     page = render_html(
@@ -57,7 +60,12 @@ def write_report(run_dir: Path) -> Path:
 
 
 def render_html(
-    summary: Summary, facts: JobFacts, *, failures: pd.DataFrame, jobs: dict[str, str]
+    summary: Summary,
+    facts: JobFacts,
+    *,
+    failures: pd.DataFrame,
+    jobs: dict[str, str],
+    baseline: str = BASELINE,
 ) -> str:
     """The page as text; everything that comes from data is escaped.
 
@@ -66,6 +74,7 @@ def render_html(
         facts: What the run says about itself.
         failures: Rows of `failed_rows`.
         jobs: Title -> resolved job as YAML.
+        baseline: What the column of differences compares with.
     """
     cells = summary["cells"]
     benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
@@ -77,7 +86,7 @@ def render_html(
         subtitle=_joined(facts.kind, facts.run_id, facts.started_at, facts.device),
         note=facts.note,
         cards=_cards(summary),
-        baseline=BASELINE,
+        baseline=baseline,
         profile=facts.mode == "profile",
         groups=[
             {

@@ -38,7 +38,7 @@ _MAX_KEY, _MAX_VALUE = 250, 6000
 _MAX_PARAMS, _MAX_METRICS = 100, 1000
 
 
-class TrackingError(RuntimeError):
+class TrackingError(OSError):
     """A run could not be uploaded; its directory is complete all the same."""
 
 

@@ -198,7 +198,7 @@ class TestFiles:
         assert JobFacts.load(tmp_path) == facts
 
     def test_a_directory_that_is_no_run_is_refused(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="no facts.json"):
+        with pytest.raises(FileNotFoundError, match=r"no facts\.json"):
             JobFacts.load(tmp_path)
 
     def test_a_run_without_answers_says_how_to_continue(self, tmp_path):

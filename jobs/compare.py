@@ -1,0 +1,205 @@
+"""Several runs side by side: one table, one page, paired tests across runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from jobs.facts import JobFacts
+from jobs.measurements import normalize
+from jobs.plots import save_plots
+from jobs.report import JOB_FILE, REPORT_FILE, render_html, write_report
+from jobs.summary import (
+    BASELINE,
+    SUMMARY_FILE,
+    Summary,
+    compare_rows,
+    failed_rows,
+    read_answers,
+    summarize,
+)
+from jobs.tables import csv_table, labels, latex_table, markdown_table
+
+_COUNTS = (
+    "num_questions",
+    "num_scored",
+    "num_answered",
+    "num_unparsed",
+    "num_failed",
+    "num_clips",
+    "num_failed_clips",
+)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """One run with everything a comparison reads of it."""
+
+    folder: Path
+    facts: JobFacts
+    answers: pd.DataFrame
+    summary: Summary
+
+
+def report_runs(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
+    """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
+
+    Args:
+        run_dirs: Finished runs.
+        output: Where to write; `None` writes into the run itself, which must then be the only one.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        FileNotFoundError: If a directory is not a run or holds no answers.
+        ValueError: If there is no run, or several and no place to write to.
+    """
+    if not run_dirs or (len(run_dirs) > 1 and output is None):
+        raise ValueError(
+            f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
+            "with --output when there are several"
+        )
+    if output is None:
+        page = write_report(run_dirs[0])
+        summary = json.loads((run_dirs[0] / SUMMARY_FILE).read_text())
+        _write_tables(summary["cells"], run_dirs[0])
+        return page
+    return compare_runs(run_dirs, output)
+
+
+def compare_runs(run_dirs: Sequence[Path], output: Path) -> Path:
+    """Put the cells of all runs into one table and compare them question by question.
+
+    A cell is compared with `full` of the same benchmark and model, of its own run or else of the
+    first run that has it; where nobody ran `full`, with the first cell of the first run that has
+    the benchmark. Questions that only one of the two was asked do not count.
+
+    Args:
+        run_dirs: Finished runs, in the order in which they are shown.
+        output: Receives `summary.json`, `table.{md,csv,tex}`, `plots/` and `report.html`.
+
+    Returns:
+        Path of the page.
+    """
+    runs = [_load(folder) for folder in run_dirs]
+    cells, baseline = _paired_cells(runs)
+    facts = _facts(runs)
+    summary = {**_totals(runs, facts), "cells": cells}
+    output.mkdir(parents=True, exist_ok=True)
+    (output / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    _write_tables(cells, output)
+    save_plots(cells, output / "plots")
+    failures = pd.concat([failed_rows(run.answers) for run in runs], ignore_index=True)
+    jobs = {
+        f"{run.facts.run_id}/{JOB_FILE}": (run.folder / JOB_FILE).read_text()
+        for run in runs
+        if (run.folder / JOB_FILE).is_file()
+    }
+    page = render_html(summary, facts, failures=failures, jobs=jobs, baseline=baseline)
+    (output / REPORT_FILE).write_text(page, encoding="utf-8")
+    return output / REPORT_FILE
+
+
+def _load(folder: Path) -> LoadedRun:
+    """Read and summarise one run."""
+    facts = JobFacts.load(folder)
+    answers = normalize(read_answers(folder))
+    return LoadedRun(folder, facts, answers, summarize(answers, facts))
+
+
+def _paired_cells(runs: Sequence[LoadedRun]) -> tuple[list[Summary], str]:
+    """The cells of all runs, each with its comparison, and what most of them are compared with."""
+    pairs = [(run, cell) for run in runs for cell in run.summary["cells"]]
+    cells = [{**cell, "run_id": run.facts.run_id, "model": run.facts.model} for run, cell in pairs]
+    names = set()
+    for index, (run, cell) in enumerate(pairs):
+        if cell["versus_full"] is not None or cell["method"] == BASELINE:
+            continue
+        other = _baseline_of(index, cells)
+        if other is None:
+            continue
+        cells[index]["versus_full"] = compare_rows(
+            _rows(run, cell), _rows(*pairs[other]), _shared_mode(run, pairs[other][0])
+        )
+        reference = cells[other]
+        same_model = reference["model"] == run.facts.model
+        usual = reference["method"] == BASELINE and same_model
+        names.add(BASELINE if usual else labels(cells)[other])
+    return cells, " or ".join(sorted(names)) or BASELINE
+
+
+def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
+    """Which cell a cell is compared with; `None` if it would be itself."""
+    own = cells[index]
+    for other, cell in enumerate(cells):
+        if cell["method"] == BASELINE and all(
+            cell[field] == own[field] for field in ("benchmark", "model")
+        ):
+            return other
+    first = next(i for i, cell in enumerate(cells) if cell["benchmark"] == own["benchmark"])
+    return first if first != index else None
+
+
+def _rows(run: LoadedRun, cell: Summary) -> pd.DataFrame:
+    """Answers of one cell."""
+    answers: pd.DataFrame = run.answers
+    own = (answers["cell"] == cell["cell"]) & (answers["benchmark"] == cell["benchmark"])
+    return answers.loc[own]
+
+
+def _shared_mode(run: LoadedRun, other: LoadedRun) -> str:
+    """Latencies may be compared only if both runs measured in profile mode on equal devices."""
+    alike = (run.facts.mode, run.facts.device) == (other.facts.mode, other.facts.device)
+    return run.facts.mode if alike else "throughput"
+
+
+def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
+    """What can be said of all runs together."""
+    first = runs[0].facts
+    everyone = [run.facts for run in runs]
+    return replace(
+        first,
+        run_id=f"comparison of {len(runs)} runs",
+        kind="comparison",
+        model=", ".join(dict.fromkeys(facts.model for facts in everyone)),
+        cells=tuple(cell for facts in everyone for cell in facts.cells),
+        mode=first.mode if len({facts.mode for facts in everyone}) == 1 else "throughput",
+        wall_s=None,
+        started_at="",
+        note=" ".join(dict.fromkeys(facts.note for facts in everyone if facts.note)),
+        git_commit=", ".join(dict.fromkeys(facts.git_commit for facts in everyone)),
+        caches=tuple(dict.fromkeys(cache for facts in everyone for cache in facts.caches)),
+        device=", ".join(dict.fromkeys(facts.device for facts in everyone)),
+        peak_gib=None,
+    )
+
+
+def _totals(runs: Sequence[LoadedRun], facts: JobFacts) -> Summary:
+    """Sums over the runs."""
+    return {
+        "run_id": facts.run_id,
+        "kind": facts.kind,
+        "runs": [run.facts.run_id for run in runs],
+        "note": facts.note,
+        **{name: sum(run.summary[name] for run in runs) for name in _COUNTS},
+        "cache": {
+            name: sum(run.summary["cache"][name] for run in runs) for name in ("hits", "misses")
+        },
+        "throughput": dict.fromkeys(
+            ("wall_s", "clips_per_s", "questions_per_s", "decode_tokens_per_s")
+        ),
+        "latency_ms": {},
+    }
+
+
+def _write_tables(cells: Sequence[dict[str, Any]], folder: Path) -> None:
+    """The table of cells in the forms that papers and spreadsheets take."""
+    (folder / "table.md").write_text(markdown_table(cells) + "\n", encoding="utf-8")
+    (folder / "table.csv").write_text(csv_table(cells), encoding="utf-8")
+    (folder / "table.tex").write_text(latex_table(cells) + "\n", encoding="utf-8")
