@@ -76,7 +76,7 @@ def embedded_checkpoint() -> Path:
 
 def world_words() -> tuple[str, ...]:
     """All words of the embedded world's prompts and replies, without special tokens."""
-    from tango_core.benchmarks.shapes_questions import VOCABULARY
+    from tango_core.benchmarks.shapes import VOCABULARY
 
     return tuple(VOCABULARY)
 
