@@ -131,7 +131,7 @@ REPLIES = [
     # Refusals and error texts are not answers, although they hold capitals.
     ("I cannot tell.", None, [0, 0, 0, 0, 0, 0, 0.25, 0]),
     ("CUDA error: out of memory", None, [0, 0, 0, 0, 0, 0, 0, 0]),
-    ("Video /data/B.mp4 can not load, check the source", None, [1, 0, 1, 0, 1, 0, 1, 0]),
+    ("Video /data/BOX.mp4 can not load, check the source", None, [1, 0, 1, 0, 1, 0, 1, 0]),
     (FAILED_REPLY, None, [0, 1, 0, -1, 0, 0, 0, 0]),
 ]
 
