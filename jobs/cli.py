@@ -132,7 +132,9 @@ def log_run(
     """Upload a finished run to MLflow, e.g. after the server was away."""
     from jobs.tracking import default_tracking_uri, log_run
 
-    _exit(0 if log_run(run, tracking_uri or default_tracking_uri(run.parent)) else 1)
+    uri = tracking_uri or default_tracking_uri(run.parent)
+    log_run(run, uri)
+    print(f"logged to {uri}")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from jobs.config import Job
 from jobs.driver import Kind, Outcome, Places, execute, find_run, new_run_dir
 from jobs.report import render_table, write_report
 from jobs.summary import write_summary
-from jobs.tracking import default_tracking_uri, log_run
+from jobs.tracking import default_tracking_uri, track_run
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +31,11 @@ def measure(job: Job, kind: Kind, places: Places, console: Console) -> int:
     )
     outcome = execute(job, ingredients, kind, places, run_dir, console)
     summary = write_summary(run_dir)
-    report = write_report(run_dir)
+    report = write_report(run_dir, summary)
     uri = places.tracking_uri or default_tracking_uri(places.output)
-    tracked = log_run(run_dir, uri)
+    tracked = track_run(run_dir, uri)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(heading(outcome))
     say(render_table(summary["cells"]))
     say(f"clips:   {counted(outcome)}")
     say(f"answers: {run_dir / 'answers'}")
@@ -42,6 +43,14 @@ def measure(job: Job, kind: Kind, places: Places, console: Console) -> int:
     if tracked:
         say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
     return exit_code(job, outcome, run_dir)
+
+
+def heading(outcome: Outcome) -> str:
+    """What was measured, and what a reader must know before believing it."""
+    facts = outcome.facts
+    benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
+    note = f" ({facts.note})" if facts.note else ""
+    return f"\n{facts.model}{note} on {benchmarks}, {facts.mode} mode"
 
 
 def counted(outcome: Outcome) -> str:

@@ -34,7 +34,7 @@ class JobProgress:
     def __init__(self, num_clips: int, console: Console) -> None:
         self.num_clips = num_clips
         self.clips = self.decoded = self.encoded = self.answered = self.failed = 0
-        self._started = self._last_log = time.monotonic()
+        self._first = self._last_log = time.monotonic()
         self._live = console.is_terminal
         self._bar = Progress(
             TextColumn("[bold]clips[/bold]"),
@@ -65,6 +65,8 @@ class JobProgress:
 
     def add(self, result: Row) -> None:
         """Take one finished clip (`rows.RESULT`)."""
+        if self.clips == 0:
+            self._first = time.monotonic()  # workers and models have been started by now
         self.clips += 1
         self.decoded += result["decode_ms"] is not None
         self.encoded += result["encode_ms"] is not None
@@ -72,13 +74,15 @@ class JobProgress:
         self.answered += len(result["answers"])
         self._bar.update(self._task, completed=self.clips, description=self._state())
         now = time.monotonic()
-        if not self._live and (now - self._last_log > _LOG_EVERY_S or self.clips == self.num_clips):
+        last = self.clips == self.num_clips
+        if not self._live and (last or now - self._last_log > _LOG_EVERY_S):
             self._last_log = now
-            rate = self.clips / max(now - self._started, 1e-9)
-            left = (self.num_clips - self.clips) / rate
-            logger.info(
-                "%d of %d clips, %s, %.0f s left", self.clips, self.num_clips, self._state(), left
-            )
+            left = "" if last or self.clips == 1 else f", {self._seconds_left(now):.0f} s left"
+            logger.info("%d of %d clips, %s%s", self.clips, self.num_clips, self._state(), left)
+
+    def _seconds_left(self, now: float) -> float:
+        """By the rate since the first clip came out."""
+        return (self.num_clips - self.clips) * (now - self._first) / (self.clips - 1)
 
     def _state(self) -> str:
         """The counts in words."""

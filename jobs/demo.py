@@ -1,0 +1,22 @@
+"""`make demo`: five methods on generated clips, from nothing to a table and a report."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+
+from jobs.cli import main
+
+NUM_CLIPS = 40
+
+
+def demo() -> None:
+    """Run the sweep of `recipes/shapes_demo.yaml` as its command line would."""
+    recipe = files("jobs") / "recipes" / "shapes_demo.yaml"
+    print(f"tango sweep {recipe} --limit {NUM_CLIPS}\n", flush=True)
+    sys.argv = ["tango", "sweep", str(recipe), "--limit", str(NUM_CLIPS)]
+    main()
+
+
+if __name__ == "__main__":
+    demo()
