@@ -1,0 +1,147 @@
+"""The language half of LLaVA-OneVision: Qwen2 decoder, and one newline token after the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, LlavaOnevisionConfig
+
+from tango_core.compressors.base import LayerPruner
+from tango_core.models.base import LanguageModel, ModelSpec
+from tango_core.models.checkpoint import resolve_checkpoint
+from tango_core.models.decoder import Decoder
+from tango_core.models.generation import GreedyGenerator, LaidOutPrompt
+from tango_core.models.llava_checkpoint import LANGUAGE, half_of, read_config, read_extras
+from tango_core.models.placement import resolve_device
+from tango_core.models.text import load_tokenizer, read_eos_ids
+from tango_core.models.weights import load_module
+from tango_core.types import Answer, CompressedVideo, Positions, Prompt
+
+
+class LanguageHalf(nn.Module):
+    """Decoder, output projection and newline token, named as in the checkpoint."""
+
+    def __init__(self, config: LlavaOnevisionConfig) -> None:
+        super().__init__()
+        text = config.text_config
+        self.language_model = AutoModel.from_config(text, attn_implementation="sdpa")
+        self.lm_head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
+        self.image_newline = nn.Parameter(torch.empty(text.hidden_size))
+
+
+class LlavaOnevisionLanguageModel(LanguageModel):
+    """Embedding, Qwen2 decoder, output projection and newline token of LLaVA-OneVision.
+
+    Args:
+        spec: From `describe_model`.
+
+    Raises:
+        FileNotFoundError: If weights or tokenizer are missing.
+        ValueError: If weights and configuration do not fit.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        device = resolve_device(spec.device)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        config = read_config(checkpoint)
+        self.model = load_module(
+            lambda: LanguageHalf(config),
+            checkpoint,
+            half_of(LANGUAGE),
+            dtype=getattr(torch, spec.dtype),
+            device=device,
+            tied={"lm_head.weight": "language_model.embed_tokens.weight"}
+            if config.tie_word_embeddings
+            else None,
+        )
+        self.decoder = Decoder(self.model.language_model, self.model.lm_head)
+        self.tokenizer = load_tokenizer(checkpoint)
+        self.chat = read_extras(checkpoint).chat
+        self.generator = GreedyGenerator(
+            self.decoder,
+            read_eos_ids(checkpoint, config, self.tokenizer),
+            lambda ids: str(self.tokenizer.decode(ids, skip_special_tokens=True)),
+        )
+
+    def answer(
+        self,
+        video: CompressedVideo,
+        prompts: Sequence[Prompt],
+        *,
+        pruner: LayerPruner | None = None,
+        positions: Positions = "renumbered",
+        max_new_tokens: int = 16,
+        share_prefix: bool = True,
+    ) -> list[Answer]:
+        """Answer all prompts about one clip, greedily; see `LanguageModel.answer`.
+
+        With a shared prefix, times per question are shares of the time spent together; see
+        `GreedyGenerator.answer`.
+        """
+        return self.generator.answer(
+            [self.lay_out(video, prompt, positions) for prompt in prompts],
+            pruner=pruner,
+            max_new_tokens=max_new_tokens,
+            share_prefix=share_prefix,
+        )
+
+    def lay_out(
+        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
+    ) -> LaidOutPrompt:
+        """Put text and clip in the order of the sequence, with their positions.
+
+        Positions count all tokens contiguously (`"renumbered"`: the clip was shortened before ids
+        existed), or leave the gaps of the dropped tokens (`"original"`: text after the clip is
+        where it would be at full length).
+
+        Raises:
+            ValueError: If the tokens are not as wide as the decoder.
+        """
+        width = self.spec.decoder.hidden_size
+        if video.tokens.shape[1] != width:
+            raise ValueError(
+                f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "
+                f"{width}; encode the clip with the same checkpoint"
+            )
+        left = self._tokenize(self.chat.left())
+        right = self._tokenize(self.chat.right(prompt))
+        visual, indices, places, length = self._visual_rows(video)
+        if positions == "renumbered":
+            places, length = torch.arange(len(visual)), len(visual)
+        return LaidOutPrompt(
+            left=left,
+            visual=visual,
+            visual_indices=indices,
+            grid=video.grid,
+            right=right,
+            positions=torch.cat(
+                [
+                    torch.arange(len(left)),
+                    places + len(left),
+                    torch.arange(len(right)) + len(left) + length,
+                ]
+            ),
+        )
+
+    def _visual_rows(self, video: CompressedVideo) -> tuple[Tensor, Tensor, Tensor, int]:
+        """The clip's part of the sequence: kept tokens, then the newline.
+
+        Returns:
+            (V, D) embeddings, (V,) flat grid positions with -1 for the newline, (V,) places in the
+            clip's part of the full sequence, and the length of that part.
+        """
+        newline = self.model.image_newline[None]
+        indices = video.indices.cpu()
+        return (
+            torch.cat([video.tokens.to(newline), newline]),
+            torch.cat([indices, indices.new_tensor([-1])]),
+            torch.cat([indices, indices.new_tensor([video.num_total])]),
+            video.num_total + 1,
+        )
+
+    def _tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of a piece of the conversation."""
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
