@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept, select
 from tango_core.ops.saliency import rank_descending
-from tango_core.ops.segmentation import adjacent_similarity
 from tango_core.types import CompressedVideo, VisualFeatures
 
 
@@ -28,13 +29,14 @@ class EVS(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"official"` keeps max(L, int(retention * T * L)) tokens: the first frame is never
-            cut, so a clip with fewer than 1 / retention frames keeps more than its share (all of it
-            if T = 1). `"exact"` keeps round(retention * T * L) tokens; if that is less than a
-            frame, they are spread evenly over the first.
+        budget: `"exact"` keeps round(retention * T * L) tokens; if that is less than a frame, they
+            are spread evenly over the first one. `"official"` keeps max(L, int(retention * T * L)):
+            the first frame is never cut, so a clip of fewer than 1 / retention frames keeps more
+            than its share, and all of it if T = 1. From that length on the two differ by at most
+            one token.
     """
 
-    budget: Literal["official", "exact"] = "official"
+    budget: Literal["exact", "official"] = "exact"
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Rank the changes of the whole clip."""
@@ -47,7 +49,23 @@ class EVS(Compressor):
         if kept < tokens_per_frame:
             middles = (2 * torch.arange(kept) + 1) * tokens_per_frame
             return select(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
-        changes = 1 - adjacent_similarity(features.tokens)
+        changes = _changes(features.tokens)
         first = changes.new_full((1, tokens_per_frame), torch.inf)
         ranked = rank_descending(torch.cat([first, changes]).flatten())
         return select(features, ranked[:kept].sort().values)
+
+
+def _changes(tokens: Tensor) -> Tensor:
+    """(T - 1, L) float32, 1 - cosine between the tokens at one place in consecutive frames.
+
+    Half the squared distance of the unit vectors: the same number, but exactly 0 where nothing
+    changed, so that repeated frames are decided by position and not by rounding.
+    """
+    changes = tokens.new_empty(len(tokens) - 1, tokens.shape[1], dtype=torch.float32)
+    # Frame by frame, as two frames stay in the cache and two clips do not.
+    before = F.normalize(tokens[0].float(), dim=-1)
+    for frame in range(len(changes)):
+        after = F.normalize(tokens[frame + 1].float(), dim=-1)
+        changes[frame] = before.sub_(after).square_().sum(dim=-1) / 2
+        before = after
+    return changes

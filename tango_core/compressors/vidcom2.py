@@ -50,8 +50,8 @@ class VidCom2(Compressor):
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""
         flat = tokens.flatten(0, 1).float()
-        variances = flat.var(dim=0, correction=0)
-        steadiest = torch.sort(variances, stable=True).indices[: max(1, flat.shape[1] // 2)]
+        spread = (flat - flat.mean(dim=0)).square_().sum(dim=0)
+        steadiest = torch.sort(spread, stable=True).indices[: max(1, flat.shape[1] // 2)]
         units = F.normalize(flat.index_select(1, steadiest.sort().values), dim=1)
         units = units.view(*tokens.shape[:2], -1)
         frame_means = units.mean(dim=1, keepdim=True)

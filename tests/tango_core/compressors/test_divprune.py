@@ -1,0 +1,68 @@
+"""DivPrune against vectors of LightCompress, a loop in plain Python, and clips full of copies."""
+
+import numpy as np
+import official
+import pytest
+import torch
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+from tango_core.types import VisualFeatures
+
+
+def _kept(features, retention):
+    return build_method("divprune", retention=retention).compressor.compress(features).indices
+
+
+def _greedy(tokens, wanted):
+    """Farthest-point order by the definition, in float64."""
+    units = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
+    distances = 1 - units @ units.T
+    others = distances + np.diag(np.full(len(tokens), np.inf))
+    order = [int(others.min(axis=1).argmax())]
+    while len(order) < wanted:
+        gaps = distances[order].min(axis=0)
+        gaps[order] = -1
+        order.append(int(gaps.argmax()))
+    return order
+
+
+def test_same_selection_as_lightcompress():
+    arrays = official.load("inllm_and_related.npz")
+    tokens = torch.from_numpy(arrays["divprune/x"])
+    features = VisualFeatures(tokens[None], (12, 12), torch.zeros(1, dtype=torch.float64))
+    assert _kept(features, 0.1).tolist() == sorted(arrays["divprune/selected_order_r0.1"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("retention", [0.02, 0.1, 0.4])
+def test_same_selection_as_the_definition(seed, retention):
+    features = make_clip(num_frames=5, grid=(4, 5), kind="noise", seed=seed)
+    order = _greedy(features.tokens.flatten(0, 1).double().numpy(), round(100 * retention))
+    assert _kept(features, retention).tolist() == sorted(order)
+
+
+def test_a_smaller_share_keeps_a_subset():
+    features = make_clip(num_frames=6, grid=(6, 6))
+    kept = [set(_kept(features, retention).tolist()) for retention in (0.05, 0.2, 0.6)]
+    assert kept[0] < kept[1] < kept[2]
+
+
+def test_copies_are_taken_last():
+    distinct = make_clip(num_frames=1, grid=(3, 4), kind="noise").tokens[0]
+    tokens = torch.cat([distinct, distinct, distinct]).view(3, 12, -1)
+    features = VisualFeatures(tokens, (3, 4), torch.zeros(3, dtype=torch.float64))
+    assert sorted(index % 12 for index in _kept(features, 1 / 3).tolist()) == list(range(12))
+
+
+def test_identical_tokens_are_not_kept_twice():
+    features = make_clip(num_frames=2, grid=(4, 4))
+    features.tokens[:] = features.tokens[0, 0].clone()
+    assert len(set(_kept(features, 0.5).tolist())) == 16
+
+
+def test_length_does_not_matter():
+    features = make_clip(num_frames=3, grid=(5, 5))
+    before = _kept(features, 0.2)
+    features.tokens.mul_(torch.rand(3, 25, 1) + 0.5)
+    assert torch.equal(_kept(features, 0.2), before)

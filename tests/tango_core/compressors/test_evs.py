@@ -1,0 +1,72 @@
+"""EVS against its released rule written out, and clips shorter than its first frame asks for."""
+
+import numpy as np
+import pytest
+import torch
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+
+
+def _kept(features, **options):
+    return build_method("evs", **options).compressor.compress(features).indices.tolist()
+
+
+def _released_rule(tokens, retention):
+    """Mask by descending change, the first frame above all, never fewer than a frame."""
+    frames, cells, _ = tokens.shape
+    units = tokens / np.linalg.norm(tokens, axis=-1, keepdims=True)
+    change = np.full((frames, cells), 255.0)
+    change[1:] = 1 - (units[1:] * units[:-1]).sum(axis=-1)
+    order = np.argsort(-change.ravel(), kind="stable")
+    return sorted(order[: max(cells, int(frames * cells * retention))].tolist())
+
+
+@pytest.mark.parametrize("kind", ["noise", "scene"])
+@pytest.mark.parametrize("retention", [0.01, 0.125, 0.3, 0.55, 0.95])
+def test_same_as_the_released_rule(kind, retention):
+    features = make_clip(num_frames=8, grid=(5, 6), kind=kind)
+    expected = _released_rule(features.tokens.double().numpy(), retention)
+    assert _kept(features, retention=retention, budget="official") == expected
+
+
+@pytest.mark.parametrize("retention", [0.125, 0.25, 0.5])
+def test_both_budgets_agree_from_one_frame_on(retention):
+    features = make_clip(num_frames=8, grid=(4, 4))
+    ours = [_kept(features, retention=retention, budget=b) for b in ("exact", "official")]
+    assert ours[0] == ours[1]
+
+
+def test_a_frozen_clip_fills_its_budget_from_the_front():
+    features = make_clip(num_frames=4, grid=(4, 4), kind="static")
+    assert _kept(features, retention=0.5) == list(range(32))
+
+
+def test_only_what_changes_is_kept_after_the_first_frame():
+    features = make_clip(num_frames=4, grid=(4, 4), kind="static")
+    features.tokens[2:, 5] *= -1
+    assert _kept(features, retention=17 / 64) == [*range(16), 2 * 16 + 5]
+
+
+def test_a_budget_below_one_frame_is_spread_over_the_first():
+    features = make_clip(num_frames=2, grid=(4, 4))
+    kept = _kept(features, retention=0.125)
+    assert kept == [2, 6, 10, 14]
+
+
+def test_one_frame_keeps_its_share_unless_the_released_budget_is_asked_for():
+    features = make_clip(num_frames=1, grid=(4, 5))
+    assert len(_kept(features, retention=0.25)) == 5
+    assert _kept(features, retention=0.25, budget="official") == list(range(20))
+
+
+def test_an_unknown_budget_is_an_error():
+    with pytest.raises(ValueError, match="budget must be one of 'exact', 'official'"):
+        build_method("evs", retention=0.1, budget="loose")
+
+
+def test_tokens_of_zeros_count_as_changed():
+    features = make_clip(num_frames=3, grid=(2, 2), kind="static")
+    features.tokens[1, 3] = 0
+    assert set(_kept(features, retention=0.5)) == {0, 1, 2, 3, 7, 11}
+    assert torch.equal(features.tokens[1, 3], torch.zeros(32))

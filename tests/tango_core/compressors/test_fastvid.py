@@ -1,0 +1,120 @@
+"""FastVID against its two official releases, and the clips on which they fail."""
+
+import official
+import pytest
+import torch
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+from tango_core.compressors.fastvid import FastVID
+
+FILES = ["fastvid_blob16_7.npz", "fastvid_static12_6.npz"]
+SIGNALS = {"saliency": "p_attn", "frame_embeddings": "global_features"}
+
+
+def _compress(features, **options):
+    return build_method("fastvid", **options).compressor.compress(features)
+
+
+def _one_scene(num_frames, grid, **options):
+    """A clip that is never cut."""
+    features = make_clip(num_frames=num_frames, grid=grid, kind="noise")
+    return features, _compress(features, tau=-1.0, num_segments=1, **options)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("percent", [10, 15, 20])
+class TestOfficialReleases:
+    def test_same_as_llava_onevision(self, name, percent):
+        arrays = official.load(name)
+        ours = _compress(official.features(arrays, **SIGNALS), retention=percent / 100)
+        case = f"r{percent}_ov"
+        official.assert_same_tokens(ours, arrays[f"{case}/kept"], arrays[f"{case}/feat"])
+
+    def test_same_as_llava_video(self, name, percent):
+        arrays = official.load(name)
+        features = official.features(arrays, **SIGNALS)
+        ours = _compress(features, retention=percent / 100, variant="segment")
+        kept, tokens = arrays[f"r{percent}_video/kept"], arrays[f"r{percent}_video/feat"]
+        width = features.grid[1]
+        rows, columns = kept // (width + 1), kept % (width + 1)  # its rows end with a newline
+        is_token = columns < width
+        official.assert_same_tokens(ours, (rows * width + columns)[is_token], tokens[is_token])
+
+
+@pytest.mark.parametrize("variant", ["frame", "segment"])
+@pytest.mark.parametrize("num_frames", range(1, 8))
+def test_fewer_frames_than_segments_are_no_problem(num_frames, variant):
+    features = make_clip(num_frames=num_frames, grid=(6, 6))
+    ours = _compress(features, retention=0.25, variant=variant)
+    assert ours.num_kept == num_frames * 9
+
+
+@pytest.mark.parametrize("variant", ["frame", "segment"])
+@pytest.mark.parametrize("num_frames", [4, 9, 32])
+@pytest.mark.parametrize("retention", [0.3, 0.5, 0.9, 0.99])
+def test_budgets_beyond_the_anchor_frames_find_room_in_others(num_frames, retention, variant):
+    _, ours = _one_scene(num_frames, (7, 7), retention=retention, variant=variant)
+    budget = num_frames * int(49 * retention)
+    assert budget - num_frames <= ours.num_kept <= budget
+
+
+def test_a_frame_budget_loses_what_does_not_divide_and_a_segment_budget_does_not():
+    # 5 frames of 4 salient and 2 context tokens; 10 of the latter over 2 anchor frames, or of 3.
+    for num_frames, lost in ((5, 0), (9, 18 % 3), (7, 14 % 2), (11, 22 % 3)):
+        frame = _one_scene(num_frames, (8, 8), retention=0.1)[1]
+        segment = _one_scene(num_frames, (8, 8), retention=0.1, variant="segment")[1]
+        assert frame.num_kept == num_frames * 6 - lost
+        assert segment.num_kept == num_frames * 6
+
+
+def test_anchors_sit_in_the_last_frame_and_every_stride_before_it():
+    features, ours = _one_scene(10, (8, 8), retention=0.1)
+    salient = features.saliency.topk(4, dim=1).indices + torch.arange(10)[:, None] * 64
+    anchors = sorted(set(ours.indices.tolist()) - set(salient.flatten().tolist()))
+    assert {index // 64 for index in anchors} == {9, 5, 1}
+
+
+def test_without_context_it_is_plain_top_k():
+    features, ours = _one_scene(6, (5, 5), retention=0.2, context_ratio=0.0)
+    best = features.saliency.topk(5, dim=1).indices + torch.arange(6)[:, None] * 25
+    assert torch.equal(ours.indices, best.flatten().sort().values)
+    assert torch.equal(ours.tokens, features.tokens.flatten(0, 1)[ours.indices])
+
+
+def test_beta_one_leaves_anchors_unmerged():
+    features, ours = _one_scene(6, (5, 5), retention=0.4, beta=1.0)
+    torch.testing.assert_close(ours.tokens, features.tokens.flatten(0, 1)[ours.indices])
+
+
+@pytest.mark.parametrize("variant", ["frame", "segment"])
+def test_frames_of_fewer_than_four_tokens_are_no_problem(variant):
+    for side in (1, 2):
+        _, ours = _one_scene(8, (side, side), retention=0.5, variant=variant)
+        assert 1 <= ours.num_kept <= 8 * max(1, side * side // 2)
+
+
+def test_every_frame_keeps_a_token_however_small_the_share():
+    features = make_clip(num_frames=8, grid=(3, 3))
+    assert (_compress(features, retention=0.01).indices // 9).tolist() == list(range(8))
+
+
+def test_a_frozen_clip_is_still_cut_into_eight_segments():
+    features = make_clip(num_frames=16, grid=(6, 6), kind="static")
+    compressor = build_method("fastvid", retention=0.2).compressor
+    budgets = [compressor._budget(length, 36) for length in (1, 9)]
+    ours = compressor.compress(features)
+    # Ties cut as early as possible: seven segments of one frame, one of nine.
+    assert ours.num_kept == sum(sum(a) + sum(b) for a, b in (*[budgets[0]] * 7, budgets[1]))
+
+
+def test_positions_keep_their_gaps():
+    assert FastVID.positions == "original"
+
+
+@pytest.mark.parametrize(
+    "option", [{"tau": 2.0}, {"context_ratio": -1.0}, {"anchor_stride": 0}, {"num_segments": 0}]
+)
+def test_an_option_outside_its_range_is_an_error(option):
+    with pytest.raises(ValueError, match=f"^{next(iter(option))} must be"):
+        build_method("fastvid", retention=0.1, **option)

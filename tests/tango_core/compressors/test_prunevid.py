@@ -1,0 +1,99 @@
+"""PruneVid: scenes, static places and clusters, against their definitions."""
+
+import numpy as np
+import pytest
+import torch
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+from tango_core.compressors.prunevid import contiguous_scenes
+
+
+def _compress(features, **options):
+    return build_method("prunevid", **options).compressor.compress(features)
+
+
+@pytest.mark.parametrize(
+    ("labels", "lengths"),
+    [
+        ([4], [1]),
+        ([0, 1, 2], [3]),
+        ([0, 0, 0, 1, 1], [3, 2]),
+        ([0, 0, 1, 0, 0], [5]),
+        ([0, 0, 1, 2, 2], [3, 2]),
+        ([0, 0, 1, 2, 2, 2], [2, 4]),
+        ([0, 0, 0, 1, 1, 0], [3, 3]),
+        ([0, 1, 1, 0, 0, 0], [3, 3]),
+        ([0, 0, 1, 1, 0, 0], [2, 2, 2]),
+        ([1, 0, 0, 2, 3, 4, 4], [5, 2]),
+    ],
+)
+def test_only_the_longest_run_of_a_cluster_survives(labels, lengths):
+    assert contiguous_scenes(labels) == lengths
+
+
+def _naive_clusters(points, num_clusters):
+    """Density peaks with 7 neighbours, the token itself included, by the definition."""
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1) / np.sqrt(points.shape[1])
+    density = np.exp(-(np.sort(distances, axis=1)[:, :7] ** 2).mean(axis=1))
+    gaps = [
+        distances[i][density > density[i]].min() if (density > density[i]).any() else np.inf
+        for i in range(len(points))
+    ]
+    centers = np.sort(np.argsort(-(density * np.array(gaps)), kind="stable")[:num_clusters])
+    labels = distances[:, centers].argmin(axis=1)
+    return centers, np.stack([points[labels == c].mean(axis=0) for c in range(num_clusters)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_frame_is_clustered_by_density_and_averaged(seed):
+    features = make_clip(num_frames=1, grid=(6, 6), kind="noise", seed=seed)
+    centers, means = _naive_clusters(features.tokens[0].double().numpy(), 9)
+    ours = _compress(features, retention=0.25)
+    assert ours.indices.tolist() == centers.tolist()
+    np.testing.assert_allclose(ours.tokens.numpy(), means, rtol=1e-5, atol=1e-6)
+
+
+def test_static_places_are_averaged_over_their_scene():
+    scenes = make_clip(num_frames=2, grid=(5, 5), kind="noise", dim=64).tokens
+    noise = make_clip(num_frames=8, grid=(5, 5), kind="noise", seed=1, dim=64).tokens
+    features = make_clip(num_frames=8, grid=(5, 5), dim=64)
+    features.tokens[:] = 3 * scenes.repeat_interleave(4, dim=0) + 0.1 * noise
+    ours = _compress(features, retention=0.25)
+    assert ours.indices.tolist() == [*range(25), *range(100, 125)]
+    averages = features.tokens.view(2, 4, 25, 64).mean(dim=1)
+    torch.testing.assert_close(ours.tokens, averages.flatten(0, 1))
+
+
+def test_a_frozen_clip_keeps_one_frame_at_most():
+    features = make_clip(num_frames=8, grid=(4, 4), kind="static")
+    ours = _compress(features, retention=0.5)
+    assert ours.num_kept == 16
+    torch.testing.assert_close(ours.tokens, features.tokens[0])
+
+
+def test_a_scene_of_one_frame_has_no_static_places():
+    """The release divides 0 by 0 there."""
+    features = make_clip(num_frames=1, grid=(4, 4))
+    assert _compress(features, retention=0.25).num_kept == 4
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("retention", [0.01, 0.1, 0.37, 0.8])
+def test_keeps_exactly_its_share_of_a_moving_clip(num_frames, retention):
+    features = make_clip(num_frames=num_frames, grid=(5, 7), kind="noise")
+    expected = max(1, round(num_frames * 35 * retention))
+    assert _compress(features, retention=retention).num_kept == expected
+
+
+def test_copies_form_clusters_that_are_never_empty():
+    features = make_clip(num_frames=3, grid=(6, 6), kind="duplicates")
+    ours = _compress(features, retention=0.3)
+    assert ours.num_kept == round(0.3 * 108)
+    assert (ours.tokens.abs().sum(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize("option", [{"tau": 1.5}, {"temporal_ratio": 0.0}])
+def test_an_option_outside_its_range_is_an_error(option):
+    with pytest.raises(ValueError, match=f"^{next(iter(option))} must be"):
+        build_method("prunevid", retention=0.1, **option)

@@ -1,0 +1,92 @@
+"""VisionZip against its official adapter, and its budgets where a frame has few tokens."""
+
+import numpy as np
+import official
+import pytest
+import torch
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+
+FILES = ["visionzip_blob8_7.npz", "visionzip_one_7.npz"]
+# The adapter's own split at 5 tokens is 4 + 1, which a ratio of 1 / 49 gives.
+CASES = [
+    (10, "default27_32", 1 / 49),
+    (10, "ctx5pct", 0.05),
+    (20, "default27_32", 0.05),
+    (20, "ctx5pct", 0.05),
+]
+
+
+def _compress(features, **options):
+    return build_method("visionzip", **options).compressor.compress(features)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("percent", "split", "ratio"), CASES)
+class TestOfficialAdapter:
+    def _ours(self, arrays, percent, ratio):
+        features = official.features(arrays, attention="attn", keys="key_metric")
+        return _compress(features, retention=percent / 100, contextual_ratio=ratio)
+
+    def test_same_positions_and_tokens(self, name, percent, split, ratio):
+        arrays = official.load(name)
+        case = f"r{percent}_{split}_one_token"
+        official.assert_same_tokens(
+            self._ours(arrays, percent, ratio),
+            arrays[f"{case}/kept_output_order"],
+            arrays[f"{case}/tokens_with_newlines"][:-1],
+        )
+
+    def test_same_tokens_where_the_adapter_scrambles_rows(self, name, percent, split, ratio):
+        arrays = official.load(name)
+        theirs = arrays[f"r{percent}_{split}_grid/tokens_with_newlines"]
+        theirs = theirs[(theirs != arrays["newline"]).any(axis=1)]
+        ours = self._ours(arrays, percent, ratio).tokens.numpy()
+        assert ours.shape == theirs.shape
+        by_first = [tokens[np.argsort(tokens[:, 0])] for tokens in (ours, theirs)]
+        np.testing.assert_allclose(*by_first, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("percent", "kept"), [(10, 20), (15, 30), (20, 40)])
+def test_frames_of_196_keep_the_published_numbers(percent, kept):
+    features = make_clip(num_frames=2, grid=(14, 14), kind="noise")
+    assert _compress(features, retention=percent / 100).num_kept == 2 * kept
+
+
+def test_without_contextual_tokens_it_is_plain_top_k():
+    features = make_clip(num_frames=4, grid=(6, 6))
+    ours = _compress(features, retention=0.25, contextual_ratio=0)
+    plain = build_method("topk", retention=0.25, score="attention").compressor.compress(features)
+    assert torch.equal(ours.indices, plain.indices)
+    assert torch.equal(ours.tokens, plain.tokens)
+
+
+def test_contextual_token_is_its_target_plus_the_mean_of_what_it_absorbs():
+    features = make_clip(num_frames=1, grid=(2, 2), kind="noise")
+    features.attention[:] = torch.tensor([0.1, 0.2, 0.4, 0.3])
+    ours = _compress(features, retention=0.5, contextual_ratio=0.25)
+    assert ours.indices.tolist() == [0, 2]
+    frame = features.tokens[0]
+    torch.testing.assert_close(ours.tokens[0], frame[0] + (frame[1] + frame[3]) / 2)
+    assert torch.equal(ours.tokens[1], frame[2])
+
+
+def test_at_least_one_token_of_a_frame_is_dominant():
+    features = make_clip(num_frames=3, grid=(4, 5))
+    ours = _compress(features, retention=0.05, contextual_ratio=1.0)
+    assert ours.indices.tolist() == [
+        frame * 20 + int(features.attention[frame].argmax()) for frame in range(3)
+    ]
+
+
+def test_equal_scores_keep_the_lowest_positions():
+    features = make_clip(num_frames=2, grid=(3, 4))
+    features.attention[:] = 1 / 12
+    ours = _compress(features, retention=0.25, contextual_ratio=0)
+    assert ours.indices.tolist() == [0, 1, 2, 12, 13, 14]
+
+
+def test_a_ratio_outside_its_range_is_an_error():
+    with pytest.raises(ValueError, match=r"contextual_ratio must be in \[0, 1\], got 1.5"):
+        build_method("visionzip", retention=0.1, contextual_ratio=1.5)
