@@ -120,7 +120,7 @@ def _ask(table: Path) -> list[VideoItem]:
     return [
         VideoItem(
             video_id=video if clip is None else f"{video}#{clip[0]:g}-{clip[1]:g}",
-            path=video if "://" in video else str(table.parent / video),
+            path=video if "://" in video else os.path.join(table.parent, video),
             clip=clip,
             questions=tuple(row.question for row in rows if row.question),
         )

@@ -18,6 +18,9 @@ from tango_core.types import Question
 COLUMNS = ("video", "question", "options", "answer", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
 
+# "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
+_MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -187,12 +190,8 @@ def _choices(value: Any) -> tuple[str, ...]:
         raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
     if not all(texts):
         raise ValueError(f"option {LETTERS[texts.index('')]} is empty")
-    marked = [
-        re.match(rf"(?:\({letter}\)|{letter}[.):])\s*(?=\S)", text)
-        for letter, text in zip(LETTERS, texts, strict=False)
-    ]
-    if all(marked):
-        texts = [text[mark.end() :] for text, mark in zip(texts, marked, strict=True) if mark]
+    if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
+        texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
     return tuple(texts)
 
 

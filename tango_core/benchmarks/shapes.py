@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
@@ -76,6 +77,8 @@ __all__ = [
     "words",
     "write_mp4",
 ]
+
+logger = logging.getLogger(__name__)
 
 NUM_CLIPS = {"train": 1000, "validation": 100, "test": 200}
 """Clips per split."""
@@ -144,13 +147,20 @@ class ShapesBenchmark(Benchmark):
             raise ValueError(f"limit must be 0 or more, got {limit}")
         number = NUM_CLIPS[self.split] if limit is None else min(limit, NUM_CLIPS[self.split])
         self._prepare()
+        missing = sum(not self._path(index).exists() for index in range(number))
+        if missing:
+            logger.info("generating %d clips in %s", missing, self.directory)
         for index in range(number):
             clip = clip_at(self.split, self.seed, index)
-            path = self.directory / f"{index:05d}.mp4"
+            path = self._path(index)
             write_once(path, partial(_write_clip, clip))
             rng = rng_of(self.split, self.seed, index, "pick")
             asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
             yield VideoItem(clip.name, str(path), None, asked)
+
+    def _path(self, index: int) -> Path:
+        """Return a clip's file."""
+        return self.directory / f"{index:05d}.mp4"
 
     def _prepare(self) -> None:
         """Make the directory and say in it what its files were made with."""

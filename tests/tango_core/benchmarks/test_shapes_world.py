@@ -1,6 +1,7 @@
 """The embedded world: all is inside the frame, apart, seen by samplers, and drawn only once."""
 
 import hashlib
+import re
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -27,8 +28,13 @@ def clips():
 
 
 def content(clip):
-    """What is in a clip, its name left out."""
-    return hashlib.sha256(repr((clip.scenes, clip.sprites)).encode()).hexdigest()
+    """What is in a clip, its name left out, to a thousandth of a pixel."""
+    text = re.sub(
+        r"-?\d+\.\d+(e-?\d+)?",
+        lambda number: f"{float(number[0]):.3f}",
+        repr((clip.scenes, clip.sprites)),
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_the_same_key_gives_the_same_clip_and_pixels():
@@ -48,7 +54,7 @@ def test_no_clip_is_in_two_splits_or_seeds():
 def test_a_changed_world_needs_a_new_version():
     """If this fails: raise `WORLD_VERSION` and note its hash."""
     digest = "".join(content(clip_at("train", 0, index)) for index in range(20))
-    known = {1: "840a7738a2a5ca54"}
+    known = {1: "c6e05de07a73afc2"}
     assert hashlib.sha256(digest.encode()).hexdigest()[:16] == known[WORLD_VERSION]
 
 
