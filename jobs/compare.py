@@ -149,7 +149,7 @@ def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
 def _rows(run: LoadedRun, cell: Summary) -> pd.DataFrame:
     """Answers of one cell."""
     answers: pd.DataFrame = run.answers
-    own = (answers["cell"] == cell["cell"]) & (answers["benchmark"] == cell["benchmark"])
+    own = (answers["cell"] == str(cell["cell"])) & (answers["benchmark"] == str(cell["benchmark"]))
     return answers.loc[own]
 
 
