@@ -45,7 +45,7 @@ def decode_video(
     """
     if memory_gib < MIN_MEMORY_GIB:
         raise ValueError(
-            f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, which loading the decoders needs, "
+            f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
             f"got {memory_gib}"
         )
     if row.get("status") not in (None, "ok"):
