@@ -29,9 +29,10 @@ TEMPERATURE = 0.01
 class VidCom2(Compressor):
     """Give a frame a budget by its distance from the clip's centre; keep its least typical tokens.
 
-    A frame keeps round(scale * L) tokens (half to even), at least 1, where the scales average to
-    `retention`, so the total differs from round(retention * T * L) by rounding only. Tokens are not
-    changed.
+    A frame keeps round(scale * L) tokens (half to even), at least 1. The scales average to
+    `retention`, so the total differs from round(retention * T * L) by rounding, unless an unusual
+    frame would get more tokens than it has: what it cannot use is lost, as published. Tokens are
+    not changed.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
