@@ -14,15 +14,16 @@ import numpy as np
 from PIL import Image
 
 from tango_core.decoders import decord, pyav
-from tango_core.decoders.base import FrameReader, Picture, Times
+from tango_core.decoders.base import FrameReader, Picture
 from tango_core.decoders.errors import (
     DecoderUnavailableError,
     ReaderError,
     VideoDecodeError,
 )
+from tango_core.decoders.extent import locate_clip
 from tango_core.decoders.folder import FolderReader
 from tango_core.decoders.probe import PacketIndex, VideoInfo, read_index
-from tango_core.sampling import Sampling, clip_window, fit_size, folder_window, frame_indices
+from tango_core.sampling import Sampling, fit_size, folder_window, frame_indices
 from tango_core.types import VideoFrames
 
 __all__ = [
@@ -39,11 +40,6 @@ __all__ = [
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")
 SAMPLINGS = ("truncate", "round")
-
-# A header's length is rounded, and audio may outlast the picture a little: below this, nothing is
-# missing.
-LOSS_SLACK_S = 0.5
-LOSS_SLACK_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -234,46 +230,10 @@ def _decode_file(
     clip: tuple[float, float],
     warnings: Sequence[str],
 ) -> VideoFrames:
-    """Decode one clip with one reader, and compare what there is with what the header announces."""
+    """Decode one clip with one reader."""
     with closing(open_reader()) as reader:
-        if len(reader.times) == 0:
-            raise VideoDecodeError(
-                f"{path}: 0 of {spec.num_frames} frames decoded; the file is probably truncated"
-            )
-        frames_end = _end_of_frames(reader.times, index.info.rate)
-        announced_end = max(index.info.duration_s or 0.0, frames_end)
-        start, end = clip[0], min(clip[1], announced_end)
-        lost_s = announced_end - frames_end
-        if lost_s <= max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced_end):
-            lost_s, end = 0.0, min(end, frames_end)
-        if start > announced_end or (lost_s and start > frames_end):
-            raise VideoDecodeError(
-                f"{path}: the clip starts at {start:g} s but "
-                + (
-                    f"frames end at {frames_end:.2f} s of {announced_end:.2f} s; "
-                    "the file is probably truncated"
-                    if start <= announced_end
-                    else f"the video ends at {announced_end:.2f} s; check the clip's bounds"
-                )
-            )
-        window = clip_window(reader.times, start, max(start, end))
-        notes = list(warnings)
-        lost_of_clip = round((end - max(start, frames_end)) * (index.info.rate or 25.0))
-        if lost_s and lost_of_clip > 0:
-            have = window[1] - window[0]
-            if have < min(spec.num_frames, have + lost_of_clip):
-                raise VideoDecodeError(
-                    f"{path}: {have} of {spec.num_frames} frames decoded; "
-                    "the file is probably truncated"
-                )
-            notes.append(f"frames end at {frames_end:.2f} s of {announced_end:.2f} s announced")
-        return _collect(path, reader, spec, window, notes)
-
-
-def _end_of_frames(times: Times, rate: float | None) -> float:
-    """Time at which the last frame stops being shown, in seconds."""
-    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return float(times[-1]) + (step or 1.0 / (rate or 25.0))
+        window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames)
+        return _collect(path, reader, spec, window, (*warnings, *notes))
 
 
 def _collect(

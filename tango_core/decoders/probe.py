@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,7 @@ class PacketIndex:
         shown: (n,) ticks at which frames are shown, ascending.
         positions: Position in the file of the packet with this presentation tick.
         keyframes: (m, 3) presentation tick, decoding tick, position; by presentation tick.
+        end_s: Time at which the last shown frame ends, in seconds from the start of the file.
         problem: Why reading the packets ended early, or "".
     """
 
@@ -84,6 +85,7 @@ class PacketIndex:
     shown: Indices
     positions: dict[int, int] = field(repr=False)
     keyframes: Indices = field(repr=False)
+    end_s: float
     problem: str = ""
 
     @property
@@ -100,6 +102,16 @@ class PacketIndex:
         """Convert presentation ticks to seconds from the start of the file, never negative."""
         stamps = ticks * self.time_base.numerator / self.time_base.denominator
         return np.maximum(stamps - self.origin_s, 0.0).astype(np.float64)
+
+
+class _Packet(NamedTuple):
+    """What is kept of a packet; times in ticks of the stream."""
+
+    pts: int | None
+    dts: int | None
+    duration: int
+    is_keyframe: bool
+    hidden: bool
 
 
 @contextmanager
@@ -167,13 +179,21 @@ def read_index(path: str) -> PacketIndex:
     import av
 
     with opened(path) as (container, stream):
-        packets: list[tuple[int | None, int | None, bool, bool]] = []
+        packets: list[_Packet] = []
         problem = ""
         try:
             for packet in container.demux(stream):
                 if packet.size:
                     hidden = packet.is_discard or _is_hidden(packet, stream.codec_context.name)
-                    packets.append((packet.pts, packet.dts, packet.is_keyframe, hidden))
+                    packets.append(
+                        _Packet(
+                            packet.pts,
+                            packet.dts,
+                            packet.duration or 0,
+                            packet.is_keyframe,
+                            hidden,
+                        )
+                    )
         except MemoryError:
             raise
         except (av.FFmpegError, OSError) as error:
@@ -189,19 +209,19 @@ def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:
 def _build_index(
     container: InputContainer,
     stream: VideoStream,
-    packets: list[tuple[int | None, int | None, bool, bool]],
+    packets: list[_Packet],
     problem: str,
 ) -> PacketIndex:
     """Sort packets into display order and judge how far their times can be trusted."""
-    known = [pts for pts, _, _, _ in packets if pts is not None]
+    known = [packet.pts for packet in packets if packet.pts is not None]
     untimed = container.format.name.split(",")[0] in UNTIMED_CONTAINERS
     trusted = not untimed and 0 < len(packets) == len(set(known))
-    shown = sorted(p for p, _, _, hidden in packets if not hidden and p is not None)
-    positions = {pts: at for at, (pts, _, _, _) in enumerate(packets) if pts is not None}
+    shown = sorted((p.pts, p.duration) for p in packets if not p.hidden and p.pts is not None)
+    positions = {p.pts: at for at, p in enumerate(packets) if p.pts is not None}
     keyframes = sorted(
-        (pts, pts if dts is None else dts, positions[pts])
-        for pts, dts, is_key, _ in packets
-        if is_key and pts is not None
+        (p.pts, p.pts if p.dts is None else p.dts, positions[p.pts])
+        for p in packets
+        if p.is_keyframe and p.pts is not None
     )
     rate = stream.average_rate or stream.guessed_rate
     start = container.start_time or 0
@@ -219,14 +239,18 @@ def _build_index(
         num_audio_streams=len(container.streams.audio),
         decord_doubt=_decord_doubt(container, stream, packets, trusted),
     )
+    time_base = stream.time_base or Fraction(1, 1_000_000)
+    origin_s = max(0, start) / 1_000_000
+    last_tick = max((pts + duration for pts, duration in shown), default=0)
     return PacketIndex(
         info=info,
-        time_base=stream.time_base or Fraction(1, 1_000_000),
-        origin_s=max(0, start) / 1_000_000,
+        time_base=time_base,
+        origin_s=origin_s,
         trusted=trusted and bool(shown),
-        shown=np.array(shown, dtype=np.int64),
+        shown=np.array([pts for pts, _ in shown], dtype=np.int64),
         positions=positions,
         keyframes=np.array(keyframes, dtype=np.int64).reshape(-1, 3),
+        end_s=float(last_tick * time_base) - origin_s,
         problem=problem,
     )
 
@@ -248,7 +272,7 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
 def _decord_doubt(
     container: InputContainer,
     stream: VideoStream,
-    packets: list[tuple[int | None, int | None, bool, bool]],
+    packets: list[_Packet],
     trusted: bool,
 ) -> str | None:
     """Say why decord's random access may return wrong frames; `None` if it is exact."""
@@ -263,16 +287,16 @@ def _decord_doubt(
         return f"{len(container.streams.video)} video streams"
     if not trusted:
         return "frame times are missing or repeated"
-    if any(hidden for _, _, _, hidden in packets):
+    if any(packet.hidden for packet in packets):
         return "an edit list hides frames"
     keyframe = None
-    for pts, _, is_key, _ in packets:
-        assert pts is not None
-        if is_key:
-            keyframe = pts
-        elif keyframe is None or pts < keyframe:
+    for packet in packets:
+        assert packet.pts is not None
+        if packet.is_keyframe:
+            keyframe = packet.pts
+        elif keyframe is None or packet.pts < keyframe:
             return "open groups of pictures"
-    ticks = np.sort(np.array([pts for pts, _, _, _ in packets], dtype=np.int64))
+    ticks = np.sort(np.array([packet.pts for packet in packets], dtype=np.int64))
     if ticks[0] * float(stream.time_base or 0) > max(0, container.start_time or 0) / 1e6 + 1e-3:
         return "the video starts late (edit list)"
     if ticks[0] < 0:

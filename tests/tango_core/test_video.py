@@ -93,6 +93,15 @@ def test_bounds_count_from_the_first_frame_that_an_edit_list_shows():
     assert numbers_of(frames.pixels) == [27 + 24, 27 + 48]
 
 
+def test_a_still_at_the_end_is_shown_as_long_as_the_file_says():
+    path = str(clip("long_last_frame.mp4"))
+    assert probe(path).duration_s == pytest.approx(119 / 24 + 9)
+    frames = decode_frames(path, FrameSpec(4), (8.0, 10.0))
+    assert numbers_of(frames.pixels) == [119] * 4
+    assert frames.warnings == ()
+    assert numbers_of(decode_frames(path, FrameSpec(2)).pixels) == [0, 119]
+
+
 def test_a_clip_behind_the_end_is_refused():
     with pytest.raises(ValueError, match=r"closed_gop.mp4: the clip starts at 7 s but .* 5.00 s"):
         decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), (7.0, 9.0))
