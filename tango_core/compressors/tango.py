@@ -17,16 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor
+from tango_core.compressors.base import Compressor, raise_if_missing, raise_if_not_finite
 from tango_core.compressors.hybrid import outer_retention
+from tango_core.compressors.tango_distances import Clip, upload
 from tango_core.compressors.tango_plan import Budget, Pool, Rules, plan_pools
-from tango_core.compressors.tango_select import Clip, select_tokens
+from tango_core.compressors.tango_select import select_tokens
 from tango_core.ops.merging import gather_weighted
 from tango_core.ops.segmentation import (
-    adjacent_similarity,
+    adjacent_products,
+    cosines,
     cut_segments,
     dyseg_cuts,
     static_segments,
@@ -135,20 +138,26 @@ class Tango(Compressor):
         del options["inner"]
         return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
 
+    def _check(self, features: VisualFeatures) -> None:
+        """Leave the look for NaN to `_plan`, whose norms show it without another pass."""
+        raise_if_missing(features, self.needs)
+        if self.outer_retention >= 1:
+            raise_if_not_finite(features, self.needs)
+
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Measure, plan on the host, select, merge; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
-        tokens = features.tokens.float()
-        norms = torch.linalg.vector_norm(tokens, dim=-1)
-        pools = self._plan(features, tokens, norms)
+        tokens = features.tokens.float().contiguous()
+        squares, products = adjacent_products(tokens)
+        scores, excluded = self._scores(features)
+        pools = self._plan(features, squares, products, scores)
         times = features.timestamps if self.timestamps else torch.arange(num_frames)
         tables = None
         if self.st_rope:
             tables = rotation_tables(
                 dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
             )
-        scores, excluded = self._scores(features)
-        clip = Clip(tokens, norms, scores, tables, excluded)
+        clip = Clip(tokens, squares.sqrt(), scores, tables, excluded)
         picked = select_tokens(clip, pools, self)
         merged = gather_weighted(
             tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
@@ -165,29 +174,32 @@ class Tango(Compressor):
         scores: Tensor = getattr(features, self.score).float()
         if self.sinks == "ignore" or not features.sinks:
             return scores, None
-        host = torch.zeros(scores.shape[1], dtype=torch.bool)
-        host[list(features.sinks)] = True
-        is_sink = host.to(scores.device, non_blocking=True)
+        is_sink = upload(np.isin(np.arange(scores.shape[1]), features.sinks), scores.device)
         if self.sinks == "exclude":
             return scores, is_sink
         return scores.masked_fill(is_sink, 0.0), None
 
-    def _plan(self, features: VisualFeatures, tokens: Tensor, norms: Tensor) -> list[Pool]:
+    def _plan(
+        self, features: VisualFeatures, squares: Tensor, products: Tensor, scores: Tensor
+    ) -> list[Pool]:
         """Segments and budgets from one small transfer of thresholded similarities."""
-        similarity = adjacent_similarity(tokens, norms)
-        cuts = torch.zeros(len(similarity), 1, dtype=torch.bool, device=tokens.device)
-        if self.segmentation == "dyseg" and features.frame_embeddings is not None:
-            cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)[:, None]
-        flags = torch.cat(
-            [similarity > self.resolved_tau, similarity > self.static_tau, cuts], dim=1
+        similarity = cosines(squares.sqrt(), products)
+        finite = squares.isfinite().all() & scores.isfinite().all()
+        cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
+        if features.frame_embeddings is not None and self.segmentation == "dyseg":
+            finite = finite & features.frame_embeddings.isfinite().all()
+            cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)
+        unchanged, static = similarity > self.resolved_tau, similarity > self.static_tau
+        flags = torch.cat([unchanged.flatten(), static.flatten(), cuts, finite[None]]).cpu().numpy()
+        if not flags[-1]:
+            raise_if_not_finite(features, self.needs)
+            raise ValueError("tokens of this clip are so large that their norms overflow float32")
+        num_flags = similarity.numel()
+        lengths = (
+            cut_segments(flags[2 * num_flags : -1])
+            if self.segmentation == "dyseg"
+            else static_segments(flags[:num_flags].reshape(similarity.shape))
         )
-        host = flags.cpu().numpy()
-        num_cells = similarity.shape[1]
-        unchanged, static = host[:, :num_cells], host[:, num_cells : 2 * num_cells]
-        if self.segmentation == "dyseg":
-            lengths = cut_segments(host[:, -1])
-        else:
-            lengths = static_segments(unchanged)
         rules = Rules(
             retention=self.outer_retention,
             context_ratio=self.context_ratio,
@@ -195,4 +207,6 @@ class Tango(Compressor):
             budget=self.budget,
             never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
         )
-        return plan_pools(lengths, static, rules)
+        return plan_pools(
+            lengths, flags[num_flags : 2 * num_flags].reshape(similarity.shape), rules
+        )

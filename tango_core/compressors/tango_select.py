@@ -13,13 +13,19 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from tango_core.compressors.tango_distances import (
+    Clip,
+    distances_across_frames,
+    distances_within_frames,
+    upload,
+)
 from tango_core.compressors.tango_plan import Pool
-from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.clustering import assign_to_centers, density_peaks
 from tango_core.ops.merging import member_weights
 from tango_core.ops.saliency import rank_descending
-from tango_core.ops.st_rope import RotationTables, rotate
 
 
 class SelectOptions(Protocol):
@@ -40,25 +46,6 @@ class SelectOptions(Protocol):
     @property
     def legacy_writeback(self) -> bool:
         """Write merged vectors to the release's anchors."""
-
-
-@dataclass(frozen=True, eq=False)
-class Clip:
-    """What selection reads.
-
-    Attributes:
-        tokens: (T, L, D) float32.
-        norms: (T, L) float32.
-        scores: (T, L) float32.
-        tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
-        excluded: (L,) bool, cells that are never picked for their score; `None` for none.
-    """
-
-    tokens: Tensor
-    norms: Tensor
-    scores: Tensor
-    tables: RotationTables | None
-    excluded: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +71,7 @@ class Batch:
 
     Attributes:
         frames: (P, F) int64.
+        host_frames: The same on the host.
         cells: (P, M) int64; padding repeats cell 0.
         present: (P, M) bool.
         spans: (P,) frames every token is averaged over.
@@ -95,6 +83,7 @@ class Batch:
     """
 
     frames: Tensor
+    host_frames: NDArray[np.int64]
     cells: Tensor
     present: Tensor
     spans: Tensor
@@ -154,22 +143,20 @@ def _pack(pools: list[Pool], device: torch.device) -> Batch:
     for row, pool in zip(cells, pools, strict=True):
         row[: len(pool.groups[0].cells)] = pool.groups[0].cells
 
-    def upload(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
-
-    def per_group(name: str) -> Tensor:
-        return upload(np.array([[getattr(group, name) for group in pool.groups] for pool in pools]))
+    def per_group(name: str) -> NDArray[np.int64]:
+        return np.array([[getattr(group, name) for group in pool.groups] for pool in pools])
 
     merged = np.array([pool.merged for pool in pools])
     return Batch(
-        frames=per_group("frame"),
-        cells=upload(cells),
-        present=upload(np.arange(cells.shape[1]) < sizes[:, None]),
-        spans=per_group("num_frames")[:, 0],
-        salient=per_group("salient"),
-        candidates=per_group("candidates"),
-        merged=upload(merged),
-        keeps_all=upload(merged == np.array([pool.num_left for pool in pools])),
+        frames=upload(per_group("frame"), device),
+        host_frames=per_group("frame"),
+        cells=upload(cells, device),
+        present=upload(np.arange(cells.shape[1]) < sizes[:, None], device),
+        spans=upload(per_group("num_frames")[:, 0], device),
+        salient=upload(per_group("salient"), device),
+        candidates=upload(per_group("candidates"), device),
+        merged=upload(merged, device),
+        keeps_all=upload(merged == np.array([pool.num_left for pool in pools]), device),
         pools=tuple(pools),
     )
 
@@ -183,7 +170,13 @@ def _fold(
     needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
     distances = None
     if needs_clusters:
-        distances = squared_distances(_points(clip, batch.frames, batch.cells))
+        whole = all(len(pool.groups[0].cells) == clip.tokens.shape[1] for pool in batch.pools)
+        if num_frames == 1:
+            frames = batch.host_frames[:, 0]
+            distances = distances_within_frames(clip, frames, batch.cells, whole=whole)
+        else:
+            frames = batch.host_frames
+            distances = distances_across_frames(clip, frames, batch.cells, whole=whole)
     picked = _pick(clip, batch, options, distances).reshape(num_pools, -1)
     flat = batch.frames[:, :, None] * clip.tokens.shape[1] + batch.cells[:, None, :]
     own = flat.reshape(num_pools, -1)
@@ -214,15 +207,6 @@ def _fold(
     spread = torch.where(inside, own[:, None] + steps * clip.tokens.shape[1], total)
     anchors[spread] = torch.where(inside, target[:, None], total)
     weights[spread] = (weight / batch.spans[:, None])[:, None].expand_as(spread)
-
-
-def _points(clip: Clip, frames: Tensor, cells: Tensor) -> Tensor:
-    """(P, F * M, D) unit features of the tokens at `frames` (P, F) and `cells` (P, M), rotated."""
-    at = (frames[:, :, None], cells[:, None, :])
-    units = clip.tokens[at] / clip.norms[at].clamp(min=1e-12)[..., None]
-    if clip.tables is not None:
-        units = rotate(units, frames, cells, clip.tables)
-    return units.flatten(1, 2)
 
 
 def _pick(clip: Clip, batch: Batch, options: SelectOptions, distances: Tensor | None) -> Tensor:
@@ -269,8 +253,7 @@ def _candidate_distances(clip: Clip, batch: Batch, ranked: Tensor) -> Tensor:
     """(P * F, C, C) squared distances between candidates alone, when no pool is clustered."""
     num_frames = ranked.shape[1]
     cells = batch.cells[:, None].expand(-1, num_frames, -1).gather(2, ranked)
-    points = _points(clip, batch.frames.reshape(-1, 1), cells.flatten(0, 1))
-    return squared_distances(points)
+    return distances_within_frames(clip, batch.host_frames.reshape(-1), cells.flatten(0, 1))
 
 
 def _one_per_cluster(

@@ -13,25 +13,52 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_WINDOW = 1024
+WINDOW = 3
 
 
-def adjacent_similarity(tokens: Tensor, norms: Tensor | None = None) -> Tensor:
+def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of all tokens, and their inner products with the token of the next frame.
+
+    Args:
+        tokens: (T, L, D), any float dtype; computed in float32.
+
+    Returns:
+        (T, L) and (T - 1, L) float32.
+    """
+    num_frames, num_cells, _ = tokens.shape
+    squares = torch.empty(num_frames, num_cells, device=tokens.device)
+    products = torch.empty(num_frames - 1, num_cells, device=tokens.device)
+    if tokens.device.type != "cpu":
+        units = tokens.float()
+        return torch.linalg.vecdot(units, units), torch.linalg.vecdot(units[:-1], units[1:])
+    # A small product per cell over a few frames reads every token once for both results.
+    for start in range(0, num_frames, WINDOW):
+        window = tokens[start : start + WINDOW + 1].float().transpose(0, 1)
+        gram = torch.bmm(window, window.mT)
+        stop = min(start + WINDOW, num_frames)
+        squares[start:stop] = gram.diagonal(dim1=1, dim2=2).mT[: stop - start]
+        beside = gram.diagonal(offset=1, dim1=1, dim2=2).mT
+        products[start : start + len(beside)] = beside
+    return squares, products
+
+
+def adjacent_similarity(tokens: Tensor) -> Tensor:
     """Cosine between the tokens at one place in consecutive frames.
 
     Args:
         tokens: (T, L, D), any float dtype; computed in float32.
-        norms: (T, L) Euclidean norms if known.
 
     Returns:
         (T - 1, L) float32; 0 where a token is zero.
     """
-    if norms is None:
-        norms = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float32)
-    norms = norms.clamp(min=1e-12)
-    dots = norms.new_empty(tokens.shape[0] - 1, tokens.shape[1])
-    for frame in range(len(dots)):
-        dots[frame] = torch.linalg.vecdot(tokens[frame].float(), tokens[frame + 1].float())
-    return dots / norms[:-1] / norms[1:]
+    squares, products = adjacent_products(tokens)
+    return cosines(squares.sqrt(), products)
+
+
+def cosines(norms: Tensor, products: Tensor) -> Tensor:
+    """(T - 1, L) cosines from (T, L) norms and (T - 1, L) inner products."""
+    lengths = norms.clamp(min=1e-12)
+    return products / lengths[:-1] / lengths[1:]
 
 
 def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list[int]:

@@ -91,35 +91,34 @@ def _table(positions: Tensor, width: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def rotate(units: Tensor, frames: Tensor, cells: Tensor, tables: RotationTables) -> Tensor:
-    """Rotate tokens that lie at every pair of some frames and some grid cells.
+def rotate(
+    tokens: Tensor, frames: Tensor | None, cells: Tensor, tables: RotationTables, out: Tensor
+) -> None:
+    """Rotate the tokens at some grid cells of some frames.
 
     Args:
-        units: (P, F, M, D) float32.
-        frames: (P, F) int64 indices into the tables' frames.
-        cells: (P or 1, M) int64 flat grid cells h * W + w, the same in all F frames of a block.
+        tokens: (Q, M, D) float32, of any norm.
+        frames: (Q,) int64 indices into the tables' frames; `None` leaves the time section out, for
+            tokens that are only compared within their own frame.
+        cells: (Q or 1, M) int64 flat grid cells h * W + w.
         tables: Of the clip.
-
-    Returns:
-        (P, F, M, D) float32; norms are those of `units`.
+        out: (Q, M, D) float32, or (Q, M, D - d_t) without the time section; written to.
     """
     width = tables.grid[1]
-    rotated = torch.empty_like(units)
-    sections = (
-        tables.time[:, frames][:, :, :, None],
-        tables.row[:, cells // width][:, :, None],
-        tables.column[:, cells % width][:, :, None],
-    )
-    start = 0
+    sections = [tables.row[:, cells // width], tables.column[:, cells % width]]
+    if frames is not None:
+        sections.insert(0, tables.time[:, frames][:, :, None])
+    start = tokens.shape[-1] - out.shape[-1]
+    position = 0
     for cosines, sines in sections:
         half = cosines.shape[-1]
-        u, v = units[..., start : start + half], units[..., start + half : start + 2 * half]
-        out_u = rotated[..., start : start + half]
-        out_v = rotated[..., start + half : start + 2 * half]
+        u, v = tokens[..., start : start + half], tokens[..., start + half : start + 2 * half]
+        out_u = out[..., position : position + half]
+        out_v = out[..., position + half : position + 2 * half]
         torch.mul(u, cosines, out=out_u).addcmul_(v, sines, value=-1)
         torch.mul(v, cosines, out=out_v).addcmul_(u, sines)
         start += 2 * half
-    return rotated
+        position += 2 * half
 
 
 def st_rope(
@@ -148,6 +147,8 @@ def st_rope(
     device = tokens.device
     units = torch.nn.functional.normalize(tokens.float(), dim=-1)
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
-    frames = torch.arange(num_frames, device=device)[None]
+    frames = torch.arange(num_frames, device=device)
     cells = torch.arange(tokens_per_frame, device=device)[None]
-    return rotate(units[None], frames, cells, tables)[0]
+    rotated = torch.empty_like(units)
+    rotate(units, frames, cells, tables, out=rotated)
+    return rotated

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tango_core.ops.segmentation import (
+    adjacent_products,
     adjacent_similarity,
     cut_segments,
     dyseg_cuts,
@@ -92,3 +93,12 @@ def test_similarity_of_half_precision_tokens_is_computed_in_float32(dtype):
     tokens = (torch.randn(4, 6, 512, generator=torch.Generator().manual_seed(0)) * 50).to(dtype)
     exact = torch.cosine_similarity(tokens[:-1].double(), tokens[1:].double(), dim=-1)
     torch.testing.assert_close(adjacent_similarity(tokens).double(), exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 3, 4, 5, 6, 7, 10])
+def test_products_do_not_depend_on_how_frames_fall_into_windows(num_frames):
+    tokens = torch.randn(num_frames, 5, 16, generator=torch.Generator().manual_seed(1))
+    squares, products = adjacent_products(tokens)
+    assert products.shape == (num_frames - 1, 5)
+    torch.testing.assert_close(products, (tokens[:-1] * tokens[1:]).sum(dim=-1))
+    torch.testing.assert_close(squares, (tokens**2).sum(dim=-1))

@@ -81,10 +81,15 @@ def test_a_selection_of_tokens_rotates_as_in_the_whole_clip():
     tokens, times = _tokens(4, (3, 5), 24), torch.tensor([0.0, 2.0, 3.5, 9.0]).double()
     whole = st_rope(tokens, times, (3, 5))
     units = torch.nn.functional.normalize(tokens, dim=-1)
-    frames, cells = torch.tensor([[3, 1], [0, 2]]), torch.tensor([[0, 7, 14], [4, 4, 9]])
-    at = (frames[:, :, None], cells[:, None, :])
-    ours = rotate(units[at], frames, cells, rotation_tables(24, times, (3, 5)))
+    frames, cells = torch.tensor([3, 1]), torch.tensor([[0, 7, 14], [4, 4, 9]])
+    at = (frames[:, None], cells)
+    tables = rotation_tables(24, times, (3, 5))
+    ours = torch.empty(2, 3, 24)
+    rotate(units[at], frames, cells, tables, out=ours)
     torch.testing.assert_close(ours, whole[at])
+    without_time = torch.empty(2, 3, 16)
+    rotate(units[at], None, cells, tables, out=without_time)
+    assert torch.equal(without_time, ours[..., 8:])
 
 
 def test_an_odd_width_is_an_error():
