@@ -62,6 +62,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._owner = 0
+        atexit.register(self._kill_own)
 
     @property
     def pid(self) -> int | None:
@@ -169,7 +170,6 @@ class Child:
                 f"the child process ({' '.join(command[:3])}) did not start: exit code "
                 f"{process.returncode}; its message is in this worker's stderr"
             ) from error
-        atexit.register(self._kill_own)
 
     def _exchange(self, message: bytes, deadline: float) -> bytearray:
         """Send one message and receive one, both before `deadline`."""
