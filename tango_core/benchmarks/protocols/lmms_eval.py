@@ -182,6 +182,14 @@ def _only_letter(reply: str) -> str:
     return letter[1].upper() if letter else cleaned
 
 
+def first_capital(reply: str) -> str:
+    """Return the first capital from A to E after known phrases are deleted, or ""."""
+    for prefix in _LONGVIDEOBENCH_PREFIXES:
+        reply = reply.replace(prefix, "")
+    found = re.search("[ABCDE]", reply)
+    return found[0] if found else ""
+
+
 def score_longvideobench(reply: str, question: Question) -> float | None:
     """1 if the first capital from A to E is the right one; `None` if the answer is not known.
 
@@ -190,12 +198,19 @@ def score_longvideobench(reply: str, question: Question) -> float | None:
     """
     if question.answer is None:
         return None
-    for prefix in _LONGVIDEOBENCH_PREFIXES:
-        reply = reply.replace(prefix, "")
-    found = re.search("[ABCDE]", reply)
-    if found is None:
+    letter = first_capital(reply)
+    if not letter:
         return 1.0 / len(question.choices)
-    return float(found[0] == letter_of(question.answer))
+    return float(letter == letter_of(question.answer))
+
+
+def before_bracket(reply: str) -> str:
+    """Return the character before the first closing bracket, or the whole reply without one."""
+    reply = reply.strip()
+    if ")" not in reply:
+        return reply
+    end = reply.index(")")
+    return reply[end - 1 : end]
 
 
 def score_mlvu(reply: str, question: Question) -> float:
@@ -203,11 +218,9 @@ def score_mlvu(reply: str, question: Question) -> float:
 
     "B." and "B: a bag" are wrong.
     """
-    reply = reply.strip()
-    if ")" in reply:
-        end = reply.index(")")
-        reply = reply[end - 1 : end]
-    return float(question.answer is not None and reply == letter_of(question.answer))
+    return float(
+        question.answer is not None and before_bracket(reply) == letter_of(question.answer)
+    )
 
 
 VIDEOMME = Protocol("lmms_eval", render_videomme, read_choice, harness_score=score_videomme)
