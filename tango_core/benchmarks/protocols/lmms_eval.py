@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.multiple_choice import letter_of, lettered, read_option
+from tango_core.benchmarks.multiple_choice import letter_of, lettered
+from tango_core.benchmarks.protocols.reading import read_choice
 from tango_core.types import Prompt, Question
 
 _VIDEOMME_TASK = (
@@ -108,11 +109,6 @@ def render_mlvu(question: Question) -> Prompt:
     options = lettered(question.choices, "({letter}) {text}")
     lines = [question.text, *options, "Only give the best option.", "Best option: ("]
     return Prompt(before="", after="\n".join(lines))
-
-
-def read_choice(reply: str, question: Question) -> int | None:
-    """Read a reply strictly; see `multiple_choice.read_option`."""
-    return read_option(reply, question.choices)
 
 
 def ranked_letter(reply: str, letters: str) -> str:

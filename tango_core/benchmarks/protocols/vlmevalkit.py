@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.multiple_choice import letter_of, lettered, read_option
+from tango_core.benchmarks.multiple_choice import letter_of, lettered
+from tango_core.benchmarks.protocols.reading import read_choice
 from tango_core.types import Prompt, Question
 
 FAILED_REPLY = "Failed to obtain answer via API."
@@ -86,11 +87,6 @@ def _bracketed(question: Question) -> str:
     """Write question and options as MVBench and MLVU do; white space at the end is lost."""
     options = "".join(f"{line}\n" for line in lettered(question.choices, "({letter}) {text}"))
     return f"Question: {question.text}\nOptions:\n{options}".rstrip()
-
-
-def read_choice(reply: str, question: Question) -> int | None:
-    """Read a reply strictly; see `multiple_choice.read_option`."""
-    return read_option(reply, question.choices)
 
 
 def first_capital(reply: str, letters: str) -> str:

@@ -164,6 +164,16 @@ def test_vlmevalkit_infers_an_option_from_text(reply, letter):
     assert infer_option(reply, choices) == letter
 
 
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+@pytest.mark.parametrize(
+    ("reply", "choice"), [("B", 1), ("b", 1), ("(A)", 0), ("e", 1), ("s", 2), ("B) e", 1)]
+)
+def test_a_letter_comes_before_an_option_that_is_a_letter(benchmark, reply, choice):
+    question = Question("q", "What letter did he write first?", ("B", "e", "s"), answer=0)
+    for protocol in PROTOCOLS[benchmark].values():
+        assert protocol.read_choice(reply, question) == choice
+
+
 def test_options_beyond_d():
     question = Question("q", "Which?", ("a1", "b2", "c3", "d4", "e5"), answer=4)
     right = {key: PROTOCOLS[key[0]][key[1]].harness_score("E", question) for key in HARNESSES}

@@ -1,0 +1,17 @@
+"""Our reading of a reply, the same under both harnesses' prompts."""
+
+from __future__ import annotations
+
+from tango_core.benchmarks.multiple_choice import read_letter, read_option
+from tango_core.types import Question
+
+
+def read_choice(reply: str, question: Question) -> int | None:
+    """Read the option a reply names; `None` if it names none, or several.
+
+    Both harnesses ask for a letter, so a letter comes first even where it is also the text of
+    another option, as in six questions of MVBench ("What letter did the person write?"). Everything
+    else is read by the general rules (`multiple_choice.read_option`).
+    """
+    letter = read_letter(reply, len(question.choices))
+    return letter if letter is not None else read_option(reply, question.choices)
