@@ -1,7 +1,9 @@
 """Answers go to both harnesses and come back; files they write are understood."""
 
 import json
+import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -221,6 +223,13 @@ class TestMistakes:
         write_json(tmp_path / "x.json", rows)
         with pytest.raises(ValueError, match=r"index 0 asks 'Else\?' about 'v', which is not a"):
             read_vlmevalkit(tmp_path / "x.json", videomme)
+
+    def test_a_spreadsheet_without_its_package(self, videomme, tmp_path, monkeypatch):
+        (tmp_path / "x.xlsx").write_bytes(b"PK")
+        monkeypatch.setitem(sys.modules, "openpyxl", None)
+        monkeypatch.setattr(pd, "read_excel", partial(pd.read_excel, engine="openpyxl"))
+        with pytest.raises(ModuleNotFoundError, match="pip install openpyxl, or run VLMEvalKit"):
+            read_vlmevalkit(tmp_path / "x.xlsx", videomme)
 
     def test_samples_of_another_task(self, videomme, tmp_path):
         path = tmp_path / "20250101_samples_mmmu.jsonl"
