@@ -76,7 +76,12 @@ def distances_within_frames(
         parts = [tokens]
         if clip.tables is not None:
             turned = rotated[: len(tokens)]
-            rotate(tokens, None, cells[chunk], clip.tables, out=turned)
+            if whole:
+                grid = clip.tables.grid
+                places = clip.tables.of_grid()
+                rotate(tokens.unflatten(1, grid), places, out=turned.unflatten(1, grid))
+            else:
+                rotate(tokens, clip.tables.of_cells(cells[chunk]), out=turned)
             parts = [tokens[..., :time_width], turned]
         scale = _scale(clip, frames[chunk], cells[chunk])
         squared_distances(parts, scale, out=distances[chunk])
@@ -105,6 +110,7 @@ def distances_across_frames(
     gathered = torch.empty(step, num_cells, dim, device=device)
     points = torch.empty(num_frames, num_cells, dim, device=device)
     for pool in range(num_pools):
+        places = [] if clip.tables is None else clip.tables.of_cells(cells[pool : pool + 1])
         for start in range(0, num_frames, step):
             chunk = slice(start, start + step)
             at = cells[pool : pool + 1].expand(len(frames[pool, chunk]), -1)
@@ -112,8 +118,8 @@ def distances_across_frames(
             if clip.tables is None:
                 points[chunk] = tokens
             else:
-                times = upload(frames[pool, chunk], device)
-                rotate(tokens, times, at[:1], clip.tables, out=points[chunk])
+                times = clip.tables.of_frames(upload(frames[pool, chunk], device))
+                rotate(tokens, [times[:, :, None], *places], out=points[chunk])
         scale = _scale(clip, frames[pool], cells[pool : pool + 1]).reshape(1, -1)
         squared_distances(points.flatten(0, 1)[None], scale, out=distances[pool : pool + 1])
     return distances

@@ -8,6 +8,7 @@ up to 3584).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,19 @@ class RotationTables:
         """(H, W)."""
         return self.row.shape[1], self.column.shape[1]
 
+    def of_frames(self, frames: Tensor) -> Tensor:
+        """(2, Q, d_t / 2) rotations of (Q,) frames."""
+        return self.time[:, frames]
+
+    def of_cells(self, cells: Tensor) -> list[Tensor]:
+        """Row and column rotations, (2, ..., d_s / 2) each, of flat grid cells h * W + w."""
+        width = self.column.shape[1]
+        return [self.row[:, cells // width], self.column[:, cells % width]]
+
+    def of_grid(self) -> list[Tensor]:
+        """Row and column rotations that broadcast over tokens (..., H, W, D) of whole frames."""
+        return [self.row[:, :, None], self.column[:, None]]
+
 
 def rotation_tables(
     dim: int,
@@ -91,26 +105,19 @@ def _table(positions: Tensor, width: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def rotate(
-    tokens: Tensor, frames: Tensor | None, cells: Tensor, tables: RotationTables, out: Tensor
-) -> None:
-    """Rotate the tokens at some grid cells of some frames.
+def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
+    """Rotate the last sections of some tokens, one section per entry.
 
     Args:
-        tokens: (Q, M, D) float32, of any norm.
-        frames: (Q,) int64 indices into the tables' frames; `None` leaves the time section out, for
-            tokens that are only compared within their own frame.
-        cells: (Q or 1, M) int64 flat grid cells h * W + w.
-        tables: Of the clip.
-        out: (Q, M, D) float32, or (Q, M, D - d_t) without the time section; written to.
+        tokens: (..., D) float32, of any norm.
+        rotations: (2, ..., d / 2) cosines and sines of consecutive sections, each broadcasting
+            against (..., d / 2). All three of a position give the whole token; row and column alone
+            leave the time section out, for tokens that are only compared within their own frame.
+        out: (..., sum of d) float32; written to.
     """
-    width = tables.grid[1]
-    sections = [tables.row[:, cells // width], tables.column[:, cells % width]]
-    if frames is not None:
-        sections.insert(0, tables.time[:, frames][:, :, None])
     start = tokens.shape[-1] - out.shape[-1]
     position = 0
-    for cosines, sines in sections:
+    for cosines, sines in rotations:
         half = cosines.shape[-1]
         u, v = tokens[..., start : start + half], tokens[..., start + half : start + 2 * half]
         out_u = out[..., position : position + half]
@@ -143,12 +150,11 @@ def st_rope(
     Raises:
         ValueError: If D is odd.
     """
-    num_frames, tokens_per_frame, dim = tokens.shape
+    num_frames, _, dim = tokens.shape
     device = tokens.device
-    units = torch.nn.functional.normalize(tokens.float(), dim=-1)
+    units = torch.nn.functional.normalize(tokens.float(), dim=-1).unflatten(1, grid)
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
-    frames = torch.arange(num_frames, device=device)
-    cells = torch.arange(tokens_per_frame, device=device)[None]
+    times = tables.of_frames(torch.arange(num_frames, device=device))[:, :, None, None]
     rotated = torch.empty_like(units)
-    rotate(units, frames, cells, tables, out=rotated)
-    return rotated
+    rotate(units, [times, *tables.of_grid()], out=rotated)
+    return rotated.flatten(1, 2)

@@ -84,11 +84,12 @@ def test_a_selection_of_tokens_rotates_as_in_the_whole_clip():
     frames, cells = torch.tensor([3, 1]), torch.tensor([[0, 7, 14], [4, 4, 9]])
     at = (frames[:, None], cells)
     tables = rotation_tables(24, times, (3, 5))
+    places = tables.of_cells(cells)
     ours = torch.empty(2, 3, 24)
-    rotate(units[at], frames, cells, tables, out=ours)
+    rotate(units[at], [tables.of_frames(frames)[:, :, None], *places], out=ours)
     torch.testing.assert_close(ours, whole[at])
     without_time = torch.empty(2, 3, 16)
-    rotate(units[at], None, cells, tables, out=without_time)
+    rotate(units[at], places, out=without_time)
     assert torch.equal(without_time, ours[..., 8:])
 
 
