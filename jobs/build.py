@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from jobs.config import BenchmarkSection, Job, RecipeError
 from pipeline.plan import Cell, Plan, build_cells, plan_clips
@@ -46,13 +47,13 @@ def build(job: Job) -> Ingredients:
         benchmarks = {section.name: _benchmark(section) for section in job.all_benchmarks}
         model = describe_model(
             job.model.name,
-            job.model.path,
+            _absolute(job.model.path),
             num_frames=job.model.num_frames,
             dtype=job.model.dtype,
-            device=job.model.device,
+            device=_device(job),
             decoder=job.decode.decoder,
             revision=job.model.revision,
-            saliency_from=job.model.saliency_from,
+            saliency_from=_absolute(job.model.saliency_from),
         )
         num_layers = model.decoder.num_layers
         built = tuple(
@@ -127,6 +128,19 @@ def make_settings(job: Job, address: str | None) -> Settings:
 def cells_of(ingredients: Ingredients, cache_root: str) -> Sequence[Cell]:
     """The job's cells, before anything is planned."""
     return build_cells(ingredients.methods, ingredients.model, cache_root)[0]
+
+
+def _absolute(source: str | None) -> str | None:
+    """A local directory by its absolute path, for workers elsewhere; a hub id as it is."""
+    return str(Path(source).absolute()) if source and Path(source).is_dir() else source
+
+
+def _device(job: Job) -> str:
+    """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
+    pools = (job.pools.compress, job.pools.answer)
+    if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
+        return "cuda"
+    return job.model.device
 
 
 def _benchmark(section: BenchmarkSection) -> Benchmark:

@@ -139,7 +139,7 @@ def log_run(
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     for noisy in (
         "ray",
         "httpx",

@@ -81,7 +81,7 @@ class DecodeSection:
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
     timeout_s: Annotated[float, Field(gt=0)] = 120
-    memory_gib: Annotated[float, Field(gt=0)] = 4
+    memory_gib: Annotated[float, Field(ge=0.5)] = 4
 
 
 @dataclass(frozen=True, config=_STRICT)

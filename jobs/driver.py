@@ -25,8 +25,9 @@ from jobs.build import Ingredients, make_plan, make_settings
 from jobs.config import Job, RecipeError
 from jobs.facts import CellFacts, JobFacts
 from jobs.progress import JobProgress, is_failed
+from pipeline.address import raise_if_unreachable
 from pipeline.answers import AnswerWriter, write_table
-from pipeline.plan import Plan, build_cells
+from pipeline.plan import Cell, Plan, build_cells
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 
@@ -74,8 +75,10 @@ class Places:
 
     @property
     def cache_root(self) -> str:
-        """Directory or URL of the token caches."""
-        return self.cache or str(self.output / "cache")
+        """URL or absolute path of the token caches: workers may run in another directory."""
+        if self.cache and "://" in self.cache:
+            return self.cache
+        return str(Path(self.cache or self.output / "cache").absolute())
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,8 @@ def execute(
     A run directory that already holds answers is taken up where it stopped; its failed clips are
     tried again.
     """
+    if job.executor == "ray":
+        raise_if_unreachable(places.address)
     job_file = run_dir / "job.yaml"
     _raise_if_other_job(job, job_file)
     job_file.write_text(job.to_yaml())
@@ -182,7 +187,11 @@ def execute(
         run_id=run_dir.name,
         kind=kind,
         model=ingredients.model.name,
-        cells=tuple(_facts(name, cell) for name in ingredients.benchmarks for cell in cells),
+        cells=tuple(
+            _facts(name, cell, ingredients.model.decoder.num_layers)
+            for name in ingredients.benchmarks
+            for cell in cells
+        ),
         mode=job.mode,
         decoder=ingredients.model.decoder,
         # The clock of a run that was taken up again says nothing about its speed.
@@ -268,10 +277,18 @@ def _failures(result: Row) -> list[Row]:
     ]
 
 
-def _facts(benchmark: str, cell: Any) -> CellFacts:
+def _facts(benchmark: str, cell: Cell, num_layers: int) -> CellFacts:
     """What the results say about one method on one benchmark."""
+    pruner = cell.method.pruner
     options = {k: v for k, v in cell.method.options.items() if k != "retention"}
-    return CellFacts(cell.name, benchmark, cell.method.name, cell.retention, options)
+    return CellFacts(
+        name=cell.name,
+        benchmark=benchmark,
+        method=cell.method.name,
+        retention=cell.retention,
+        options=options,
+        layer_shares=pruner.layer_shares(num_layers) if pruner else None,
+    )
 
 
 def _git_commit() -> str:

@@ -10,11 +10,9 @@ from contextlib import contextmanager
 
 import ray
 
+from pipeline.address import ClusterError, raise_if_unreachable
+
 logger = logging.getLogger(__name__)
-
-
-class ClusterError(ConnectionError):
-    """The cluster that was named cannot be reached."""
 
 
 @contextmanager
@@ -42,6 +40,7 @@ def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
 
 def _connect(address: str | None) -> None:
     """Start or join, with nothing but an exception to say that it failed."""
+    raise_if_unreachable(address)
     # The core writes lines of its own to our terminal, one for every actor pool; its log files keep
     # them. It reads this when it starts, and there is no argument for it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,12 +100,15 @@ RESULT = pa.schema(
 
 
 def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row:
-    """The first row of a clip; `missing` is filled in once the caches have been looked at."""
+    """The first row of a clip; `missing` is filled in once the caches have been looked at.
+
+    The path is made absolute: a worker of a running cluster has a working directory of its own.
+    """
     start, end = item.clip if item.clip is not None else (None, None)
     return {
         "benchmark": benchmark,
         "video_id": item.video_id,
-        "path": item.path,
+        "path": str(Path(item.path).absolute()),
         "clip_start": start,
         "clip_end": end,
         "clip_key": key,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
-from tango_core.video import FrameSpec
+from tango_core.video import FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
@@ -70,13 +70,20 @@ class ModelSpec:
     note: str = ""
 
     def identity(self) -> dict[str, Any]:
-        """What enters the cache fingerprint; device and location do not."""
+        """What enters the cache fingerprint; device and locations do not.
+
+        `digest` covers the second checkpoint, too. The decoder's versions are part of it because
+        another release may pick or paint other frames.
+
+        Raises:
+            DecoderUnavailableError: If the decoder asked for is not installed.
+        """
         return {
             "name": self.name,
             "digest": self.digest,
             "dtype": self.dtype,
             "frames": asdict(self.frames),
-            "saliency_from": self.saliency_from,
+            "decoder": decoder_versions(self.frames.decoder),
         }
 
 

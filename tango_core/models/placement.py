@@ -19,10 +19,13 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: str, config: dict[str, Any]) -> str:
-    """The dtype that `"auto"` means in this process."""
+    """The dtype that `"auto"` means: the checkpoint's own on a GPU, float32 on a CPU.
+
+    A driver without a GPU plans for workers that have one: `device="cuda"` is taken at its word.
+    """
     if dtype != "auto":
         return dtype
-    if device == "cpu" or not torch.cuda.is_available():
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "float32"
     own = config.get("dtype") or config.get("torch_dtype")
     own = own or (config.get("text_config") or {}).get("dtype") or "float32"

@@ -1,0 +1,28 @@
+"""Whether there is somebody at the address of a Ray cluster, found out in seconds."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+
+class ClusterError(ConnectionError):
+    """The cluster that was named cannot be reached."""
+
+
+def raise_if_unreachable(address: str | None) -> None:
+    """Ask the port; Ray itself tries a dead address for minutes before it gives up.
+
+    Args:
+        address: `None`, `"auto"`, `host:port` or `ray://host:port`; the first two are not checked.
+
+    Raises:
+        ClusterError: If nobody listens at the address.
+    """
+    parts = urlsplit(address if address and "://" in address else f"//{address}")
+    if address in (None, "auto", "local") or parts.hostname is None or parts.port is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=10).close()
+    except OSError as error:
+        raise ClusterError(f"no Ray cluster at --address {address}: {error}") from error

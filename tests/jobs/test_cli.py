@@ -1,0 +1,121 @@
+"""The commands with right and wrong input, as a person at a terminal meets them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+
+from jobs.cli import main
+
+
+@pytest.fixture
+def tango(tmp_path, monkeypatch, capfd):
+    """`tango(*arguments)` runs the console script in an empty directory: exit code and output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tango", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Writes a recipe with changes to its sections."""
+
+    def write(**changes) -> str:
+        content = {
+            "benchmark": {"name": "shapes"},
+            "method": {"name": "tango", "retention": 0.1},
+            "executor": "local",
+            **changes,
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+        return "recipe.yaml"
+
+    return write
+
+
+def test_evaluate_leaves_every_file_of_the_contract(tango, recipe, tmp_path):
+    code, out, _ = tango("evaluate", recipe(), "--limit", "2")
+    assert code == 0
+    assert "tango r=0.1" in out
+    assert "2 decoded, 2 encoded" in out
+    (run_dir,) = [path for path in (tmp_path / "runs").iterdir() if (path / "job.yaml").exists()]
+    for name in ("summary.json", "report.html", "failures.parquet"):
+        assert (run_dir / name).is_file()
+    assert list((run_dir / "answers").glob("*.parquet"))
+    assert list((run_dir / "plots").glob("*.png"))
+    summary = yaml.safe_load((run_dir / "summary.json").read_text())
+    needed = (
+        "accuracy accuracy_ci95 accuracy_by num_questions num_answered num_failed "
+        "retention_requested retention_actual equivalent_retention tokens_total tokens_kept "
+        "latency_ms cache throughput prefill_tflops"
+    )
+    assert not set(needed.split()) - set(summary)
+    assert (tmp_path / "runs" / "mlflow.db").is_file()
+
+
+def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
+    code, out, _ = tango("precompute", recipe(), "--limit", "2")
+    assert code == 0
+    folder = next(line.split()[-1] for line in out.splitlines() if line.startswith("cache:"))
+    assert len(list((tmp_path / folder).glob("*.parquet"))) == 2
+    assert (tmp_path / folder / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "expected"),
+    [
+        ({"modell": {}}, [], "unknown key 'modell'; did you mean 'model'?"),
+        ({"method": {"name": "tanga"}}, [], "unknown method 'tanga'; did you mean 'tango'?"),
+        ({"method": {"name": "tango", "retention": 0}}, [], "retention must be in (0, 1], got 0"),
+        ({"method": {"name": "tango", "retention": 1.5}}, [], "must be in (0, 1], got 1.5"),
+        ({"method": {"name": "tango", "alhpa": 2}}, [], "did you mean 'alpha'?"),
+        ({}, ["--set", "method.retention=ten"], "got 'ten'"),
+        ({"model": {"name": "llava-onevision-7b", "path": "/no/such"}}, [], "/no/such"),
+        ({"model": {"name": "llava"}}, [], "choose one of"),
+        ({"benchmark": {"name": "custom", "root": "/no/videos"}}, [], "/no/videos"),
+        ({"benchmark": {"name": "custom"}}, [], "root"),
+        ({"benchmark": {"name": "shape"}}, [], "did you mean 'shapes'?"),
+        ({"benchmark": {"name": "shapes", "split": "tset"}}, [], "tset"),
+        ({}, ["--resume", "nothing"], "--resume nothing"),
+        ({"executor": "ray"}, ["--address", "127.0.0.1:1"], "--address 127.0.0.1:1"),
+        ({"methods": [{"name": "full"}], "method": None}, ["--set", "methods=3"], "methods"),
+    ],
+)
+def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, expected):
+    code, _, err = tango("evaluate", recipe(**changes), *arguments)
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+def test_evaluate_sends_a_recipe_with_several_methods_to_sweep(tango, recipe):
+    path = recipe(method={"name": "tango", "retention": [0.1, 0.2]})
+    code, _, err = tango("evaluate", path)
+    assert code == 2
+    assert "run it with `tango sweep`" in err
+
+
+def test_too_many_failures_give_exit_code_1_and_all_results(tango, recipe, tmp_path):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "broken.mp4").write_text("no video")
+    path = recipe(benchmark={"name": "custom", "root": str(videos)})
+    code, _, err = tango("precompute", path)
+    assert code == 1
+    assert "1 clip(s) failed and max_failures is 0" in err
+    assert tango("precompute", path, "--set", "max_failures=1")[0] == 0
+
+
+def test_no_command_lists_the_commands(tango):
+    _, out, err = tango()
+    for command in ("evaluate", "sweep", "precompute"):
+        assert command in out + err
