@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from tango_core.latency import NO_CLOCK, Clock
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 
 
@@ -59,11 +60,13 @@ class Compressor(ABC):
         """All options by name; subclasses resolve what has several spellings."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
-    def compress(self, features: VisualFeatures) -> CompressedVideo:
+    def compress(self, features: VisualFeatures, clock: Clock = NO_CLOCK) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
+            clock: Told which step is running (`segment`, `select`, `merge`), by methods that have
+                such steps; see `LatencyProfile`.
 
         Returns:
             K tokens with ascending positions, in the dtype and on the device of the input.
@@ -73,10 +76,11 @@ class Compressor(ABC):
         """
         self._check(features)
         if self.outer_retention >= 1:
-            return select(
-                features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1])
-            )
-        return self._compress(features)
+            num_total = features.tokens.shape[0] * features.tokens.shape[1]
+            video = select(features, torch.arange(num_total))
+        else:
+            video = self._compress(features)
+        return video if features.source is None else replace(video, source=features.source)
 
     def _check(self, features: VisualFeatures) -> None:
         """Refuse features that cannot be compressed; a subclass may check more cheaply."""
@@ -86,6 +90,10 @@ class Compressor(ABC):
     @abstractmethod
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """The method itself; retention is below 1 and the input is finite."""
+
+    def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
+        """As `_compress`; methods with steps of their own override it and tell the clock."""
+        return self._compress(features)
 
 
 def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:

@@ -26,6 +26,7 @@ from tango_core.compressors.hybrid import outer_retention
 from tango_core.compressors.tango_distances import Clip, upload
 from tango_core.compressors.tango_plan import Budget, Pool, Rules, plan_pools
 from tango_core.compressors.tango_select import select_tokens
+from tango_core.latency import NO_CLOCK, Clock
 from tango_core.ops.merging import gather_weighted
 from tango_core.ops.segmentation import (
     adjacent_products,
@@ -145,23 +146,30 @@ class Tango(Compressor):
             raise_if_not_finite(features, self.needs)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """All steps, unobserved."""
+        return self._compress_in_steps(features, NO_CLOCK)
+
+    def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
         """Measure, plan on the host, select, merge; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
-        tokens = features.tokens.float().contiguous()
-        squares, products = adjacent_products(tokens)
-        scores, excluded = self._scores(features)
-        pools = self._plan(features, squares, products, scores)
-        times = features.timestamps if self.timestamps else torch.arange(num_frames)
-        tables = None
-        if self.st_rope:
-            tables = rotation_tables(
-                dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
+        with clock.stage("segment"):
+            tokens = features.tokens.float().contiguous()
+            squares, products = adjacent_products(tokens)
+            scores, excluded = self._scores(features)
+            pools = self._plan(features, squares, products, scores)
+        with clock.stage("select"):
+            times = features.timestamps if self.timestamps else torch.arange(num_frames)
+            tables = None
+            if self.st_rope:
+                tables = rotation_tables(
+                    dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
+                )
+            clip = Clip(tokens, squares.sqrt(), scores, tables, excluded)
+            picked = select_tokens(clip, pools, self)
+        with clock.stage("merge"):
+            merged = gather_weighted(
+                tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
             )
-        clip = Clip(tokens, squares.sqrt(), scores, tables, excluded)
-        picked = select_tokens(clip, pools, self)
-        merged = gather_weighted(
-            tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
-        )
         return CompressedVideo(
             tokens=merged.to(features.tokens.dtype),
             indices=picked.kept,

@@ -1,0 +1,234 @@
+"""How long the stages of a clip take and how much memory they need, measured so that it is true.
+
+A GPU works on after the call that gave it work has returned, so a clock on the host alone times
+nothing. On CUDA every stage is bracketed by two events of the device, which are read after it has
+finished; elsewhere calls return when the work is done, and the host's clock will do.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+
+_GIB = 2**30
+
+
+class Clock(Protocol):
+    """Something that wants to know which stage is running."""
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """A context in which the stage runs."""
+
+
+class _NoClock:
+    """Measures nothing."""
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """A context without effect."""
+        return nullcontext()
+
+
+NO_CLOCK: Clock = _NoClock()
+
+
+@dataclass
+class ClipLatency:
+    """What one clip took; filled in when its block ends.
+
+    Attributes:
+        stage_ms: Stage -> milliseconds, in the order in which stages began; one that ran several
+            times has the sum.
+        peak_gib: Largest memory in use during the clip, in GiB; see `PeakMemory`.
+    """
+
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    peak_gib: float = 0.0
+
+
+class LatencyProfile:
+    """Times of named stages over many clips; the first clips warm up and are not kept.
+
+        profile = LatencyProfile("cuda")
+        for frames in clips:
+            with profile.clip():
+                with profile.stage("vision"):
+                    features = encoder.encode(frames, compressor.needs)
+                with profile.stage("compress"):
+                    compressor.compress(features, clock=profile)
+        print(profile.summary()["vision"]["p50"])
+
+    Stages may contain others: `compress` includes the `segment`, `select` and `merge` of a method
+    that tells its clock about them. The first call on a device compiles kernels and fills pools
+    of memory, which is why at least one clip should be thrown away.
+
+    Args:
+        device: Where the work runs; `"cuda"` is measured with events.
+        warm_up: Clips to throw away, 0 or more.
+    """
+
+    def __init__(self, device: torch.device | str, warm_up: int = 1) -> None:
+        if warm_up < 0:
+            raise ValueError(f"warm_up must be 0 or more, got {warm_up}")
+        self.device = torch.device(device)
+        self.memory = PeakMemory(self.device)
+        self.clips: list[ClipLatency] = []
+        self._left_to_warm_up = warm_up
+        self._running: list[tuple[str, _Timer]] | None = None
+        self._added: dict[str, float] = {}
+
+    @contextmanager
+    def clip(self) -> Iterator[ClipLatency]:
+        """Measure one clip; its numbers are there when the block has ended without an error."""
+        if self._running is not None:
+            raise RuntimeError("a clip is being measured already; clips cannot be nested")
+        self._running, self._added = [], {}
+        measured = ClipLatency()
+        self.memory.reset()
+        try:
+            yield measured
+            measured.peak_gib = self.memory.gib()
+            for name, timer in self._running:
+                measured.stage_ms[name] = measured.stage_ms.get(name, 0.0) + timer.read_ms()
+            for name, ms in self._added.items():
+                measured.stage_ms[name] = measured.stage_ms.get(name, 0.0) + ms
+        finally:
+            self._running = None
+        if self._left_to_warm_up:
+            self._left_to_warm_up -= 1
+        else:
+            self.clips.append(measured)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a part of the current clip; outside of a clip nothing is measured."""
+        if self._running is None:
+            yield
+            return
+        timer = _timer(self.device)
+        self._running.append((name, timer))
+        yield
+        timer.stop()
+
+    def add(self, name: str, ms: float) -> None:
+        """Count milliseconds that something else has measured, such as `Answer.prefill_ms`."""
+        self._added[name] = self._added.get(name, 0.0) + ms
+
+    def summary(self) -> dict[str, Mapping[str, float]]:
+        """Stage -> {p50, p90, mean, n} in milliseconds, over the clips that ran it."""
+        names = dict.fromkeys(name for clip in self.clips for name in clip.stage_ms)
+        times = {
+            name: np.array([clip.stage_ms[name] for clip in self.clips if name in clip.stage_ms])
+            for name in names
+        }
+        return {
+            name: {
+                "p50": float(np.percentile(values, 50)),
+                "p90": float(np.percentile(values, 90)),
+                "mean": float(values.mean()),
+                "n": len(values),
+            }
+            for name, values in times.items()
+        }
+
+    @property
+    def peak_gib(self) -> float:
+        """Largest peak of all clips that were kept, in GiB."""
+        return max((clip.peak_gib for clip in self.clips), default=0.0)
+
+
+class PeakMemory:
+    """The largest memory in use since the last `reset`.
+
+    `kind` says whose: `"device"` is what torch had allocated on the GPU, weights included;
+    `"process"` is the resident memory of the whole process, libraries included. Where the system
+    cannot forget an earlier peak of the process (other than Linux), that peak remains.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.kind: Literal["device", "process"] = "device" if device.type == "cuda" else "process"
+
+    def reset(self) -> None:
+        """Forget earlier peaks."""
+        if self.kind == "device":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # 5: the high-water mark alone
+        except OSError:
+            return
+
+    def gib(self) -> float:
+        """The peak in GiB."""
+        if self.kind == "device":
+            return torch.cuda.max_memory_allocated(self.device) / _GIB
+        try:
+            status = Path("/proc/self/status").read_text()
+        except OSError:
+            return _largest_resident_set()
+        marks = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(marks[0]) * 1024 / _GIB if marks else _largest_resident_set()
+
+
+def _largest_resident_set() -> float:
+    """Largest resident memory of this process's life, in GiB."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
+
+
+class _Timer(Protocol):
+    """Runs from its creation to `stop`."""
+
+    def stop(self) -> None:
+        """End the interval."""
+
+    def read_ms(self) -> float:
+        """Its length."""
+
+
+class _HostTimer:
+    """Wall-clock time of this thread's calls."""
+
+    def __init__(self) -> None:
+        self._start = self._end = time.perf_counter()
+
+    def stop(self) -> None:
+        """End the interval."""
+        self._end = time.perf_counter()
+
+    def read_ms(self) -> float:
+        """Milliseconds between start and stop."""
+        return (self._end - self._start) * 1e3
+
+
+class _CudaTimer:
+    """Time on the device between what was queued before and after the interval."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._start.record(self._stream)
+
+    def stop(self) -> None:
+        """End the interval."""
+        self._end.record(self._stream)
+
+    def read_ms(self) -> float:
+        """Milliseconds, once the device has got that far."""
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end))
+
+
+def _timer(device: torch.device) -> _Timer:
+    """A running timer for work on a device."""
+    return _CudaTimer(device) if device.type == "cuda" else _HostTimer()
