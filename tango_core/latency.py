@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,7 +216,8 @@ class _CudaTimer:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device)
-        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        event: Callable[..., torch.cuda.Event] = torch.cuda.Event
+        self._start, self._end = event(enable_timing=True), event(enable_timing=True)
         self._start.record(self._stream)
 
     def stop(self) -> None:

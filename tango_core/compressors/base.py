@@ -79,7 +79,7 @@ class Compressor(ABC):
             num_total = features.tokens.shape[0] * features.tokens.shape[1]
             video = select(features, torch.arange(num_total))
         else:
-            video = self._compress(features)
+            video = self._compress_in_steps(features, clock)
         return video if features.source is None else replace(video, source=features.source)
 
     def _check(self, features: VisualFeatures) -> None:
