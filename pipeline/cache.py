@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import torch
 
 from pipeline.fingerprint import canonical_json, digest
+from pipeline.rows import source_of
 from pipeline.storage import Storage
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
@@ -45,6 +46,8 @@ SCHEMA = pa.schema(
         ("shape", pa.list_(pa.int32())),
         ("grid", pa.list_(pa.int32())),
         ("timestamps", pa.list_(pa.float64())),
+        ("duration_s", pa.float64()),
+        ("frame_height", pa.int32()),
         ("num_tokens_total", pa.int32()),
         ("num_tokens_kept", pa.int32()),
         ("checksum", pa.string()),
@@ -200,6 +203,8 @@ def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
         "shape": list(video.tokens.shape),
         "grid": list(video.grid),
         "timestamps": video.timestamps.cpu().tolist(),
+        "duration_s": video.source.duration_s if video.source else None,
+        "frame_height": video.source.frame_height if video.source else None,
         "num_tokens_total": video.num_total,
         "num_tokens_kept": video.num_kept,
         "checksum": _checksum(raw, indices),
@@ -226,6 +231,7 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
             indices=torch.tensor(row["indices"], dtype=torch.int64),
             grid=(frames, height, width),
             timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
+            source=source_of(row),
         ),
         decode_ms=row["decode_ms"],
         encode_ms=row["encode_ms"],

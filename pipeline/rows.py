@@ -8,13 +8,14 @@ shape beside them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tango_core.types import Question, VideoItem
+from tango_core.types import ClipSource, Question, VideoItem
 
 Row = dict[str, Any]
 
@@ -49,6 +50,8 @@ DECODED = pa.schema(
         ("pixels", pa.large_binary()),
         ("pixels_shape", pa.list_(pa.int64())),
         ("frame_times", pa.list_(pa.float64())),
+        ("duration_s", pa.float64()),
+        ("frame_height", pa.int64()),
     ]
 )
 ENCODED = pa.schema([*_CLIP, *_DECODED, *_ENCODED])
@@ -123,6 +126,14 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
 def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
     """The clip's bounds in seconds, or `None` for the whole file."""
     return None if row["clip_start"] is None else (row["clip_start"], row["clip_end"])
+
+
+def source_of(row: Mapping[str, Any]) -> ClipSource | None:
+    """What is known of a clip as it is in its file; a table may write an unknown number as NaN."""
+    duration, height = row.get("duration_s"), row.get("frame_height")
+    if duration is None or height is None or math.isnan(duration) or math.isnan(height):
+        return None
+    return ClipSource(float(duration), int(height))
 
 
 def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:

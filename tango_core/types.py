@@ -95,6 +95,19 @@ class Prompt:
     after: str
 
 
+@dataclass(frozen=True)
+class ClipSource:
+    """What a clip was before it was sampled and resized: some models are told in words.
+
+    Attributes:
+        duration_s: Length in seconds: the clip's frames divided by the file's average rate.
+        frame_height: Of the upright frames in the file, in pixels.
+    """
+
+    duration_s: float
+    frame_height: int
+
+
 @dataclass(frozen=True, eq=False)
 class VideoFrames:
     """Decoded frames of one clip.
@@ -106,12 +119,14 @@ class VideoFrames:
         decoder: The library that produced the frames, with its version, e.g. `"pyav 18.1.0"`.
         warnings: What a careful reader should know, e.g. that the file ended before its header
             says.
+        source: The clip as it is in its file; `None` if unknown.
     """
 
     pixels: np.ndarray
     timestamps: np.ndarray
     decoder: str = ""
     warnings: tuple[str, ...] = ()
+    source: ClipSource | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and types."""
@@ -142,6 +157,7 @@ class VisualFeatures:
         frame_embeddings: (T, Dv) one vector per frame (SigLIP: the pooling head's output).
         sinks: Flat grid positions that attract attention in every video; per encoder, ascending
             order not required.
+        source: The clip as it is in its file; `None` if unknown.
     """
 
     tokens: Tensor
@@ -152,6 +168,7 @@ class VisualFeatures:
     keys: Tensor | None = None
     frame_embeddings: Tensor | None = None
     sinks: tuple[int, ...] = ()
+    source: ClipSource | None = None
 
     def __post_init__(self) -> None:
         """Check that everything describes the same T x H x W tokens."""
@@ -194,12 +211,14 @@ class CompressedVideo:
             token.
         grid: (T, H, W) before anything was dropped.
         timestamps: (T,) float64 seconds.
+        source: The clip as it is in its file; `None` if unknown.
     """
 
     tokens: Tensor
     indices: Tensor
     grid: tuple[int, int, int]
     timestamps: Tensor
+    source: ClipSource | None = None
 
     def __post_init__(self) -> None:
         """Check that indices are ascending, unique, in range, and match the tokens."""

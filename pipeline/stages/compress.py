@@ -10,11 +10,13 @@ import numpy as np
 import torch
 
 from pipeline.cache import ClipIdentity, Entry, open_cache
-from pipeline.rows import Row, bounds, failed
+from pipeline.rows import Row, bounds, failed, source_of
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
 from tango_core.types import CompressedVideo, VideoFrames
+
+_OF_FRAMES = ("pixels", "pixels_shape", "frame_times", "duration_s", "frame_height")
 
 
 class CompressVideo:
@@ -64,6 +66,7 @@ class CompressVideo:
             pixels=np.frombuffer(row["pixels"], dtype=np.uint8).reshape(row["pixels_shape"]),
             timestamps=np.asarray(row["frame_times"], dtype=np.float64),
             decoder=row["decoder"],
+            source=source_of(row),
         )
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
         started = time.perf_counter()
@@ -87,7 +90,7 @@ class CompressVideo:
 
 def _small(row: Row) -> Row:
     """The row without its frames."""
-    small = {k: v for k, v in row.items() if k not in ("pixels", "pixels_shape", "frame_times")}
+    small = {k: v for k, v in row.items() if k not in _OF_FRAMES}
     small.setdefault("encode_ms", None)
     small.setdefault("compress_ms", None)
     return small
@@ -96,7 +99,7 @@ def _small(row: Row) -> Row:
 def _on_cpu(video: CompressedVideo) -> CompressedVideo:
     """The same tokens in host memory."""
     return CompressedVideo(
-        video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu()
+        video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu(), video.source
     )
 
 

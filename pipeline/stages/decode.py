@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
@@ -35,8 +35,9 @@ def decode_video(
 
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
-        failed), `pixels_shape`, `frame_times` (seconds), `decoder`, `decode_ms`, `warnings`,
-        `status` (`"ok"` or `"decode_failed"`) and `error` (one line, or `None`).
+        failed), `pixels_shape`, `frame_times` (seconds), `duration_s` and `frame_height` (see
+        `ClipSource`; `None` if unknown), `decoder`, `decode_ms`, `warnings`, `status` (`"ok"` or
+        `"decode_failed"`) and `error` (one line, or `None`).
 
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
@@ -57,6 +58,8 @@ def decode_video(
         "pixels": None,
         "pixels_shape": [0, 0, 0, 3],
         "frame_times": [],
+        "duration_s": None,
+        "frame_height": None,
         "decoder": "",
         "warnings": [],
         "status": "decode_failed",
@@ -69,6 +72,7 @@ def decode_video(
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
             "frame_times": frames.timestamps.tolist(),
+            **(asdict(frames.source) if frames.source else {}),
             "decoder": frames.decoder,
             "warnings": list(frames.warnings),
             "status": "ok",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -5,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.cache import CacheError, ClipIdentity, Entry, TokenCache
-from tango_core.types import CompressedVideo
+from tango_core.types import ClipSource, CompressedVideo
 
 CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
 
@@ -40,6 +42,13 @@ def test_tokens_come_back_bit_for_bit(cache, dtype):
     assert torch.equal(read.video.timestamps, written.video.timestamps)
     assert read.video.grid == (2, 2, 3)
     assert (read.decode_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("source", [None, ClipSource(12.5, 360)])
+def test_what_is_known_of_the_file_comes_back(cache, source):
+    written = entry()
+    cache.write(CLIP, replace(written, video=replace(written.video, source=source)))
+    assert cache.read("k1").video.source == source
 
 
 def test_a_clip_without_kept_tokens_is_still_an_entry(cache):

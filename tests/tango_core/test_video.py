@@ -88,6 +88,27 @@ def test_a_clip_is_what_is_shown_between_its_bounds(bounds, numbers, decoder):
     np.testing.assert_allclose(frames.timestamps, np.array(numbers) / 24, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds", "duration_s"),
+    [
+        ("closed_gop.mp4", None, 120 / 24),
+        ("vp9.webm", None, 120 / 24),
+        ("closed_gop.mp4", (1.0, 2.0), 25 / 24),
+        ("one_frame.mp4", None, 1 / 24),
+    ],
+)
+def test_length_and_height_are_those_of_the_file_and_not_of_the_samples(name, bounds, duration_s):
+    frames = decode_frames(str(clip(name)), FrameSpec(4, size=(10, 12)), bounds)
+    assert frames.pixels.shape[1:3] == (10, 12)
+    assert frames.source.frame_height == draw(0).shape[0]
+    assert frames.source.duration_s == pytest.approx(duration_s, rel=1e-3)
+
+
+def test_length_of_a_frame_folder_counts_its_images(tmp_path):
+    frames = decode_frames(str(write_folder(tmp_path / "frames", 9)), FrameSpec(4))
+    assert frames.source.duration_s == 3.0
+
+
 def test_bounds_count_from_the_first_frame_that_an_edit_list_shows():
     frames = decode_frames(str(clip("edit_list.mp4")), FrameSpec(2), (1.0, 2.0))
     assert numbers_of(frames.pixels) == [27 + 24, 27 + 48]

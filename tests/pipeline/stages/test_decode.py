@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from clips import clip, numbers_of, write_clip, write_folder
 
+from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec, decode_frames
 
@@ -28,6 +29,7 @@ def test_a_row_gains_its_frames_and_keeps_everything_else():
     expected = decode_frames(given["path"], SPEC)
     np.testing.assert_array_equal(pixels_of(result), expected.pixels)
     assert result["frame_times"] == expected.timestamps.tolist()
+    assert source_of(result) == expected.source is not None
     assert result["decoder"] == expected.decoder
     assert (result["status"], result["error"], result["warnings"]) == ("ok", None, [])
     assert result["decode_ms"] > 0
@@ -80,6 +82,7 @@ def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     assert result["status"] == "decode_failed"
     assert result["pixels"] is None
     assert result["frame_times"] == []
+    assert source_of(result) is None
     assert result["error"].startswith("decode: ")
     assert bad["path"] in result["error"]
     assert "\n" not in result["error"]

@@ -10,6 +10,7 @@ from synthetic_features import make_clip
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.options import option_names
+from tango_core.types import ClipSource
 
 COMPRESSORS = sorted(name for name, cls in METHODS.items() if issubclass(cls, Compressor))
 PRUNERS = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
@@ -98,6 +99,12 @@ class TestEveryCompressor:
             kept = _build(name, retention).compressor.compress(features)
             assert kept.tokens.dtype == dtype
             assert kept.tokens.device == kept.indices.device == features.tokens.device
+
+    def test_what_is_known_of_the_file_is_handed_on(self, name):
+        source = ClipSource(duration_s=2.5, frame_height=360)
+        features = replace(make_clip(), source=source)
+        for retention in (0.1, 1.0):
+            assert _build(name, retention).compressor.compress(features).source == source
 
     def test_memory_layout_of_the_input_does_not_matter(self, name):
         features = make_clip(num_frames=4, grid=(3, 5))
