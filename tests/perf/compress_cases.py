@@ -16,8 +16,9 @@ class Case:
     """A kind of clip and the share to keep of it.
 
     Attributes:
-        kind: `"scenes"` has 8 scenes of 4 frames in which half of the cells move; `"noise"` has nothing in common
-            between frames; `"half-frozen"` keeps half of the cells for the whole clip and changes the others.
+        kind: `"scenes"` has 8 scenes of 4 frames in which half of the cells move; `"noise"` has
+            nothing in common between frames; `"half-frozen"` keeps half of the cells for the whole
+            clip and changes the others.
         retention: In (0, 1].
     """
 
@@ -38,7 +39,9 @@ CASES = (
 )
 
 
-def make_features(kind: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> VisualFeatures:
+def make_features(
+    kind: str, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> VisualFeatures:
     """Seeded features of 32 frames x 196 tokens x 3584 channels."""
     generator = torch.Generator().manual_seed(0)
     num_cells = GRID[0] * GRID[1]
