@@ -95,6 +95,7 @@ def plan_clips(
     *,
     hash_content: bool = False,
     done: frozenset[tuple[str, str]] = frozenset(),
+    anew: bool = False,
 ) -> pa.Table:
     """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
 
@@ -104,11 +105,12 @@ def plan_clips(
         hash_content: Identify files by their bytes and not by size and modification time.
         done: (benchmark name, video id) pairs to leave out, because an earlier attempt finished
             them.
+        anew: Compute every clip for every cache, whether it is there or not.
 
     Raises:
         ValueError: If two clips of a benchmark share an id.
     """
-    present = {name: cache.keys() for name, cache in caches.items()}
+    present = {name: set() if anew else cache.keys() for name, cache in caches.items()}
     seen: set[tuple[str, str]] = set()
     chunks: list[pa.Table] = [CLIP.empty_table()]
     pending: list[Row] = []

@@ -11,6 +11,7 @@ from pipeline.settings import Settings, answer_arguments, compress_arguments, de
 from pipeline.stages.answer import AnswerQuestions, result
 from pipeline.stages.compress import CompressVideo
 from pipeline.stages.decode import decode_video
+from pipeline.stages.profile import ProfileAnswers, ProfileCompression
 
 
 def run(plan: Plan, settings: Settings) -> Iterator[Row]:
@@ -38,18 +39,45 @@ def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
 
 
 def _in_a_loop(plan: Plan, settings: Settings) -> Iterator[Row]:
-    """One process, one clip at a time; models are loaded when the first clip needs them."""
-    compress: CompressVideo | None = None
-    answer: AnswerQuestions | None = None
+    """One process, one clip at a time; a profile starts with a clip that is done twice."""
+    stages = _Stages(plan, settings)
+    warm = not settings.profile
     for batch in plan.clips.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
-            if row["missing"]:
-                row = decode_video(row, **decode_arguments(plan, settings))
-                compress = compress or CompressVideo(**compress_arguments(plan, settings))
-                row = compress(row)
-            row = {"decode_ms": None, "encode_ms": None, "compress_ms": None, **row}
-            if not plan.cells:
-                yield result(row, [])
-                continue
-            answer = answer or AnswerQuestions(**answer_arguments(plan, settings))
-            yield answer(row)
+            done = stages(row)
+            if not warm and _succeeded(done):
+                done, warm = stages(row), True
+            yield done
+
+
+class _Stages:
+    """All stages for one clip; models are loaded when the first clip needs them."""
+
+    def __init__(self, plan: Plan, settings: Settings) -> None:
+        self.plan = plan
+        self.settings = settings
+        self._compress: CompressVideo | None = None
+        self._answer: AnswerQuestions | None = None
+
+    def __call__(self, row: Row) -> Row:
+        """Run one clip to its `rows.RESULT`."""
+        plan, settings = self.plan, self.settings
+        if row["missing"]:
+            row = decode_video(row, **decode_arguments(plan, settings))
+            if self._compress is None:
+                compress = ProfileCompression if settings.profile else CompressVideo
+                self._compress = compress(**compress_arguments(plan, settings))
+            row = self._compress(row)
+        row = {"decode_ms": None, "encode_ms": None, "compress_ms": None, **row}
+        if not plan.cells:
+            return result(row, [])
+        if self._answer is None:
+            answer = ProfileAnswers if settings.profile else AnswerQuestions
+            self._answer = answer(**answer_arguments(plan, settings))
+        return self._answer(row)
+
+
+def _succeeded(done: Row) -> bool:
+    """Whether a clip went through every stage, so that all of them are warm now."""
+    failures = ("decode_failed", "encode_failed", "answer_failed")
+    return done["status"] == "ok" and not any(a["status"] in failures for a in done["answers"])

@@ -22,6 +22,9 @@ class Settings:
         decode_timeout_s: Seconds after which the decoding of one clip is given up.
         decode_memory_gib: Memory one decoder may use, in GiB.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
+        profile: Measure latencies: the first clip that succeeds is done once more beforehand to
+            warm up, and no time is shared between methods. Needs the executor `"local"` and a plan
+            in which every clip is missing from every cache.
     """
 
     executor: Executor = "ray"
@@ -30,6 +33,12 @@ class Settings:
     decode_timeout_s: float = 120
     decode_memory_gib: float = 4
     share_prefix: bool = True
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse to measure while other work goes on."""
+        if self.profile and (self.executor != "local" or self.share_prefix):
+            raise ValueError("a profile needs executor 'local' and no shared prefix")
 
 
 def decode_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:

@@ -55,11 +55,13 @@ class AnswerQuestions:
         compress_ms = json.loads(row["compress_ms"] or "{}")
         entries: dict[str, Entry] = {}
         answers: list[Row] = []
+        protocol = self.protocols[row["benchmark"]]
         for cell in self.cells:
             facts = _facts(row, cell, compress_ms.get(cell.cache))
             if row["status"] != "ok":
                 answers += [
-                    _row(facts, q, _failure(row["status"]), row["error"]) for q in questions
+                    _row(facts, q, _failure(row["status"]), protocol, row["error"])
+                    for q in questions
                 ]
                 continue
             try:
@@ -67,21 +69,22 @@ class AnswerQuestions:
                     started = time.perf_counter()
                     entries[cell.cache] = self.caches[cell.cache].read(row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-                answers += self._answer(
-                    row["benchmark"], cell, entries[cell.cache], questions, facts
-                )
-            except (
-                Exception
-            ) as error:  # the one place where whatever a clip provokes here becomes a row
+                answers += self._answer(protocol, cell, entries[cell.cache], questions, facts)
+            except Exception as error:  # the one place where what a clip provokes becomes a row
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
-                answers += [_row(facts, q, _failure("answer_failed"), reason) for q in questions]
+                failure = _failure("answer_failed")
+                answers += [_row(facts, q, failure, protocol, reason) for q in questions]
         return result(row, answers)
 
     def _answer(
-        self, benchmark: str, cell: Cell, entry: Entry, questions: Sequence[Question], facts: Row
+        self,
+        protocol: Protocol,
+        cell: Cell,
+        entry: Entry,
+        questions: Sequence[Question],
+        facts: Row,
     ) -> list[Row]:
         """All questions with one method."""
-        protocol = self.protocols[benchmark]
         said = self.language_model.answer(
             entry.video,
             [protocol.render(question) for question in questions],
@@ -96,7 +99,7 @@ class AnswerQuestions:
             "tokens_kept": entry.video.num_kept,
         }
         return [
-            _row(facts, q, _read(protocol, q, a), None)
+            _row(facts, q, _read(protocol, q, a), protocol)
             for q, a in zip(questions, said, strict=True)
         ]
 
@@ -144,10 +147,13 @@ def _facts(row: Row, cell: Cell, compress_ms: float | None) -> Row:
     }
 
 
-def _row(facts: Row, question: Question, answer: Answer, error: str | None) -> Row:
+def _row(
+    facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
+) -> Row:
     """One row of `rows.ANSWER`."""
     ran = answer.prompt_tokens > 0
     scored = question.answer is not None
+    score = protocol.harness_score if scored else None
     return {
         **facts,
         "question_id": question.id,
@@ -157,6 +163,9 @@ def _row(facts: Row, question: Question, answer: Answer, error: str | None) -> R
         "choice": answer.choice,
         "answer": question.answer,
         "correct": answer.choice == question.answer if scored else None,
+        "harness_score": score(answer.text if ran else protocol.failed_reply, question)
+        if score
+        else None,
         "prompt_tokens": answer.prompt_tokens if ran else None,
         "new_tokens": answer.new_tokens if ran else None,
         "prefill_ms": answer.prefill_ms if ran else None,

@@ -44,13 +44,11 @@ class CompressVideo:
     def __call__(self, row: Row) -> Row:
         """Fill the caches for one clip; a failure becomes the row's status."""
         if row["status"] != "ok":
-            return _small(row)
+            return without_frames(row)
         try:
             return self._compress(row)
-        except (
-            Exception
-        ) as error:  # the one place where whatever a clip provokes here becomes a row
-            return _small(failed(row, "encode_failed", f"{type(error).__name__}: {error}"))
+        except Exception as error:  # the one place where what a clip provokes becomes a row
+            return without_frames(failed(row, "encode_failed", f"{type(error).__name__}: {error}"))
 
     def _compress(self, row: Row) -> Row:
         """Encode, compress, write."""
@@ -61,21 +59,13 @@ class CompressVideo:
             if not self.caches[n].storage.exists(f"{row['clip_key']}.parquet")
         ]
         if not missing:
-            return _small(row)
-        frames = VideoFrames(
-            pixels=np.frombuffer(row["pixels"], dtype=np.uint8).reshape(row["pixels_shape"]),
-            timestamps=np.asarray(row["frame_times"], dtype=np.float64),
-            decoder=row["decoder"],
-            source=source_of(row),
-        )
+            return without_frames(row)
+        frames, clip = frames_of(row), identity_of(row)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
         started = time.perf_counter()
         features = self.encoder.encode(frames, needs)
         _synchronize(features.tokens)
         encode_ms = _ms_since(started)
-        clip = ClipIdentity(
-            row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"]
-        )
         compress_ms: dict[str, float] = {}
         for name in missing:
             started = time.perf_counter()
@@ -83,12 +73,27 @@ class CompressVideo:
             _synchronize(video.tokens)
             compress_ms[name] = _ms_since(started)
             self.caches[name].write(
-                clip, Entry(_on_cpu(video), row["decode_ms"], encode_ms, compress_ms[name])
+                clip, Entry(on_cpu(video), row["decode_ms"], encode_ms, compress_ms[name])
             )
-        return _small({**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)})
+        return without_frames({**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)})
 
 
-def _small(row: Row) -> Row:
+def frames_of(row: Row) -> VideoFrames:
+    """The frames of a decoded row, not copied."""
+    return VideoFrames(
+        pixels=np.frombuffer(row["pixels"], dtype=np.uint8).reshape(row["pixels_shape"]),
+        timestamps=np.asarray(row["frame_times"], dtype=np.float64),
+        decoder=row["decoder"],
+        source=source_of(row),
+    )
+
+
+def identity_of(row: Row) -> ClipIdentity:
+    """What the cache calls the clip of a row."""
+    return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
+
+
+def without_frames(row: Row) -> Row:
     """The row without its frames."""
     small = {k: v for k, v in row.items() if k not in _OF_FRAMES}
     small.setdefault("encode_ms", None)
@@ -96,7 +101,7 @@ def _small(row: Row) -> Row:
     return small
 
 
-def _on_cpu(video: CompressedVideo) -> CompressedVideo:
+def on_cpu(video: CompressedVideo) -> CompressedVideo:
     """The same tokens in host memory."""
     return CompressedVideo(
         video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu(), video.source

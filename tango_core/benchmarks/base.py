@@ -26,6 +26,7 @@ class Protocol:
             them (VLMEvalKit's MVBench counts an empty reply as right, its MLVU a failure as -1),
             `None` where it leaves the question out of the mean (lmms-eval's MVBench an empty
             reply). `None` if the protocol belongs to no harness.
+        failed_reply: What that harness records for a question that was never answered, and scores.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Protocol:
     read_choice: Callable[[str, Question], int | None]
     max_new_tokens: int = 16
     harness_score: Callable[[str, Question], float | None] | None = None
+    failed_reply: str = ""
 
 
 class Benchmark(ABC):

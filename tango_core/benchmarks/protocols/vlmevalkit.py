@@ -4,7 +4,7 @@ Source: open-compass/VLMEvalKit, `vlmeval/dataset/{videomme,mvbench,longvideoben
 their `utils`, and `vlmeval/utils/matching_util.py`. Scores are those without a judge model, which
 is what its exact-matching setting and a machine without an API key give.
 
-A question that was never answered is written there as `FAILED_REPLY`; pass that text for it.
+A question that was never answered is written there as `FAILED_REPLY`.
 """
 
 from __future__ import annotations
@@ -182,9 +182,27 @@ def infer_option(reply: str, choices: Mapping[str, str]) -> str:
     return mentioned[0] if len(mentioned) == 1 else "Z"
 
 
-VIDEOMME = Protocol("vlmevalkit", render_videomme, read_choice, harness_score=score_videomme)
-MVBENCH = Protocol("vlmevalkit", render_mvbench, read_choice, harness_score=score_mvbench)
-LONGVIDEOBENCH = Protocol(
-    "vlmevalkit", render_longvideobench, read_choice, harness_score=score_longvideobench
+VIDEOMME = Protocol(
+    "vlmevalkit",
+    render_videomme,
+    read_choice,
+    failed_reply=FAILED_REPLY,
+    harness_score=score_videomme,
 )
-MLVU = Protocol("vlmevalkit", render_mlvu, read_choice, harness_score=score_mlvu)
+MVBENCH = Protocol(
+    "vlmevalkit",
+    render_mvbench,
+    read_choice,
+    failed_reply=FAILED_REPLY,
+    harness_score=score_mvbench,
+)
+LONGVIDEOBENCH = Protocol(
+    "vlmevalkit",
+    render_longvideobench,
+    read_choice,
+    failed_reply=FAILED_REPLY,
+    harness_score=score_longvideobench,
+)
+MLVU = Protocol(
+    "vlmevalkit", render_mlvu, read_choice, failed_reply=FAILED_REPLY, harness_score=score_mlvu
+)

@@ -1,0 +1,111 @@
+"""The stages of profile mode: the same work one piece at a time, nothing shared, every step timed.
+
+Two differences from throughput mode make the times those of each method alone. A clip is encoded
+anew for every method, with the signals that this method needs and no others. And what the cache
+holds is not used, only replaced: a hit would leave nothing to measure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.cache import Entry
+from pipeline.plan import Cell
+from pipeline.rows import Row
+from pipeline.stages.answer import AnswerQuestions
+from pipeline.stages.compress import CompressVideo, frames_of, identity_of, on_cpu, without_frames
+from tango_core.compressors.base import Compressor
+from tango_core.latency import LatencyProfile, PeakMemory
+from tango_core.models.base import ModelSpec
+from tango_core.models.placement import resolve_device
+from tango_core.types import Question
+
+_STEPS = ("segment", "select", "merge")
+
+
+class ProfileCompression(CompressVideo):
+    """As `CompressVideo`, method by method; adds the row's `profile`.
+
+    `profile` is JSON: cache name -> {`vision`, `compress` and, of methods that have them,
+    `segment`, `select`, `merge`: milliseconds, `peak_gib`}. Vision includes moving the frames to
+    the device and preparing them.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        compressors: Mapping[str, Compressor],
+        cache_root: str,
+        num_threads: int = 1,
+    ) -> None:
+        super().__init__(model, compressors, cache_root, num_threads)
+        self.device = resolve_device(model.device)
+
+    def _compress(self, row: Row) -> Row:
+        """Encode, compress and write, once per method."""
+        frames, clip = frames_of(row), identity_of(row)
+        profile = LatencyProfile(self.device, warm_up=0)
+        measured: dict[str, dict[str, float]] = {}
+        for name in row["missing"]:
+            compressor = self.compressors[name]
+            with profile.clip() as latency:
+                with profile.stage("vision"):
+                    features = self.encoder.encode(frames, compressor.needs)
+                with profile.stage("compress"):
+                    video = compressor.compress(features, clock=profile)
+            ms = latency.stage_ms
+            measured[name] = {**ms, "peak_gib": latency.peak_gib}
+            entry = Entry(on_cpu(video), row["decode_ms"], ms["vision"], ms["compress"])
+            self.caches[name].write(clip, entry)
+            # Not to be counted in the next method's peak.
+            del features, video, entry
+        return without_frames(
+            {
+                **row,
+                "encode_ms": sum(times["vision"] for times in measured.values()),
+                "compress_ms": json.dumps({n: times["compress"] for n, times in measured.items()}),
+                "profile": json.dumps(measured),
+            }
+        )
+
+
+class ProfileAnswers(AnswerQuestions):
+    """As `AnswerQuestions`; adds what `ProfileCompression` measured, and peak memory, per method.
+
+    The peak is the larger one of compressing and answering, both halves of the model included.
+    """
+
+    def __init__(self, model: ModelSpec, cells: Sequence[Cell], *args: Any, **options: Any) -> None:
+        super().__init__(model, cells, *args, **options)
+        self.memory = PeakMemory(resolve_device(model.device))
+
+    def __call__(self, row: Row) -> Row:
+        """Answer one clip's questions and complete the rows of the answers."""
+        done = super().__call__(row)
+        measured = json.loads(row.get("profile") or "{}")
+        caches = {cell.name: cell.cache for cell in self.cells}
+        answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
+        return {**done, "answers": answers}
+
+    def _answer(
+        self, benchmark: str, cell: Cell, entry: Entry, questions: Sequence[Question], facts: Row
+    ) -> list[Row]:
+        """All questions with one method, each from nothing."""
+        self.memory.reset()
+        rows = super()._answer(benchmark, cell, entry, questions, facts)
+        peak = self.memory.gib()
+        return [{**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in rows]
+
+    def _complete(self, answer: Row, measured: Mapping[str, float] | None) -> Row:
+        """Times of this method instead of those of the clip."""
+        if measured is None:
+            return answer
+        answered = answer.get("peak_gib")
+        return {
+            **answer,
+            "encode_ms": measured["vision"],
+            **{f"{step}_ms": measured.get(step) for step in _STEPS},
+            "peak_gib": None if answered is None else max(answered, measured["peak_gib"]),
+        }
