@@ -12,7 +12,7 @@ from pipeline.plan import Cell, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
-from tango_core.models import ModelSpec, describe_model
+from tango_core.models import Device, ModelSpec, describe_model
 from tango_core.types import VideoItem
 
 
@@ -100,7 +100,11 @@ def make_plan(
         )
         caches = {name: plan.cache(name) for name in compressors}
         clips = plan_clips(
-            _items(job, ingredients), caches, hash_content=job.hash_content, done=done
+            _items(job, ingredients),
+            caches,
+            hash_content=job.hash_content,
+            done=done,
+            anew=job.mode == "profile",
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
@@ -122,6 +126,7 @@ def make_settings(job: Job, address: str | None) -> Settings:
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
         share_prefix=not profile,
+        profile=profile,
     )
 
 
@@ -135,7 +140,7 @@ def _absolute(source: str | None) -> str | None:
     return str(Path(source).absolute()) if source and Path(source).is_dir() else source
 
 
-def _device(job: Job) -> str:
+def _device(job: Job) -> Device:
     """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
     pools = (job.pools.compress, job.pools.answer)
     if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):

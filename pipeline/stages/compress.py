@@ -75,7 +75,9 @@ class CompressVideo:
             self.caches[name].write(
                 clip, Entry(on_cpu(video), row["decode_ms"], encode_ms, compress_ms[name])
             )
-        return without_frames({**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)})
+        return without_frames(
+            {**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)}
+        )
 
 
 def frames_of(row: Row) -> VideoFrames:

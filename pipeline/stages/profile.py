@@ -16,6 +16,7 @@ from pipeline.plan import Cell
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import CompressVideo, frames_of, identity_of, on_cpu, without_frames
+from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
@@ -90,11 +91,16 @@ class ProfileAnswers(AnswerQuestions):
         return {**done, "answers": answers}
 
     def _answer(
-        self, benchmark: str, cell: Cell, entry: Entry, questions: Sequence[Question], facts: Row
+        self,
+        protocol: Protocol,
+        cell: Cell,
+        entry: Entry,
+        questions: Sequence[Question],
+        facts: Row,
     ) -> list[Row]:
         """All questions with one method, each from nothing."""
         self.memory.reset()
-        rows = super()._answer(benchmark, cell, entry, questions, facts)
+        rows = super()._answer(protocol, cell, entry, questions, facts)
         peak = self.memory.gib()
         return [{**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in rows]
 
