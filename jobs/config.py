@@ -280,7 +280,7 @@ _SECTIONS: dict[str, Any] = {
     "model": ModelSection,
     "decode": DecodeSection,
     "pools": Pools,
-    **{f.name: f.default_factory for f in fields(Pools)},  # type: ignore[misc]
+    **{f.name: f.default_factory for f in fields(Pools)},
 }
 
 

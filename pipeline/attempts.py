@@ -9,6 +9,7 @@ before it starts on a clip and after it is done with it.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import ray
 
@@ -17,7 +18,6 @@ from pipeline.rows import Row, failed
 MAX_ATTEMPTS = 3
 
 
-@ray.remote(num_cpus=0)
 class AttemptLedger:
     """Counts the clips that were begun and not ended; lives with the driver."""
 
@@ -32,6 +32,11 @@ class AttemptLedger:
     def end(self, key: str) -> None:
         """The attempt came back, whatever came of it."""
         self._begun.pop(key, None)
+
+
+def start_ledger() -> Any:
+    """A ledger as an actor that takes no CPU, on the connected cluster."""
+    return ray.remote(num_cpus=0)(AttemptLedger).remote()
 
 
 def too_many(attempt: int, row: Row, status: str) -> Row | None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 
-from pipeline.attempts import AttemptLedger, too_many
+from pipeline.attempts import start_ledger, too_many
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
 from pipeline.rows import DECODED, ENCODED, RESULT, Row, to_table
@@ -58,7 +58,7 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     is_hit = pc.equal(pc.list_value_length(plan.clips["missing"]), 0)
     hits, misses = plan.clips.filter(is_hit), plan.clips.filter(pc.invert(is_hit))
-    ledger = AttemptLedger.remote()
+    ledger = start_ledger()
     parts = []
     if misses.num_rows:
         decoded = _blocks(misses).map_batches(
