@@ -54,6 +54,8 @@ def build(job: Job) -> Ingredients:
             decoder=job.decode.decoder,
             revision=job.model.revision,
             saliency_from=_absolute(job.model.saliency_from),
+            pooling=job.model.pooling,
+            time_instruction=job.model.time_instruction,
         )
         num_layers = model.decoder.num_layers
         built = tuple(

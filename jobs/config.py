@@ -58,6 +58,9 @@ class ModelSection:
         device: `auto | cpu | cuda`.
         revision: Branch, tag or commit of a hub checkpoint.
         saliency_from: SigLIP checkpoint with a pooling head, for towers that come without one.
+        pooling: `average | bilinear`, for models that offer a choice; `null` for the model's own.
+        time_instruction: `none | correct | vlmevalkit | lmms_eval`: whose sentence about the
+            clip's length precedes the question; `null` for the model's own.
     """
 
     name: str = "tiny"
@@ -67,6 +70,8 @@ class ModelSection:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     revision: str | None = None
     saliency_from: str | None = None
+    pooling: Literal["average", "bilinear"] | None = None
+    time_instruction: Literal["none", "correct", "vlmevalkit", "lmms_eval"] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
+from tango_core.models.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from tango_core.ops.saliency import Pooling
 
 __all__ = [
     "MODELS",
@@ -57,6 +61,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         "llava-onevision-7b": ModelEntry(
             "llava_onevision", "llava-hf/llava-onevision-qwen2-7b-ov-hf", 32
         ),
+        "llava-video-7b": ModelEntry("llava_video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
     }
 )
 
@@ -71,6 +76,8 @@ def describe_model(
     decoder: DecoderName = "auto",
     revision: str | None = None,
     saliency_from: str | None = None,
+    pooling: Pooling | None = None,
+    time_instruction: TimeInstruction | None = None,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
 
@@ -86,6 +93,11 @@ def describe_model(
         revision: Branch, tag or commit of a hub checkpoint; `None` for its main branch.
         saliency_from: SigLIP checkpoint (hub id or directory) whose pooling head ranks tokens, for
             towers that were published without one.
+        pooling: How the tower's grid shrinks, `"average" | "bilinear"`; `None` for the family's
+            own. Only for families that offer a choice (LLaVA-Video).
+        time_instruction: Whose sentence about a clip's length and frames precedes the question,
+            `"none" | "correct" | "vlmevalkit" | "lmms_eval"`; `None` for the family's own. Only for
+            families that were trained with one (LLaVA-Video).
 
     Raises:
         ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
@@ -96,7 +108,11 @@ def describe_model(
         raise ValueError(f"model.num_frames must be 1 or larger, got {num_frames}")
     _raise_unless_one_of("model.dtype", dtype, ("auto", "float32", "float16", "bfloat16"))
     _raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
-    spec: ModelSpec = _family(entry).describe(
+    _raise_unless_one_of("model.pooling", pooling, (None, "average", "bilinear"))
+    _raise_unless_one_of("model.time_instruction", time_instruction, (None, *TIME_INSTRUCTIONS))
+    family = _family(entry)
+    choices = {"pooling": pooling, "time_instruction": time_instruction}
+    spec: ModelSpec = family.describe(
         name,
         path or entry.path or _embedded_checkpoint(),
         num_frames=num_frames or entry.num_frames,
@@ -105,6 +121,7 @@ def describe_model(
         decoder=decoder,
         revision=revision,
         saliency_from=saliency_from,
+        **_choices_of(name, family, choices),
     )
     return spec
 
@@ -165,7 +182,17 @@ def _embedded_checkpoint() -> str:
     return str(embedded_checkpoint())
 
 
-def _raise_unless_one_of(setting: str, value: str, allowed: tuple[str, ...]) -> None:
+def _choices_of(name: str, family: ModuleType, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices that were made, after checking that the family offers them."""
+    made = {setting: value for setting, value in choices.items() if value is not None}
+    for setting in made:
+        if setting not in signature(family.describe).parameters:
+            raise ValueError(f"model.{setting} is no setting of model {name}; leave it out")
+    return made
+
+
+def _raise_unless_one_of(setting: str, value: str | None, allowed: tuple[str | None, ...]) -> None:
     """Refuse a value that is not in the list."""
     if value not in allowed:
-        raise ValueError(f"{setting} must be one of {', '.join(allowed)}, got {value!r}")
+        listed = ", ".join(one for one in allowed if one is not None)
+        raise ValueError(f"{setting} must be one of {listed}, got {value!r}")

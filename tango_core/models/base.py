@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tango_core.models.time_instruction import TimeInstruction
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
+    from tango_core.ops.saliency import Pooling
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class ModelSpec:
         decoder: Shape of the language model.
         provides: Optional fields of `VisualFeatures` that its encoder can compute.
         saliency_from: Second checkpoint that holds the pooling head, or `None`.
+        pooling: How the encoder shrinks the tower's grid, `"average" | "bilinear"`; `None` for
+            models that do it in another way.
+        time_instruction: Whose sentence about a clip's length and frames goes in front of the
+            question (see `time_instruction.py`). Cached tokens do not depend on it.
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
     """
 
@@ -67,6 +73,8 @@ class ModelSpec:
     decoder: DecoderShape
     provides: frozenset[str]
     saliency_from: str | None = None
+    pooling: Pooling | None = None
+    time_instruction: TimeInstruction = "none"
     note: str = ""
 
     def identity(self) -> dict[str, Any]:
@@ -84,6 +92,7 @@ class ModelSpec:
             "dtype": self.dtype,
             "frames": asdict(self.frames),
             "decoder": decoder_versions(self.frames.decoder),
+            "pooling": self.pooling,
         }
 
 

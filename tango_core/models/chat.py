@@ -29,9 +29,14 @@ class ChatFormat:
         """Text before the clip: the same for every question, so that they can share it."""
         return self.opening
 
-    def right(self, prompt: Prompt) -> str:
-        """Text after the clip; LLaVA moves what a protocol says before the clip behind it."""
-        return self.after_clip + prompt.before + prompt.after + self.closing
+    def right(self, prompt: Prompt, about_clip: str = "") -> str:
+        """Text after the clip; LLaVA moves what a protocol says before the clip behind it.
+
+        Args:
+            prompt: The protocol's words.
+            about_clip: Words about the clip itself, in front of these (`time_instruction.py`).
+        """
+        return self.after_clip + about_clip + prompt.before + prompt.after + self.closing
 
 
 # Template "qwen_1_5" of LLaVA-NeXT. The chat template inside llava-hf checkpoints has no system

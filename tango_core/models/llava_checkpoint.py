@@ -19,12 +19,18 @@ from transformers import LlavaOnevisionConfig
 
 from tango_core.models.chat import ChatFormat, chat_format
 from tango_core.models.checkpoint import Checkpoint
+from tango_core.models.llava_original import ORIGINAL_MODEL_TYPE, original_config
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 LANGUAGE = ("model.language_model.", "model.image_newline", "lm_head.")
 
-# Names in older checkpoints -> names in those written by transformers 5, applied in this order.
+# Names in original checkpoints, then in older ones of llava-hf -> names in those written by
+# transformers 5, applied in this order.
 _RENAMES = (
+    (re.compile(r"^model\.vision_tower\.vision_tower\."), "model.vision_tower."),
+    (re.compile(r"^model\.mm_projector\.0\."), "model.multi_modal_projector.linear_1."),
+    (re.compile(r"^model\.mm_projector\.2\."), "model.multi_modal_projector.linear_2."),
+    (re.compile(r"^model\.(embed_tokens|layers|norm)\."), r"model.language_model.\1."),
     (re.compile(r"^language_model\.lm_head\."), "lm_head."),
     (re.compile(r"^language_model\.model\."), "model.language_model."),
     (re.compile(r"^(vision_tower|multi_modal_projector|image_newline)"), r"model.\1"),
@@ -42,20 +48,26 @@ class Extras:
 
 
 def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
-    """Configuration of a LLaVA-OneVision checkpoint.
+    """Configuration of a LLaVA-OneVision or LLaVA-Video checkpoint, original or converted.
 
     Raises:
         ValueError: If it is of another architecture, or of a variant that this module does not
             compute.
+        FileNotFoundError: If an original checkpoint names a vision tower that is not there.
     """
     content = checkpoint.config()
     where = f"{checkpoint.setting} {checkpoint.source}"
-    if content.get("model_type") != "llava_onevision":
+    model_type = content.get("model_type")
+    if model_type == ORIGINAL_MODEL_TYPE:
+        config = original_config(checkpoint)
+    elif model_type == "llava_onevision":
+        config = LlavaOnevisionConfig.from_dict(content)
+    else:
         raise ValueError(
-            f"{where} holds a {content.get('model_type')!r} model, not 'llava_onevision'; "
-            "choose another model.name or give a llava-hf checkpoint"
+            f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
+            f"{ORIGINAL_MODEL_TYPE!r} (lmms-lab); choose another model.name or give a checkpoint "
+            "of LLaVA-OneVision or LLaVA-Video"
         )
-    config = LlavaOnevisionConfig.from_dict(content)
     if config.vision_config.model_type != "siglip_vision_model":
         raise ValueError(
             f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"

@@ -1,4 +1,4 @@
-"""The vision half of LLaVA-OneVision: SigLIP tower, two-layer projector, bilinear pooling."""
+"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tango_core.models.siglip import (
     run_tower,
 )
 from tango_core.models.weights import load_module
-from tango_core.ops.saliency import pool_grid
+from tango_core.ops.saliency import Pooling, pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
 
-# Positions that SigLIP attends to in every clip, on the 14 x 14 grid (run scripts of the official
-# Tango release).
-_SINKS_14X14 = (28, 27, 41, 169, 11, 12)
+# Positions that SigLIP attends to in every clip, on the grids of the publications (run scripts of
+# the official Tango release).
+_SINKS = {(14, 14): (28, 27, 41, 169, 11, 12), (13, 13): (26, 157, 11)}
 
 # Frames that go through the tower together. The widest activation of SigLIP so400m, 4304 per token,
 # is 0.2 GB for 32 frames of 729 tokens in float16.
@@ -51,11 +51,11 @@ class VisionHalf(nn.Module):
         self.multi_modal_projector = LlavaOnevisionMultiModalProjector(config)
 
 
-class LlavaOnevisionEncoder(VisionEncoder):
-    """Tower, projector and bilinear pooling of LLaVA-OneVision.
+class LlavaEncoder(VisionEncoder):
+    """Tower, projector and pooling of a LLaVA model; signals are pooled like the tokens.
 
     Args:
-        spec: From `describe_model`.
+        spec: From `describe_model`; `spec.pooling` is bilinear where it is `None`.
 
     Raises:
         FileNotFoundError: If weights are missing.
@@ -80,6 +80,7 @@ class LlavaOnevisionEncoder(VisionEncoder):
         self._scale, self._mean, self._std = read_normalisation(checkpoint)
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
+        self._pooling: Pooling = spec.pooling or "bilinear"
         self._sinks = read_extras(checkpoint).sinks
 
     @torch.no_grad()
@@ -99,6 +100,7 @@ class LlavaOnevisionEncoder(VisionEncoder):
             keys=maps.get("keys"),
             frame_embeddings=maps.get("frame_embeddings"),
             sinks=self._sinks_on(grid),
+            source=frames.source,
         )
 
     def _encode_chunk(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
@@ -131,18 +133,17 @@ class LlavaOnevisionEncoder(VisionEncoder):
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
-        return pool_grid(maps, self._tower_grid, "bilinear")
+        return pool_grid(maps, self._tower_grid, self._pooling)
 
     def _pooled_grid(self) -> tuple[int, int]:
         """(H, W) of the tokens."""
-        height, width = self._tower_grid
-        return -(-height // 2), -(-width // 2)
+        return pooled_grid(self._tower_grid, self._pooling)
 
     def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
         """Sinks: the checkpoint's own, else the published ones on their grid."""
         if self._sinks is not None:
             return self._sinks
-        return _SINKS_14X14 if grid == (14, 14) else ()
+        return _SINKS.get(grid, ())
 
     def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
         """Refuse frames of another size and signals that cannot be computed."""

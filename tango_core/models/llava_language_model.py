@@ -1,11 +1,11 @@
-"""The language half of LLaVA-OneVision: Qwen2 decoder, and one newline token after the clip."""
+"""The language half of LLaVA-OneVision and LLaVA-Video: Qwen2 decoder and newline token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoModel, LlavaOnevisionConfig
 
 from tango_core.compressors.base import LayerPruner
@@ -14,8 +14,10 @@ from tango_core.models.checkpoint import resolve_checkpoint
 from tango_core.models.decoder import Decoder
 from tango_core.models.generation import GreedyGenerator, LaidOutPrompt
 from tango_core.models.llava_checkpoint import LANGUAGE, half_of, read_config, read_extras
+from tango_core.models.newlines import Newlines, lay_out_clip
 from tango_core.models.placement import resolve_device
 from tango_core.models.text import load_tokenizer, read_eos_ids
+from tango_core.models.time_instruction import time_instruction
 from tango_core.models.weights import load_module
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt
 
@@ -31,19 +33,21 @@ class LanguageHalf(nn.Module):
         self.image_newline = nn.Parameter(torch.empty(text.hidden_size))
 
 
-class LlavaOnevisionLanguageModel(LanguageModel):
-    """Embedding, Qwen2 decoder, output projection and newline token of LLaVA-OneVision.
+class LlavaLanguageModel(LanguageModel):
+    """Embedding, Qwen2 decoder, output projection and newline token of a LLaVA model.
 
     Args:
         spec: From `describe_model`.
+        newlines: Where the model expects newlines among a clip's tokens.
 
     Raises:
         FileNotFoundError: If weights or tokenizer are missing.
         ValueError: If weights and configuration do not fit.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, newlines: Newlines) -> None:
         self.spec = spec
+        self.newlines = newlines
         device = resolve_device(spec.device)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         config = read_config(checkpoint)
@@ -60,6 +64,7 @@ class LlavaOnevisionLanguageModel(LanguageModel):
         self.decoder = Decoder(self.model.language_model, self.model.lm_head)
         self.tokenizer = load_tokenizer(checkpoint)
         self.chat = read_extras(checkpoint).chat
+        self._frame_height = config.vision_config.image_size
         self.generator = GreedyGenerator(
             self.decoder,
             read_eos_ids(checkpoint, config, self.tokenizer),
@@ -93,6 +98,7 @@ class LlavaOnevisionLanguageModel(LanguageModel):
     ) -> LaidOutPrompt:
         """Put text and clip in the order of the sequence, with their positions.
 
+        Newlines are visual tokens of position -1 that an in-LLM method may drop like any other.
         Positions count all tokens contiguously (`"renumbered"`: the clip was shortened before ids
         existed), or leave the gaps of the dropped tokens (`"original"`: text after the clip is
         where it would be at full length).
@@ -107,14 +113,19 @@ class LlavaOnevisionLanguageModel(LanguageModel):
                 f"{width}; encode the clip with the same checkpoint"
             )
         left = self._tokenize(self.chat.left())
-        right = self._tokenize(self.chat.right(prompt))
-        visual, indices, places, length = self._visual_rows(video)
+        right = self._tokenize(self.chat.right(prompt, self._about_clip(video)))
+        layout = lay_out_clip(video.indices, video.grid, self.newlines)
+        places, length = layout.places, layout.full_length
         if positions == "renumbered":
-            places, length = torch.arange(len(visual)), len(visual)
+            places, length = torch.arange(len(places)), len(places)
+        newline = self.model.image_newline[None]
+        # Order -1, a newline, picks the last row.
+        rows = torch.cat([video.tokens.to(newline), newline])
+        indices = torch.cat([video.indices.cpu(), video.indices.new_tensor([-1]).cpu()])
         return LaidOutPrompt(
             left=left,
-            visual=visual,
-            visual_indices=indices,
+            visual=rows[layout.order.to(rows.device)],
+            visual_indices=indices[layout.order],
             grid=video.grid,
             right=right,
             positions=torch.cat(
@@ -126,21 +137,9 @@ class LlavaOnevisionLanguageModel(LanguageModel):
             ),
         )
 
-    def _visual_rows(self, video: CompressedVideo) -> tuple[Tensor, Tensor, Tensor, int]:
-        """The clip's part of the sequence: kept tokens, then the newline.
-
-        Returns:
-            (V, D) embeddings, (V,) flat grid positions with -1 for the newline, (V,) places in the
-            clip's part of the full sequence, and the length of that part.
-        """
-        newline = self.model.image_newline[None]
-        indices = video.indices.cpu()
-        return (
-            torch.cat([video.tokens.to(newline), newline]),
-            torch.cat([indices, indices.new_tensor([-1])]),
-            torch.cat([indices, indices.new_tensor([video.num_total])]),
-            video.num_total + 1,
-        )
+    def _about_clip(self, video: CompressedVideo) -> str:
+        """The sentence about the clip that goes in front of a question."""
+        return time_instruction(video, self.spec.time_instruction, self._frame_height)
 
     def _tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of a piece of the conversation."""

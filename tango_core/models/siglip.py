@@ -154,7 +154,7 @@ class PoolingHead(nn.Module):
 
 
 _HEAD_NAME = re.compile(
-    r"(?:model\.)?(?:vision_tower\.)?(?:vision_model\.)?((?:head|post_layernorm)\..+)"
+    r"(?:model\.)?(?:vision_tower\.)*(?:vision_model\.)?((?:head|post_layernorm)\..+)"
 )
 
 

@@ -75,19 +75,29 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
         )
     num_frames = maps.shape[0]
     images = maps.reshape(num_frames, height, width, -1).permute(0, 3, 1, 2)
+    size = pooled_grid(grid, how)
     if how == "bilinear":
-        size = (math.ceil(height / 2), math.ceil(width / 2))
         pooled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-    elif how == "average":
-        if min(grid) < 2:
-            raise ValueError(
-                f"average pooling needs a grid of at least 2 x 2, got {height} x {width}"
-            )
-        pooled = F.avg_pool2d(images, 2)
     else:
-        raise ValueError(f"pooling must be 'bilinear' or 'average', got {how!r}")
+        pooled = F.avg_pool2d(images, 2)
     flat = pooled.flatten(2).transpose(1, 2)
     return flat.reshape(num_frames, -1, *maps.shape[2:])
+
+
+def pooled_grid(grid: tuple[int, int], how: Pooling) -> tuple[int, int]:
+    """(H', W') that `pool_grid` makes of an (H, W) grid.
+
+    Raises:
+        ValueError: If the grid is too small to average, or there is no such pooling.
+    """
+    height, width = grid
+    if how == "bilinear":
+        return math.ceil(height / 2), math.ceil(width / 2)
+    if how != "average":
+        raise ValueError(f"pooling must be 'bilinear' or 'average', got {how!r}")
+    if min(grid) < 2:
+        raise ValueError(f"average pooling needs a grid of at least 2 x 2, got {height} x {width}")
+    return height // 2, width // 2
 
 
 def probe_attention(query: Tensor, keys: Tensor) -> Tensor:

@@ -1,0 +1,61 @@
+"""LLaVA-Video: LLaVA-OneVision with a newline after every grid row and a sentence about time.
+
+Its publications evaluate it with 2 x 2 average pooling (27 x 27 to 13 x 13), although the
+checkpoint's config.json says bilinear and users have matched other published scores only with
+that; hence the setting `pooling`. The default of `time_instruction` is VLMEvalKit's sentence, with
+which the published accuracies of the pruning methods were measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.llava_description import describe_llava
+from tango_core.models.llava_encoder import LlavaEncoder
+from tango_core.models.llava_language_model import LlavaLanguageModel
+from tango_core.models.newlines import Newlines
+from tango_core.models.time_instruction import TimeInstruction
+from tango_core.ops.saliency import Pooling
+from tango_core.video import DecoderName
+
+_NEWLINES: Newlines = "grid"
+
+
+def describe(
+    name: str,
+    path: str,
+    *,
+    num_frames: int,
+    dtype: str,
+    device: str,
+    decoder: DecoderName,
+    revision: str | None,
+    saliency_from: str | None,
+    pooling: Pooling = "average",
+    time_instruction: TimeInstruction = "vlmevalkit",
+) -> ModelSpec:
+    """Describe a LLaVA-Video checkpoint; see `tango_core.models.describe_model`."""
+    spec = describe_llava(
+        name,
+        path,
+        num_frames=num_frames,
+        dtype=dtype,
+        device=device,
+        decoder=decoder,
+        revision=revision,
+        saliency_from=saliency_from,
+        newlines=_NEWLINES,
+        pooling=pooling,
+    )
+    return replace(spec, time_instruction=time_instruction)
+
+
+def load_encoder(spec: ModelSpec) -> LlavaEncoder:
+    """Load the vision half."""
+    return LlavaEncoder(spec)
+
+
+def load_language_model(spec: ModelSpec) -> LlavaLanguageModel:
+    """Load the language half."""
+    return LlavaLanguageModel(spec, _NEWLINES)
