@@ -156,7 +156,7 @@ class Tango(Compressor):
             tokens = features.tokens.float().contiguous()
             squares, products = adjacent_products(tokens)
             scores, excluded = self._scores(features)
-            pools = self._plan(features, squares, products, scores)
+            pools = self._plan(features, squares, products)
         with clock.stage("select"):
             times = features.timestamps if self.timestamps else torch.arange(num_frames)
             tables = None
@@ -187,12 +187,10 @@ class Tango(Compressor):
             return scores, is_sink
         return scores.masked_fill(is_sink, 0.0), None
 
-    def _plan(
-        self, features: VisualFeatures, squares: Tensor, products: Tensor, scores: Tensor
-    ) -> list[Pool]:
+    def _plan(self, features: VisualFeatures, squares: Tensor, products: Tensor) -> list[Pool]:
         """Segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
-        finite = squares.isfinite().all() & scores.isfinite().all()
+        finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
         cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
         if features.frame_embeddings is not None and self.segmentation == "dyseg":
             finite = finite & features.frame_embeddings.isfinite().all()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.ops.clustering import squared_distances
+from tango_core.ops.clustering import products_to_distances, write_products
 from tango_core.ops.st_rope import RotationTables, rotate
 
 # Floats that are rotated at once: 4 MB stay in the cache of a core, 1 GB keeps a GPU busy.
@@ -77,14 +77,13 @@ def distances_within_frames(
         if clip.tables is not None:
             turned = rotated[: len(tokens)]
             if whole:
-                grid = clip.tables.grid
-                places = clip.tables.of_grid()
-                rotate(tokens.unflatten(1, grid), places, out=turned.unflatten(1, grid))
+                shape = (len(tokens), *clip.tables.grid, -1)
+                rotate(tokens.view(shape), clip.tables.of_grid(), out=turned.view(shape))
             else:
                 rotate(tokens, clip.tables.of_cells(cells[chunk]), out=turned)
             parts = [tokens[..., :time_width], turned]
-        scale = _scale(clip, frames[chunk], cells[chunk])
-        squared_distances(parts, scale, out=distances[chunk])
+        write_products(parts, distances[chunk])
+    products_to_distances(distances, _scale(clip, frames, cells))
     return distances
 
 
@@ -120,8 +119,9 @@ def distances_across_frames(
             else:
                 times = clip.tables.of_frames(upload(frames[pool, chunk], device))
                 rotate(tokens, [times[:, :, None], *places], out=points[chunk])
+        write_products([points.reshape(1, num_points, dim)], distances[pool : pool + 1])
         scale = _scale(clip, frames[pool], cells[pool : pool + 1]).reshape(1, -1)
-        squared_distances(points.flatten(0, 1)[None], scale, out=distances[pool : pool + 1])
+        products_to_distances(distances[pool : pool + 1], scale)
     return distances
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 512
+DEVICE_BLOCK = 4096
 TILE = 96  # rows that a matrix product handles well
 # Distances that a pass looks at at once: 2 MB stay in the cache of a core.
 CPU_ELEMENTS = 2**19
@@ -24,68 +25,75 @@ DEVICE_ELEMENTS = 2**26
 FAR = 1e38
 
 
-def squared_distances(
-    points: Tensor | Sequence[Tensor], scale: Tensor | None = None, out: Tensor | None = None
-) -> Tensor:
+def squared_distances(points: Tensor) -> Tensor:
     """Squared Euclidean distances between all points of a group, by matrix products.
 
-    Only blocks on and below the diagonal are multiplied out; the others are their mirror images.
-
     Args:
-        points: (B, M, D), any float dtype; or several such tensors that hold the channels in parts.
-        scale: (B, M) factors that the points are to be multiplied with; scaling the products is
-            cheaper than scaling the points. `None` for ones.
-        out: (B, M, M) float32 to write to.
+        points: (B, M, D), any float dtype.
 
     Returns:
         (B, M, M) float32: symmetric, 0 on the diagonal, never negative. This is the only buffer
         of that size.
     """
-    parts = [part.float() for part in ([points] if isinstance(points, Tensor) else points)]
-    num_groups, num_points, _ = parts[0].shape
-    if out is None:
-        out = parts[0].new_empty(num_groups, num_points, num_points)
-    if scale is None:
-        scale = parts[0].new_ones(num_groups, num_points)
-    squares = torch.empty_like(scale)
-    blocks = _blocks(num_points)
-    for rows in blocks:
-        corner = _products(parts, rows, rows)
-        squares[:, rows] = corner.diagonal(dim1=1, dim2=2) * scale[:, rows] ** 2
-        _to_distances(corner, scale, squares, rows, rows)
-        torch.minimum(corner, corner.mT, out=out[:, rows, rows])
+    points = points.float()
+    num_groups, num_points, _ = points.shape
+    distances = points.new_empty(num_groups, num_points, num_points)
+    write_products([points], distances)
+    products_to_distances(distances)
+    return distances
+
+
+def write_products(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Write the inner products of some groups of points, in blocks on and below the diagonal.
+
+    Args:
+        parts: (B, M, .) float32 each, together the channels of the points.
+        out: (B, M, M) float32; what lies above the diagonal blocks is left undefined.
+    """
+    blocks = _blocks(out)
     for number, rows in enumerate(blocks):
-        for columns in blocks[:number]:
-            block = _to_distances(_products(parts, rows, columns), scale, squares, rows, columns)
-            out[:, rows, columns] = block
-            out[:, columns, rows] = block.mT
-    out.diagonal(dim1=1, dim2=2).zero_()
-    return out
+        for columns in blocks[: number + 1]:
+            block = out[:, rows, columns]
+            target = block if len(blocks) == 1 else torch.empty_like(block)
+            torch.bmm(parts[0][:, rows], parts[0][:, columns].mT, out=target)
+            for part in parts[1:]:
+                target.baddbmm_(part[:, rows], part[:, columns].mT)
+            if target is not block:
+                block.copy_(target)
 
 
-def _blocks(num_points: int) -> list[slice]:
+def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None:
+    """Turn what `write_products` wrote into squared distances, in place.
+
+    Args:
+        products: (B, M, M).
+        scale: (B, M) factors that the points are to be multiplied with: scaling their products is
+            cheaper. `None` for ones.
+    """
+    diagonal = products.diagonal(dim1=1, dim2=2)
+    factors = torch.ones_like(diagonal) if scale is None else scale
+    squares = diagonal * factors**2
+    blocks = _blocks(products)
+    for number, rows in enumerate(blocks):
+        for columns in blocks[: number + 1]:
+            block = products[:, rows, columns]
+            block.mul_(factors[:, rows, None]).mul_(-2 * factors[:, None, columns])
+            block.add_(squares[:, rows, None]).add_(squares[:, None, columns]).clamp_(min=0)
+            if columns == rows:
+                block.copy_(torch.minimum(block, block.mT))
+            else:
+                products[:, columns, rows] = block.mT
+    diagonal.zero_()
+
+
+def _blocks(matrix: Tensor) -> list[slice]:
     """Ranges whose pairs are multiplied out; two of them save a quarter of a small group's work."""
-    if 2 * TILE <= num_points <= BLOCK:
+    num_points = matrix.shape[1]
+    size = BLOCK if matrix.device.type == "cpu" else DEVICE_BLOCK
+    if matrix.device.type == "cpu" and 2 * TILE <= num_points <= BLOCK:
         half = num_points // (2 * TILE) * TILE
         return [slice(0, half), slice(half, num_points)]
-    starts = range(0, num_points, BLOCK)
-    return [slice(start, min(start + BLOCK, num_points)) for start in starts]
-
-
-def _products(parts: Sequence[Tensor], rows: slice, columns: slice) -> Tensor:
-    """(B, R, C) inner products, summed over the parts."""
-    block = torch.bmm(parts[0][:, rows], parts[0][:, columns].mT)
-    for part in parts[1:]:
-        block.baddbmm_(part[:, rows], part[:, columns].mT)
-    return block
-
-
-def _to_distances(
-    block: Tensor, scale: Tensor, squares: Tensor, rows: slice, columns: slice
-) -> Tensor:
-    """Turn inner products into squared distances of the scaled points, in place."""
-    block.mul_(scale[:, rows, None]).mul_(-2 * scale[:, None, columns])
-    return block.add_(squares[:, rows, None]).add_(squares[:, None, columns]).clamp_(min=0)
+    return [slice(start, min(start + size, num_points)) for start in range(0, num_points, size)]
 
 
 def _smallest(values: Tensor, count: int) -> Tensor:

@@ -152,7 +152,7 @@ def st_rope(
     """
     num_frames, _, dim = tokens.shape
     device = tokens.device
-    units = torch.nn.functional.normalize(tokens.float(), dim=-1).unflatten(1, grid)
+    units = torch.nn.functional.normalize(tokens.float(), dim=-1).reshape(-1, *grid, dim)
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
     times = tables.of_frames(torch.arange(num_frames, device=device))[:, :, None, None]
     rotated = torch.empty_like(units)

@@ -141,7 +141,7 @@ def stage_timers(device: str) -> Iterator[dict[str, float]]:
 def pool_sizes(tango: Tango, features: VisualFeatures) -> list[int]:
     """Tokens of every pool that has to be clustered."""
     squares, products = adjacent_products(features.tokens.float())
-    pools = tango._plan(features, squares, products, features.saliency)
+    pools = tango._plan(features, squares, products)
     return [pool.num_left for pool in pools if 0 < pool.merged < pool.num_left]
 
 

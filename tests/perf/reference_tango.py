@@ -1,4 +1,4 @@
-"""The published Tango algorithm, step by step and frame by frame, as a yardstick for speed and results.
+"""The published Tango algorithm, frame by frame, as a yardstick for speed and results.
 
 Nothing is shared with the package: angles are computed for every token, similarities are compared
 one scalar at a time, and every group is clustered by itself with its own distance matrix. Merged
@@ -21,7 +21,7 @@ CONTEXT, ALPHA, NEIGHBORS, BETA, STATIC_TAU = 0.4, 1.5, 7, 0.6, 0.8
 def compress(features: VisualFeatures, retention: float, tau: float) -> tuple[Tensor, Tensor]:
     """Kept positions (K,) in ascending order and their tokens (K, D), with published defaults."""
     tokens = features.tokens.float()
-    num_frames, num_cells, dim = tokens.shape
+    _, num_cells, dim = tokens.shape
     saliency = features.saliency.clone()
     saliency[:, list(features.sinks)] = 0
     roped = rope(tokens, features.timestamps, features.grid)
