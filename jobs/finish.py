@@ -11,6 +11,7 @@ from rich.console import Console
 from jobs.build import build
 from jobs.config import Job
 from jobs.driver import Kind, Outcome, Places, execute, find_run, new_run_dir
+from jobs.profile_table import render_profile
 from jobs.report import render_table, write_report
 from jobs.summary import write_summary
 from jobs.tracking import default_tracking_uri, track_run
@@ -37,6 +38,8 @@ def measure(job: Job, kind: Kind, places: Places, console: Console) -> int:
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(heading(outcome))
     say(render_table(summary["cells"]))
+    if job.mode == "profile":
+        say(f"\n{render_profile(summary['cells'])}\n")
     say(f"clips:   {counted(outcome)}")
     say(f"answers: {run_dir / 'answers'}")
     say(f"report:  {report}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,13 +13,30 @@ from tango_core.flops import lengths_per_layer, prefill_flops
 
 FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
-# Stage -> column of the answers. The first three belong to the clip, the others to a question.
-CLIP_STAGES = {"decode_video": "decode_video_ms", "vision": "encode_ms", "compress": "compress_ms"}
+# Stage -> columns of the answers whose sum it is. The first belong to the clip, the others to a
+# question; `segment`, `select` and `merge` are parts of `compress`, `prefill` is one of `ttft`.
+CLIP_STAGES = {
+    "decode_video": ("decode_video_ms",),
+    "vision": ("encode_ms",),
+    "compress": ("compress_ms",),
+    "segment": ("segment_ms",),
+    "select": ("select_ms",),
+    "merge": ("merge_ms",),
+}
 QUESTION_STAGES = {
-    "cache_read": "cache_read_ms",
-    "prefill": "prefill_ms",
-    "ttft": "ttft_ms",
-    "decode": "decode_ms",
+    "cache_read": ("cache_read_ms",),
+    "prefill": ("prefill_ms",),
+    "ttft": ("ttft_ms",),
+    "decode": ("decode_ms",),
+}
+# What a person waits for, from frames in memory to the first token (the publications' time to the
+# first token), and from a file or from the cache to the whole answer. Only a profile has times of
+# one method and one question alone, which may be added.
+FIRST_TOKEN = ("encode_ms", "compress_ms", "ttft_ms")
+_WAITS = {
+    "first_token": FIRST_TOKEN,
+    "answer_from_file": ("decode_video_ms", *FIRST_TOKEN, "decode_ms"),
+    "answer_from_cache": ("cache_read_ms", "ttft_ms", "decode_ms"),
 }
 _COUNTS = ("tokens_total", "tokens_kept", "prompt_tokens", "new_tokens")
 
@@ -29,12 +47,15 @@ def normalize(answers: pd.DataFrame) -> pd.DataFrame:
     A column without a single value (every clip failed) comes from Parquet as objects, which can
     neither be compared nor averaged.
     """
-    columns = (*_COUNTS, *CLIP_STAGES.values(), *QUESTION_STAGES.values())
+    stages = (*CLIP_STAGES.values(), *QUESTION_STAGES.values())
+    columns = (*_COUNTS, "peak_gib", *(column for stage in stages for column in stage))
+    # Runs of earlier versions have fewer columns.
+    known = answers.reindex(columns=list(dict.fromkeys((*answers.columns, *columns, "peak_of"))))
     numeric = {
-        column: pd.to_numeric(answers[column], errors="coerce").astype("float64")
+        column: pd.to_numeric(known[column], errors="coerce").astype("float64")
         for column in columns
     }
-    return answers.assign(**numeric)
+    return known.assign(**numeric)
 
 
 def clips(rows: pd.DataFrame, *, per_cell: bool) -> pd.DataFrame:
@@ -52,16 +73,21 @@ def token_counts(rows: pd.DataFrame) -> tuple[int, int]:
 def latencies(rows: pd.DataFrame, mode: str, *, per_cell: bool) -> dict[str, Any]:
     """Stage -> {p50, p90, p95, mean, n} in milliseconds; unmeasured stages are left out."""
     computed = rows[rows["cache"] == "miss"]
-    measured = {}
-    for stage, column in CLIP_STAGES.items():
-        # One decode and one encoder pass serve all methods; compression is each method's own.
-        own = per_cell or stage == "compress"
-        measured[stage] = clips(computed.dropna(subset=[column]), per_cell=own)[column]
     reached = rows[~rows["status"].isin(FAILED)]
-    first = clips(reached, per_cell=True)
-    for stage, column in QUESTION_STAGES.items():
-        once = stage == "cache_read" or (mode != "profile" and stage in ("prefill", "ttft"))
-        measured[stage] = (first if once else reached)[column].dropna()
+    profile = mode == "profile"
+    measured: dict[str, pd.Series] = {}
+    for stage, columns in CLIP_STAGES.items():
+        # One decode and, but for a profile, one encoder pass serve all methods.
+        own = per_cell or stage not in ("decode_video", *(() if profile else ("vision",)))
+        measured[stage] = _sums(clips(computed.dropna(subset=[*columns]), per_cell=own), columns)
+    for stage, columns in QUESTION_STAGES.items():
+        once = stage == "cache_read" or (not profile and stage in ("prefill", "ttft"))
+        measured[stage] = _sums(clips(reached, per_cell=True) if once else reached, columns)
+    if profile:
+        # Reading the cache is measured with the first question; the others wait as long for it.
+        read = reached.groupby(["benchmark", "cell", "video_id"])["cache_read_ms"]
+        waited = reached.assign(cache_read_ms=read.transform("first"))
+        measured |= {stage: _sums(waited, columns) for stage, columns in _WAITS.items()}
     return {
         stage: {
             "p50": float(values.quantile(0.5)),
@@ -73,6 +99,38 @@ def latencies(rows: pd.DataFrame, mode: str, *, per_cell: bool) -> dict[str, Any
         for stage, values in measured.items()
         if len(values)
     }
+
+
+def speed_ups(pairs: pd.DataFrame) -> dict[str, float]:
+    """How much sooner the first token comes than in the baseline: ratios of medians.
+
+    `ttft_speedup` compares the language model alone, `speedup_to_first_token` vision, compression
+    and language model together, as the publications count.
+
+    Args:
+        pairs: One row per question of both cells; the baseline's columns end in `_base`.
+    """
+    found = {}
+    for name, columns in (("ttft_speedup", ("ttft_ms",)), ("speedup_to_first_token", FIRST_TOKEN)):
+        ours = _sums(pairs, columns)
+        theirs = _sums(pairs, tuple(f"{column}_base" for column in columns))
+        both = ours.index.intersection(theirs.index)
+        if len(both) and ours[both].median() > 0:
+            found[name] = float(theirs[both].median() / ours[both].median())
+    return found
+
+
+def peak_memory(rows: pd.DataFrame) -> tuple[float | None, str | None]:
+    """Largest memory in GiB of any clip, and whose it is: the `"device"`'s or the `"process"`'s."""
+    known = rows.dropna(subset=["peak_gib"])
+    if known.empty:
+        return None, None
+    return float(known["peak_gib"].max()), str(known["peak_of"].iloc[0])
+
+
+def _sums(rows: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Sums over columns, of the rows in which all of them were measured."""
+    return rows[[*columns]].dropna().sum(axis=1)
 
 
 def cache_counts(rows: pd.DataFrame) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from jobs.measurements import (
     clips,
     latencies,
     normalize,
+    peak_memory,
     prefill_tflops,
+    speed_ups,
     throughput,
     token_counts,
 )
@@ -79,7 +81,7 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
         "latency_ms": latencies(answers, facts.mode, per_cell=False),
         "cache": cache_counts(answers),
         "throughput": throughput(answers, facts.wall_s),
-        "peak_gib": facts.peak_gib,
+        **_peak(answers, facts),
     }
     if len(cells) == 1:
         run = {**cells[0], **run}
@@ -111,13 +113,7 @@ def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Summa
         return None
     summary = _comparison(result)
     if mode == "profile":
-        vision = ["encode_ms", "compress_ms", "ttft_ms"]
-        for name, columns in (("ttft_speedup", ["ttft_ms"]), ("speedup_to_first_token", vision)):
-            ours = pair[columns].sum(axis=1, skipna=False)
-            theirs = pair[[f"{column}_base" for column in columns]].sum(axis=1, skipna=False)
-            both = ours.notna() & theirs.notna()
-            if both.any() and ours[both].median() > 0:
-                summary[name] = float(theirs[both].median() / ours[both].median())
+        summary |= speed_ups(pair)
     return summary
 
 
@@ -196,8 +192,15 @@ def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Sum
         "cache": cache_counts(rows),
         "throughput": throughput(rows, None),
         "prefill_tflops": prefill_tflops(rows, cell, facts),
+        **_peak(rows, facts),
         "versus_full": None,
     }
+
+
+def _peak(rows: pd.DataFrame, facts: JobFacts) -> Summary:
+    """Peak memory and whose it is; what a run says about itself counts where no row has any."""
+    gib, whose = peak_memory(rows)
+    return {"peak_gib": facts.peak_gib if gib is None else gib, "peak_of": whose}
 
 
 def _is_scored(rows: pd.DataFrame) -> pd.Series:
