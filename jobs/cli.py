@@ -96,13 +96,13 @@ def sweep(
     hash_content: HashContent = False,
 ) -> None:
     """Measure several methods, retentions and benchmarks in one pass over the clips."""
-    from jobs.config import load_job
+    from jobs.config import load_jobs
     from jobs.sweep import sweep
 
-    job = load_job(
+    jobs = load_jobs(
         recipe, _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
     )
-    _exit(sweep(job, _places(output, cache, address, tracking_uri, resume), Console()))
+    _exit(sweep(jobs, _places(output, cache, address, tracking_uri, resume), Console()))
 
 
 @app.command()
@@ -117,11 +117,12 @@ def precompute(
     hash_content: HashContent = False,
 ) -> None:
     """Fill the token caches and answer nothing."""
-    from jobs.config import load_job
+    from jobs.config import load_jobs
     from jobs.precompute import precompute
 
-    job = load_job(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
-    _exit(precompute(job, _places(output, cache, address), Console()))
+    jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
+    places = _places(output, cache, address)
+    _exit(max(precompute(job, places, Console()) for job in jobs))
 
 
 @app.command("log-run")

@@ -2,7 +2,7 @@
 
 A recipe is a YAML file that mirrors these frozen dataclasses. It is strict: an unknown key or a
 value of the wrong kind ends in one line that says what is allowed. `--set a.b=c` changes single
-fields with the same dotted keys.
+fields with the same dotted keys (`jobs.overrides`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from jobs.overrides import RecipeError, read_recipe, with_overrides
 from pipeline.pools import Pools
 
+__all__ = [
+    "BenchmarkSection",
+    "DecodeSection",
+    "Job",
+    "ModelSection",
+    "RecipeError",
+    "cell_name",
+    "load_job",
+    "load_jobs",
+    "parse_job",
+]
+
 _STRICT = ConfigDict(extra="forbid")
-
-
-class RecipeError(ValueError):
-    """A recipe or a `--set` that cannot be used; the message is one line for the user."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -53,7 +62,8 @@ class ModelSection:
     Attributes:
         name: Entry of `MODELS`.
         path: Hub id or directory of a checkpoint; `null` for the entry's own.
-        num_frames: Frames per clip; `null` for the entry's own.
+        num_frames: Frames per clip; `null` for the entry's own. A list in a recipe for `tango
+            sweep` stands for one run per number.
         dtype: `auto | float32 | float16 | bfloat16`.
         device: `auto | cpu | cuda`.
         revision: Branch, tag or commit of a hub checkpoint.
@@ -164,27 +174,39 @@ class Job:
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read a recipe, apply `--set` overrides, and check everything.
+    """Read a recipe of one job, apply `--set` overrides, and check everything.
 
     Raises:
-        RecipeError: If the file is missing or not a recipe; the message names file, key, value and
-            what is allowed.
+        RecipeError: If the file is missing, not a recipe, or stands for several jobs; the message
+            names file, key, value and what is allowed.
     """
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
+    jobs = load_jobs(path, overrides)
+    if len(jobs) != 1:
         raise RecipeError(
-            f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise RecipeError(
-            f"{path}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
+            f"{path}: model.num_frames lists several values; run it with `tango sweep`, "
+            "or choose one with --set model.num_frames=N"
         )
-    for override in overrides:
-        content = _with(content, override)
-    return parse_job(content, str(path))
+    return jobs[0]
+
+
+def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
+    """Read a recipe, apply `--set` overrides, and check everything.
+
+    Where `model.num_frames` is a list, the recipe stands for one job per number: other frames are
+    other features, so nothing could be shared between them.
+
+    Raises:
+        RecipeError: As `load_job`, but several jobs are none.
+    """
+    content = with_overrides(read_recipe(path), overrides)
+    model = content.get("model")
+    counts = model.get("num_frames") if isinstance(model, dict) else None
+    if not isinstance(counts, list) or not counts:
+        return (parse_job(content, str(path)),)
+    return tuple(
+        parse_job({**content, "model": {**model, "num_frames": count}}, str(path))
+        for count in counts
+    )
 
 
 def parse_job(content: Mapping[str, Any], source: str) -> Job:
@@ -225,29 +247,6 @@ def _spelled_out(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)
     ]
-
-
-def _with(content: dict[str, Any], override: str) -> dict[str, Any]:
-    """A copy of the recipe with one `a.b=c` applied."""
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise RecipeError(f"--set {override!r} is not of the form key.subkey=value")
-    *parents, last = key.split(".")
-    result = dict(content)
-    place = result
-    for index, parent in enumerate(parents):
-        inside = place.get(parent)
-        if inside is not None and not isinstance(inside, dict):
-            raise RecipeError(
-                f"--set {override!r}: {'.'.join(parents[: index + 1])} is no section of the recipe"
-            )
-        place[parent] = dict(inside or {})
-        place = place[parent]
-    try:
-        place[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--set {override!r}: {text!r} is not a YAML value") from error
-    return result
 
 
 def _explain(error: ValidationError) -> str:
