@@ -25,7 +25,7 @@ def render_profile(cells: Sequence[dict[str, Any]]) -> str:
     Args:
         cells: The flat summaries under `cells` of a `summary.json`, measured in profile mode.
     """
-    lines = [["p50, p90 in ms", *_HEADS.values(), "speed-up", "GiB"]]
+    lines = [["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]]
     for name, cell in zip(labels(cells), cells, strict=True):
         lines.append([name, *_times(cell, "p50"), _speed_up(cell), _peak(cell)])
         lines.append(["", *_times(cell, "p90"), "", ""])

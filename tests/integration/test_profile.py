@@ -1,0 +1,143 @@
+"""Profile mode on the embedded model: every stage of every method, measured on all clips alike."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from jobs_for_tests import answers_of, job, run, what_was_said
+
+from jobs.profile_table import render_profile
+from jobs.summary import summarize, write_summary
+from pipeline.settings import Settings
+
+METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
+NUM_CLIPS = 3
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture(scope="module")
+def throughput(shapes, tmp_path_factory):
+    """A run in a loop, and the folder with its cache."""
+    output = tmp_path_factory.mktemp("runs")
+    recipe = job(shapes, methods=METHODS, limit=NUM_CLIPS, executor="local")
+    return run(recipe, output), output
+
+
+@pytest.fixture(scope="module")
+def profile(shapes, throughput):
+    """The same clips as a profile, with the cache that the other run has filled."""
+    _, output = throughput
+    outcome, run_dir = run(job(shapes, methods=METHODS, limit=NUM_CLIPS, mode="profile"), output)
+    return outcome, run_dir, write_summary(run_dir)
+
+
+def test_a_filled_cache_saves_a_profile_nothing_and_the_warm_up_is_not_counted(profile):
+    outcome, _, summary = profile
+    assert (outcome.num_clips, outcome.num_decoded) == (NUM_CLIPS, NUM_CLIPS)
+    assert (outcome.num_computed, outcome.num_hits) == (2 * NUM_CLIPS, 0)
+    assert summary["cache"] == {"hits": 0, "misses": 2 * NUM_CLIPS}
+
+
+def test_every_stage_is_measured_on_every_clip_or_question(profile):
+    _, run_dir, summary = profile
+    full, tango = (cell["latency_ms"] for cell in summary["cells"])
+    num_questions = len(answers_of(run_dir)) // 2
+    per_clip = {"decode_video", "vision", "compress", "cache_read"}
+    steps = {"segment", "select", "merge"}
+    per_question = {"prefill", "ttft", "decode", "first_token"}
+    per_question |= {"answer_from_file", "answer_from_cache"}
+    assert full.keys() == per_clip | per_question
+    assert tango.keys() == per_clip | per_question | steps
+    for latency in (full, tango):
+        counts = {stage: times["n"] for stage, times in latency.items()}
+        assert {counts[stage] for stage in (per_clip | steps) & counts.keys()} == {NUM_CLIPS}
+        assert {counts[stage] for stage in per_question} == {num_questions}
+        assert all(times["p50"] > 0 for times in latency.values())
+
+
+def test_parts_do_not_exceed_their_whole(profile):
+    tango = answers_of(profile[1]).query("method == 'tango'")
+    assert (
+        tango[["segment_ms", "select_ms", "merge_ms"]].sum(axis=1) <= tango["compress_ms"]
+    ).all()
+    assert (tango["prefill_ms"] <= tango["ttft_ms"]).all()
+
+
+def test_every_method_has_its_own_encoder_pass(profile):
+    answers = answers_of(profile[1])
+    passes = answers.groupby(["video_id", "cell"])["encode_ms"].nunique()
+    assert set(passes) == {1}
+    assert answers["encode_ms"].nunique() == 2 * NUM_CLIPS
+    assert profile[2]["latency_ms"]["vision"]["n"] == 2 * NUM_CLIPS
+
+
+def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
+    answers = answers_of(profile[1])
+    waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
+    median = waits.groupby(answers["method"]).median()
+    versus = profile[2]["cells"][1]["versus_full"]
+    assert versus["speedup_to_first_token"] == pytest.approx(median["full"] / median["tango"])
+    # A tenth of the tokens: the language model has less to do, the encoder has not.
+    assert versus["ttft_speedup"] > max(2, versus["speedup_to_first_token"])
+
+
+def test_peak_memory_is_given_and_says_whose_it_is(profile):
+    for part in (profile[2], *profile[2]["cells"]):
+        assert part["peak_gib"] > 0.05
+        assert part["peak_of"] == "process"
+
+
+def test_measuring_changes_no_answer_and_throughput_measures_no_step(profile, throughput):
+    (_, run_dir), _ = throughput
+    columns = ["peak_gib", "peak_of"]
+    pd.testing.assert_frame_equal(
+        what_was_said(profile[1]).drop(columns=columns),
+        what_was_said(run_dir).drop(columns=columns),
+    )
+    answers = answers_of(run_dir)
+    steps = ["segment_ms", "select_ms", "merge_ms", *columns]
+    assert answers[steps].isna().all(axis=None)
+    assert answers.groupby("video_id")["encode_ms"].nunique().max() == 1
+    stages = write_summary(run_dir)["latency_ms"]
+    assert not stages.keys() & {"segment", "first_token", "answer_from_cache"}
+
+
+def test_the_table_shows_every_cell_with_its_speed_up(profile):
+    _, _, summary = profile
+    lines = render_profile(summary["cells"]).splitlines()
+    tango = next(line for line in lines if line.startswith("tango r=0.1"))
+    ratio = summary["cells"][1]["versus_full"]["speedup_to_first_token"]
+    assert f"{ratio:.2f}\N{MULTIPLICATION SIGN}" in tango
+    assert max(map(len, lines)) <= 100
+
+
+def test_answers_of_earlier_versions_can_still_be_summarised(profile):
+    from jobs.facts import JobFacts
+
+    _, run_dir, _ = profile
+    columns = ["segment_ms", "select_ms", "merge_ms", "peak_gib", "peak_of"]
+    old = summarize(answers_of(run_dir).drop(columns=columns), JobFacts.load(run_dir))
+    assert json.dumps(old)
+    assert "segment" not in old["cells"][1]["latency_ms"]
+    assert old["cells"][1]["peak_gib"] is None
+
+
+def test_warm_up_needs_a_clip_that_works(tmp_path):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "broken.mp4").write_text("no video")
+    recipe = job(videos, benchmark={"name": "custom", "root": str(videos)}, mode="profile")
+    outcome, _ = run(recipe, tmp_path / "runs")
+    assert (outcome.num_clips, outcome.num_failed_clips) == (1, 1)
+
+
+@pytest.mark.parametrize("options", [{"executor": "ray"}, {"executor": "local"}])
+def test_a_profile_is_never_measured_beside_other_work(options):
+    with pytest.raises(ValueError, match="no shared prefix"):
+        Settings(profile=True, **options)
