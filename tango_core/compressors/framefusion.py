@@ -111,8 +111,8 @@ class FrameFusion(LayerPruner):
             return _with_states(context, kept, states)
         if num_merged < self.min_merged * context.num_left:
             budget.phase = "cut"
-        is_last = context.layer == context.num_layers - 1
-        if is_last or budget.left <= len(kept):
+        # Always so at the last layer: more than the budget would have merged there otherwise.
+        if budget.left <= len(kept):
             budget.phase = "done"
             chosen = _most_attended(context, kept, round(allowed))
             return _with_states(context, chosen, states[torch.isin(kept, chosen)])

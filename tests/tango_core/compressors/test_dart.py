@@ -44,6 +44,14 @@ def test_clean_order_takes_image_pivots_by_norm_and_then_text_pivots(local):
     assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
 
 
+def test_a_token_is_taken_once_even_where_all_are_alike():
+    states = 5 + recorded()["dart/last_state_normed"][0]
+    context = recorded_context(norm=lambda hidden: states)
+    pruned = DART(retention=HALF).prune(context)
+    assert pruned.keep[7:-12].tolist() == kept_by_definition(context, HALF)
+    assert len(pruned.keep) - 19 == 20
+
+
 def test_fewer_tokens_than_pivots_all_stay():
     hidden = recorded()["hidden"][0]
     for num_visual in (1, 3):

@@ -63,6 +63,18 @@ def test_a_single_text_token_rates_alone():
     assert counts[-1] < counts[0]
 
 
+def centers_by_definition(states, num_centers):
+    """Density peaks with the release's scale and neighbours, point by point."""
+    distances = torch.cdist(states, states, compute_mode="donot_use_mm_for_euclid_dist")
+    distances = distances / states.shape[1] ** 0.5
+    density = [(-row.sort().values[:num_centers].square().mean()).exp() for row in distances]
+    score = []
+    for own, row in zip(density, distances, strict=True):
+        denser = [gap for gap, other in zip(row, density, strict=True) if other > own]
+        score.append(own * min(denser, default=distances.max()))
+    return torch.stack(score).argsort(descending=True)[:num_centers]
+
+
 def test_recycled_tokens_are_means_at_the_place_of_their_centre():
     prompt = HandMade(grid=(6, 5, 5))
     _, calls = walk(SparseVLM(retention=0.375, stages=STAGES), 28, prompt)
@@ -79,6 +91,7 @@ def test_recycled_tokens_are_means_at_the_place_of_their_centre():
     assert len(centers) == clusters
     assert set(centers) <= set((pool + 3).tolist())
     states = context.hidden[pool + 3]
+    assert centers == sorted((pool[centers_by_definition(states, clusters)] + 3).tolist())
     nearest = torch.cdist(states, context.hidden[centers]).argmin(dim=-1)
     for number, center in enumerate(centers):
         mean = states[nearest == number].mean(dim=0)

@@ -22,7 +22,7 @@ PRUNERS = {
     "dart": {"retention": 0.5},
     "pyramiddrop": {"retention": 0.46875},
     "sparsevlm": {"retention": 0.5},
-    "framefusion": {"retention": 0.5},
+    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
     "fastv-merge": {"retention": 0.3, "layer": 5},
     "holitom-merge": {"retention": 0.3, "layer": 5},
 }
