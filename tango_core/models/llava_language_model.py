@@ -62,7 +62,7 @@ class LlavaLanguageModel(LanguageModel):
             else None,
         )
         self.decoder = Decoder(self.model.language_model, self.model.lm_head)
-        self.tokenizer = load_tokenizer(checkpoint)
+        self.tokenizer = load_tokenizer(checkpoint, config.text_config)
         self.chat = read_extras(checkpoint).chat
         self._frame_height = config.vision_config.image_size
         self.generator = GreedyGenerator(

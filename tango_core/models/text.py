@@ -9,8 +9,13 @@ from transformers import AutoTokenizer
 from tango_core.models.checkpoint import Checkpoint
 
 
-def load_tokenizer(checkpoint: Checkpoint) -> Any:
+def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
     """Tokenizer of a checkpoint.
+
+    Args:
+        checkpoint: Where its files are.
+        text_config: Of the language model, for a checkpoint whose own config.json transformers
+            does not know; it would warn about that.
 
     Raises:
         FileNotFoundError: If the checkpoint has none.
@@ -22,7 +27,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:
             f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
             "save the tokenizer into the checkpoint's directory"
         )
-    return AutoTokenizer.from_pretrained(checkpoint.directory, local_files_only=True)
+    return AutoTokenizer.from_pretrained(
+        checkpoint.directory, local_files_only=True, config=text_config
+    )
 
 
 def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
