@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tango_core.ask import VideoAnswer, VideoChat
     from tango_core.compressors import METHODS, Method, build_method
+    from tango_core.latency import LatencyProfile
     from tango_core.models import MODELS, describe_model, load_encoder, load_language_model
     from tango_core.types import (
         Answer,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "tango_core.ask": ("VideoAnswer", "VideoChat"),
+    "tango_core.latency": ("LatencyProfile",),
     "tango_core.types": (
         "Answer",
         "CompressedVideo",
@@ -46,9 +50,12 @@ __all__ = [
     "Answer",
     "CompressedVideo",
     "FrameSpec",
+    "LatencyProfile",
     "Method",
     "Prompt",
     "Question",
+    "VideoAnswer",
+    "VideoChat",
     "VideoFrames",
     "VideoItem",
     "VisualFeatures",

@@ -1,0 +1,267 @@
+"""Questions about one's own videos, without a benchmark, a pipeline or a cache on disk.
+
+    from tango_core import VideoChat
+
+    chat = VideoChat("llava-onevision-7b", "/models/llava-onevision-7b")
+    print(chat.ask("clip.mp4", "What does the man hold?", retention=0.1).text)
+
+Further questions about the same clip reuse its tokens; the model is loaded once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.multiple_choice import LETTERS
+from tango_core.compressors import METHODS, Method, build_method
+from tango_core.compressors.options import option_names
+from tango_core.latency import LatencyProfile
+from tango_core.models import (
+    MODELS,
+    LanguageModel,
+    ModelSpec,
+    VisionEncoder,
+    describe_model,
+    load_encoder,
+    load_language_model,
+)
+from tango_core.models.placement import resolve_device
+from tango_core.models.siglip import raise_if_not_provided
+from tango_core.types import Answer, CompressedVideo, Prompt, Question
+from tango_core.video import decode_frames
+
+DEFAULT_RETENTION = 0.1
+_MAX_NEW_TOKENS = 128
+
+# Token sets kept for follow-up questions: all tokens of a clip of a 7B model are 45 MB.
+_MAX_CLIPS = 16
+
+
+@dataclass(frozen=True)
+class VideoAnswer(Answer):
+    """An answer, and what it took to get it.
+
+    Attributes:
+        choices: The options that were offered.
+        tokens_total: Visual tokens of the clip.
+        tokens_kept: Those the language model was given.
+        latency_ms: Stage -> milliseconds. `decode_video`, `vision` and `compress` are absent from
+            a follow-up question, whose clip was compressed before. The very first question also
+            pays for the device's warm-up; see `LatencyProfile` for times to rely on.
+        warnings: What decoding the clip had to say.
+    """
+
+    choices: tuple[str, ...]
+    tokens_total: int
+    tokens_kept: int
+    latency_ms: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    @property
+    def letter(self) -> str | None:
+        """The letter of the option that was chosen, or `None`."""
+        return None if self.choice is None else LETTERS[self.choice]
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """What is remembered of a clip."""
+
+    video: CompressedVideo
+    warnings: tuple[str, ...]
+
+
+class VideoChat:
+    """A Video LLM with both halves loaded once, that answers questions about any video.
+
+    Loading happens with the first question, once its file and its method are known to be right.
+    Tokens of the last clips are kept, so that further questions about one need no vision.
+
+    Args:
+        model: Entry of `MODELS`, or a checkpoint (directory or hub id), whose entry is then found
+            by its configuration, or a description.
+        path: Checkpoint for the entry; `None` for the entry's own.
+        protocol: How options are put and read; `None` for the general rules, and for the embedded
+            model those of its world.
+        **options: As in `describe_model`: `num_frames`, `device`, `saliency_from` and others.
+
+    Raises:
+        ValueError: If the model or an option is unknown.
+        FileNotFoundError: If the checkpoint is not there.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelSpec = "tiny",
+        path: str | None = None,
+        *,
+        protocol: Protocol | None = None,
+        **options: Any,
+    ) -> None:
+        self.spec = _describe(model, path, options)
+        self.protocol = protocol or _protocol_for(self.spec.name)
+        self._clips: OrderedDict[str, _Clip] = OrderedDict()
+
+    @cached_property
+    def encoder(self) -> VisionEncoder:
+        """The vision half."""
+        return load_encoder(self.spec)
+
+    @cached_property
+    def language_model(self) -> LanguageModel:
+        """The language half."""
+        return load_language_model(self.spec)
+
+    def ask(
+        self,
+        video: str | os.PathLike[str],
+        question: str,
+        choices: Sequence[str] = (),
+        *,
+        method: str = "tango",
+        retention: float | None = None,
+        clip: tuple[float, float] | None = None,
+        max_new_tokens: int | None = None,
+        **options: Any,
+    ) -> VideoAnswer:
+        """Answer one question about a clip.
+
+        Args:
+            video: A video file, or a directory of frames.
+            question: Free-form, or about the options in `choices`.
+            choices: Options of a multiple-choice question, without letters.
+            method: Entry of `METHODS`.
+            retention: Share of the visual tokens to keep, in (0, 1]; `None` is 0.1 for methods
+                that drop any.
+            clip: (start, end) in seconds, or `None` for the whole video.
+            max_new_tokens: Upper bound of the reply; `None` is 128, or what the protocol allows
+                for the name of an option.
+            **options: Further options of the method.
+
+        Returns:
+            `status` is `"unparsed"` if options were offered and the reply names none.
+
+        Raises:
+            FileNotFoundError: If there is no such video.
+            ValueError: If the video cannot be decoded, or question, method or option is wrong.
+        """
+        asked = _question(question, tuple(choices))
+        path = Path(video).expanduser()
+        if not path.exists():
+            raise FileNotFoundError(f"video {video}: no such file or directory")
+        if retention is None and "retention" in _options_of(method):
+            retention = DEFAULT_RETENTION
+        if retention is not None:
+            options = {"retention": retention, **options}
+        built = build_method(method, num_layers=self.spec.decoder.num_layers, **options)
+        raise_if_not_provided(self.spec, built.compressor.needs)
+        profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
+        with profile.clip() as latency:
+            remembered = self._look_at(str(path), clip, built, profile)
+            answer = self._answer(remembered.video, asked, built, max_new_tokens)
+            for stage in ("prefill", "ttft", "decode"):
+                profile.add(stage, getattr(answer, f"{stage}_ms"))
+        return VideoAnswer(
+            **{part.name: getattr(answer, part.name) for part in fields(answer)},
+            choices=asked.choices,
+            tokens_total=remembered.video.num_total,
+            tokens_kept=remembered.video.num_kept,
+            latency_ms=latency.stage_ms,
+            warnings=remembered.warnings,
+        )
+
+    def _look_at(
+        self, path: str, clip: tuple[float, float] | None, method: Method, profile: LatencyProfile
+    ) -> _Clip:
+        """Tokens of a clip, from memory if the file is still the same."""
+        stat = os.stat(path)
+        bounds = None if clip is None else [float(bound) for bound in clip]
+        identity = method.compressor.identity()
+        seen = [os.path.abspath(path), stat.st_mtime_ns, stat.st_size, bounds, identity]
+        key = json.dumps(seen, sort_keys=True)
+        if key not in self._clips:
+            with profile.stage("decode_video"):
+                frames = decode_frames(path, self.spec.frames, clip)
+            encoder = self.encoder
+            with profile.stage("vision"):
+                features = encoder.encode(frames, method.compressor.needs)
+            with profile.stage("compress"):
+                compressed = method.compressor.compress(features)
+            self._clips[key] = _Clip(compressed, frames.warnings)
+        self._clips.move_to_end(key)
+        while len(self._clips) > _MAX_CLIPS:
+            self._clips.popitem(last=False)
+        return self._clips[key]
+
+    def _answer(
+        self, video: CompressedVideo, asked: Question, method: Method, max_new_tokens: int | None
+    ) -> Answer:
+        """The reply, with the option it names."""
+        prompt, bound = Prompt("", asked.text), _MAX_NEW_TOKENS
+        if asked.choices:
+            prompt, bound = self.protocol.render(asked), self.protocol.max_new_tokens
+        (answer,) = self.language_model.answer(
+            video,
+            [prompt],
+            pruner=method.pruner,
+            positions=method.compressor.positions,
+            max_new_tokens=bound if max_new_tokens is None else max_new_tokens,
+        )
+        if not asked.choices:
+            return answer
+        choice = self.protocol.read_choice(answer.text, asked)
+        return replace(answer, choice=choice, status="unparsed" if choice is None else "ok")
+
+
+def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any]) -> ModelSpec:
+    """A description; of a checkpoint without a name, the first entry that can load it."""
+    if isinstance(model, ModelSpec):
+        if path is not None or options:
+            raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
+        return model
+    if model in MODELS or path is not None or not ("/" in model or Path(model).is_dir()):
+        return describe_model(model, path, **options)
+    refusals = []
+    for name in (name for name, entry in MODELS.items() if entry.path is not None):
+        try:
+            return describe_model(name, model, **options)
+        except ValueError as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
+
+
+def _protocol_for(name: str) -> Protocol:
+    """The general rules, but for the embedded model, which knows the words of its world alone."""
+    if name == "tiny":
+        from tango_core.benchmarks.shapes_questions import PROTOCOL
+    else:
+        from tango_core.benchmarks.custom import PROTOCOL
+    return PROTOCOL
+
+
+def _options_of(method: str) -> tuple[str, ...]:
+    """Options of a method; none of an unknown one, which is refused when it is built."""
+    return option_names(METHODS[method]) if method in METHODS else ()
+
+
+def _question(text: str, choices: tuple[str, ...]) -> Question:
+    """Check what the user wants to know."""
+    if not text.strip():
+        raise ValueError("the question is empty; ask something")
+    if len(choices) == 1 or len(choices) > len(LETTERS):
+        raise ValueError(
+            f"choices must be none, for a free-form answer, or 2 to {len(LETTERS)} options, "
+            f"got {len(choices)}"
+        )
+    blank = [choice for choice in choices if not choice.strip()]
+    if blank or len({choice.strip().casefold() for choice in choices}) < len(choices):
+        raise ValueError(f"choices must be distinct and not empty, got {list(choices)}")
+    return Question("asked", text.strip(), tuple(choice.strip() for choice in choices))
