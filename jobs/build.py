@@ -56,6 +56,7 @@ def build(job: Job) -> Ingredients:
             saliency_from=_absolute(job.model.saliency_from),
             pooling=job.model.pooling,
             time_instruction=job.model.time_instruction,
+            sinks=job.model.sinks,
         )
         num_layers = model.decoder.num_layers
         built = tuple(

@@ -71,6 +71,7 @@ class ModelSection:
         pooling: `average | bilinear`, for models that offer a choice; `null` for the model's own.
         time_instruction: `none | correct | vlmevalkit | lmms_eval`: whose sentence about the
             clip's length precedes the question; `null` for the model's own.
+        sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
     """
 
     name: str = "tiny"
@@ -82,6 +83,7 @@ class ModelSection:
     saliency_from: str | None = None
     pooling: Literal["average", "bilinear"] | None = None
     time_instruction: Literal["none", "correct", "vlmevalkit", "lmms_eval"] | None = None
+    sinks: str | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -201,7 +203,7 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     content = with_overrides(read_recipe(path), overrides)
     model = content.get("model")
     counts = model.get("num_frames") if isinstance(model, dict) else None
-    if not isinstance(counts, list) or not counts:
+    if not isinstance(model, dict) or not isinstance(counts, list) or not counts:
         return (parse_job(content, str(path)),)
     return tuple(
         parse_job({**content, "model": {**model, "num_frames": count}}, str(path))

@@ -20,7 +20,7 @@ import yaml
 # section -> keys that mean nothing once the section's name is another one
 _OWN_KEYS = {
     "benchmark": ("root", "split"),
-    "model": ("path", "revision", "saliency_from", "pooling", "time_instruction"),
+    "model": ("path", "revision", "saliency_from", "pooling", "time_instruction", "sinks"),
 }
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 

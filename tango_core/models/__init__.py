@@ -7,6 +7,7 @@ one line in `MODELS` and, if its architecture is new, one module with the functi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
+from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.models.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
 from tango_core.video import DecoderName
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tango_core.ops.saliency import Pooling
+
+logger = logging.getLogger(__name__)
 
 __all__ = [
     "MODELS",
@@ -78,6 +82,7 @@ def describe_model(
     saliency_from: str | None = None,
     pooling: Pooling | None = None,
     time_instruction: TimeInstruction | None = None,
+    sinks: str | None = None,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
 
@@ -98,6 +103,8 @@ def describe_model(
         time_instruction: Whose sentence about a clip's length and frames precedes the question,
             `"none" | "correct" | "vlmevalkit" | "lmms_eval"`; `None` for the family's own. Only for
             families that were trained with one (LLaVA-Video).
+        sinks: File of attention sinks that `tango analyze sinks` wrote; `None` for the checkpoint's
+            own, or the published ones on their grid.
 
     Raises:
         ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
@@ -123,7 +130,7 @@ def describe_model(
         saliency_from=saliency_from,
         **_choices_of(name, family, choices),
     )
-    return spec
+    return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))
 
 
 def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any) -> VisionEncoder:
@@ -161,6 +168,16 @@ def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> 
     if path is not None or set(options) - {"device"}:
         raise TypeError("a ModelSpec is complete: pass a model's name to choose path and options")
     return replace(model, **options)
+
+
+def _sinks_for(spec: ModelSpec, path: str) -> SinkList:
+    """Sinks from a file, checked against the model's grid where that is known by now."""
+    sinks = read_sinks(path)
+    if spec.grid is not None:
+        sinks.on(spec.grid, spec.name)
+    if sinks.digest and sinks.digest != spec.digest:
+        logger.warning("model.sinks %s was made with another checkpoint than %s", path, spec.path)
+    return sinks
 
 
 def _entry(name: str) -> ModelEntry:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tango_core.models.sinks import SinkList
 from tango_core.models.time_instruction import TimeInstruction
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
@@ -61,6 +62,8 @@ class ModelSpec:
         time_instruction: Whose sentence about a clip's length and frames goes in front of the
             question (see `time_instruction.py`). Cached tokens do not depend on it.
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
+        grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
+        sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
     """
 
     name: str
@@ -76,6 +79,8 @@ class ModelSpec:
     pooling: Pooling | None = None
     time_instruction: TimeInstruction = "none"
     note: str = ""
+    grid: tuple[int, int] | None = None
+    sinks: SinkList | None = None
 
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint; device and locations do not.
@@ -93,6 +98,7 @@ class ModelSpec:
             "frames": asdict(self.frames),
             "decoder": decoder_versions(self.frames.decoder),
             "pooling": self.pooling,
+            "sinks": None if self.sinks is None else list(self.sinks.positions),
         }
 
 

@@ -47,7 +47,7 @@ def describe_llava(
     config = read_config(checkpoint)
     vision, text = config.vision_config, config.text_config
     side = vision.image_size // vision.patch_size
-    pooled_grid((side, side), pooling)
+    grid = pooled_grid((side, side), pooling)
     signals = {"attention", "keys"}
     if vision.vision_use_head or saliency_from is not None:
         signals |= {"saliency", "frame_embeddings"}
@@ -78,6 +78,7 @@ def describe_llava(
         saliency_from=saliency_from,
         pooling=pooling,
         note=_note(checkpoint, name, newlines),
+        grid=grid,
     )
 
 

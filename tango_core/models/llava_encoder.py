@@ -29,13 +29,10 @@ from tango_core.models.siglip import (
     received_attention,
     run_tower,
 )
+from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.weights import load_module
 from tango_core.ops.saliency import Pooling, pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
-
-# Positions that SigLIP attends to in every clip, on the grids of the publications (run scripts of
-# the official Tango release).
-_SINKS = {(14, 14): (28, 27, 41, 169, 11, 12), (13, 13): (26, 157, 11)}
 
 # Frames that go through the tower together. The widest activation of SigLIP so400m, 4304 per token,
 # is 0.2 GB for 32 frames of 729 tokens in float16.
@@ -140,10 +137,12 @@ class LlavaEncoder(VisionEncoder):
         return pooled_grid(self._tower_grid, self._pooling)
 
     def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
-        """Sinks: the checkpoint's own, else the published ones on their grid."""
+        """Sinks: the ones asked for, else the checkpoint's own, else the published ones."""
+        if self.spec.sinks is not None:
+            return self.spec.sinks.on(grid, self.spec.name)
         if self._sinks is not None:
             return self._sinks
-        return _SINKS.get(grid, ())
+        return PUBLISHED_SINKS.get(grid, ())
 
     def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
         """Refuse frames of another size and signals that cannot be computed."""

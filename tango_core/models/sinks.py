@@ -1,0 +1,96 @@
+"""Attention sinks: places of the grid that an encoder attends to in every clip, whatever it shows.
+
+SigLIP parks attention on a few places of its border; they outrank real content in every frame, so
+Tango does not let them be picked for their score (Tango, Section 3 and its Figure 3). Which places
+these are depends on the encoder and its grid. The publication lists them for the two LLaVA models;
+`tango analyze sinks` finds them for any other and writes the file that `read_sinks` reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+# Grid -> positions, from the run scripts of the official Tango release: 14 x 14 is
+# LLaVA-OneVision's grid, 13 x 13 LLaVA-Video's.
+PUBLISHED_SINKS: Mapping[tuple[int, int], tuple[int, ...]] = MappingProxyType(
+    {(14, 14): (28, 27, 41, 169, 11, 12), (13, 13): (26, 157, 11)}
+)
+
+
+@dataclass(frozen=True)
+class SinkList:
+    """The sinks of one encoder.
+
+    Attributes:
+        grid: (H, W) of the tokens of a frame.
+        positions: Flat positions h * W + w on that grid, distinct.
+        source: Where they come from, for messages; no part of what is equal.
+        digest: Digest of the checkpoint they were found with, or "".
+    """
+
+    grid: tuple[int, int]
+    positions: tuple[int, ...]
+    source: str = ""
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse positions that are not on the grid."""
+        total = self.grid[0] * self.grid[1]
+        distinct = len(set(self.positions)) == len(self.positions)
+        if not distinct or any(not 0 <= position < total for position in self.positions):
+            raise ValueError(
+                f"{self.source or 'sinks'}: sinks must be distinct positions in [0, {total}) of a "
+                f"{self.grid[0]} x {self.grid[1]} grid, got {list(self.positions)}"
+            )
+
+    def on(self, grid: tuple[int, int], model: str) -> tuple[int, ...]:
+        """The positions, for frames of this grid.
+
+        Raises:
+            ValueError: If the sinks belong to another grid.
+        """
+        if grid != self.grid:
+            raise ValueError(
+                f"model.sinks {self.source} was made for a grid of {self.grid[0]} x {self.grid[1]} "
+                f"tokens, but a frame of model {model} has {grid[0]} x {grid[1]}; make one for it "
+                "with `tango analyze sinks`"
+            )
+        return self.positions
+
+
+def read_sinks(path: str) -> SinkList:
+    """Read a file that `tango analyze sinks` wrote, or one with its keys `grid` and `sinks`.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        ValueError: If it is no such file.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"model.sinks {path}: no such file; write one with `tango analyze sinks`"
+        )
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        height, width = (int(side) for side in content["grid"])
+        positions = tuple(_whole(position) for position in content["sinks"])
+        model = content.get("model") or {}
+        digest = str(model.get("digest", "")) if isinstance(model, dict) else ""
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"model.sinks {path} is not a sink file ({type(error).__name__}: {error}); it needs "
+            '{"grid": [H, W], "sinks": [positions]} as `tango analyze sinks` writes it'
+        ) from error
+    return SinkList((height, width), positions, path, digest)
+
+
+def _whole(value: Any) -> int:
+    """A position, which must be a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is no position")
+    return value
