@@ -30,6 +30,7 @@ from pipeline.answers import AnswerWriter, write_table
 from pipeline.plan import Cell, Plan, build_cells
 from pipeline.rows import Row, to_table
 from pipeline.run import run
+from tango_core.benchmarks import Benchmark
 
 logger = logging.getLogger(__name__)
 
@@ -188,8 +189,8 @@ def execute(
         kind=kind,
         model=ingredients.model.name,
         cells=tuple(
-            _facts(name, cell, ingredients.model.decoder.num_layers)
-            for name in ingredients.benchmarks
+            _facts(benchmark, cell, ingredients.model.decoder.num_layers)
+            for benchmark in ingredients.benchmarks.values()
             for cell in cells
         ),
         mode=job.mode,
@@ -201,6 +202,7 @@ def execute(
         git_commit=_git_commit(),
         caches=tuple(compressors),
         device=_device(ingredients.model.device),
+        num_frames=ingredients.model.frames.num_frames,
         versions=_versions(),
     )
     facts.save(run_dir)
@@ -277,17 +279,18 @@ def _failures(result: Row) -> list[Row]:
     ]
 
 
-def _facts(benchmark: str, cell: Cell, num_layers: int) -> CellFacts:
+def _facts(benchmark: Benchmark, cell: Cell, num_layers: int) -> CellFacts:
     """What the results say about one method on one benchmark."""
     pruner = cell.method.pruner
     options = {k: v for k, v in cell.method.options.items() if k != "retention"}
     return CellFacts(
         name=cell.name,
-        benchmark=benchmark,
+        benchmark=benchmark.name,
         method=cell.method.name,
         retention=cell.retention,
         options=options,
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
+        protocol=benchmark.protocol.name,
     )
 
 

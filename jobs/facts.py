@@ -26,6 +26,7 @@ class CellFacts:
         options: All options of the method except its retention, resolved.
         layer_shares: For every decoder layer the share of the prompt's visual tokens that enters
             it, in (0, 1]; `None` when nothing is dropped inside the language model.
+        protocol: Whose prompts and answer rules were used; "" if unknown.
     """
 
     name: str
@@ -34,6 +35,7 @@ class CellFacts:
     retention: float
     options: Mapping[str, Any] = field(default_factory=dict)
     layer_shares: tuple[float, ...] | None = None
+    protocol: str = ""
 
     def __post_init__(self) -> None:
         """Refuse shares that are none."""
@@ -57,8 +59,10 @@ class JobFacts:
 
     Attributes:
         run_id: Name of the run directory.
-        kind: The command; `"comparison"` for several runs side by side.
+        kind: The command; `"comparison"` for several runs side by side, `"import"` for answers that
+            another program gave.
         model: Entry of `MODELS`.
+        num_frames: Frames per clip; `None` if unknown.
         cells: What was compared, in the order in which it is shown.
         mode: `"throughput"` or `"profile"`; decides which latencies may be compared.
         decoder: Shape of the language model, for its cost; `None` if unknown.
@@ -73,7 +77,7 @@ class JobFacts:
     """
 
     run_id: str
-    kind: Literal["evaluate", "sweep", "precompute", "ask", "comparison"]
+    kind: Literal["evaluate", "sweep", "precompute", "ask", "import", "comparison"]
     model: str
     cells: tuple[CellFacts, ...]
     mode: Literal["throughput", "profile"] = "throughput"
@@ -85,6 +89,7 @@ class JobFacts:
     caches: tuple[str, ...] = ()
     device: str = ""
     peak_gib: float | None = None
+    num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, run_dir: Path) -> None:
@@ -118,6 +123,7 @@ class JobFacts:
                 retention=cell["retention"],
                 options=cell.get("options") or {},
                 layer_shares=tuple(cell["layer_shares"]) if cell.get("layer_shares") else None,
+                protocol=cell.get("protocol", ""),
             )
             for cell in facts["cells"]
         )

@@ -88,6 +88,8 @@ def render_html(
         cards=_cards(summary),
         baseline=baseline,
         profile=facts.mode == "profile",
+        harness=any(cell.get("harness_accuracy") is not None for cell in cells),
+        macro=any(cell.get("accuracy_macro") is not None for cell in cells),
         groups=[
             {
                 "name": benchmark if len(benchmarks) > 1 else "",

@@ -29,33 +29,42 @@ def cell_rows(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def breakdowns(cells: Sequence[dict[str, Any]], benchmarks: Sequence[str]) -> list[dict[str, Any]]:
-    """One table per benchmark and group: cells down, values across."""
+    """One table per benchmark and group, then those inside a group: cells down, values across."""
     tables = []
     for benchmark in benchmarks:
         own = [cell for cell in cells if cell["benchmark"] == benchmark]
-        for group in sorted({group for cell in own for group in cell["accuracy_by"]}):
-            entries = [cell["accuracy_by"].get(group, {}) for cell in own]
-            values = sorted({value for entry in entries for value in entry})
-            counts = [max(entry.get(value, {"n": 0})["n"] for entry in entries) for value in values]
-            scores = [score["accuracy"] for entry in entries for score in entry.values()]
-            span = (min(scores), max(scores))
-            tables.append(
-                {
-                    "name": f"{benchmark}: {group}" if len(benchmarks) > 1 else group,
-                    "heads": [
-                        {"name": value, "count": count}
-                        for value, count in zip(values, counts, strict=True)
-                    ],
-                    "rows": [
-                        {
-                            "name": name,
-                            "entries": [_heat(entry.get(value), span) for value in values],
-                        }
-                        for name, entry in zip(labels(own), entries, strict=True)
-                    ],
-                }
-            )
+        parts = [_grouped(cell) for cell in own]
+        for group in dict.fromkeys(group for part in parts for group in part):
+            name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
+            tables.append(_breakdown(name, own, [part.get(group, {}) for part in parts]))
     return tables
+
+
+def _grouped(cell: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name of a table -> value -> accuracy; two groups at once make a table per outer value."""
+    crossed = {
+        f"{outer} {value}, {inner}": entries
+        for outer, values in cell.get("accuracy_cross", {}).items()
+        for value, groups in values.items()
+        for inner, entries in groups.items()
+    }
+    return {**dict(sorted(cell["accuracy_by"].items())), **crossed}
+
+
+def _breakdown(
+    name: str, cells: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """One table: a line per cell, a column per value that any of them has."""
+    values = sorted({value for entry in entries for value in entry})
+    counts = [max(entry.get(value, {"n": 0})["n"] for entry in entries) for value in values]
+    scores = [score["accuracy"] for entry in entries for score in entry.values()]
+    span = (min(scores), max(scores))
+    heads = [{"name": v, "count": n} for v, n in zip(values, counts, strict=True)]
+    rows = [
+        {"name": label, "entries": [_heat(entry.get(value), span) for value in values]}
+        for label, entry in zip(labels(cells), entries, strict=True)
+    ]
+    return {"name": name, "heads": heads, "rows": rows}
 
 
 def latency_table(cells: Sequence[dict[str, Any]], mode: str) -> dict[str, Any]:
@@ -122,6 +131,8 @@ def _row(
         "name": name,
         "is_baseline": cell["method"] == BASELINE,
         "accuracy": percent(cell["accuracy"]),
+        "harness": percent(cell.get("harness_accuracy")),
+        "macro": percent(cell.get("accuracy_macro")),
         "answered": f"{percent(cell['accuracy_answered'])} % of the answers that could be read",
         "interval": "" if low is None else f"{percent(low)} to {percent(high)}",
         "strip": None if low is None else _strip(cell, scale, full),

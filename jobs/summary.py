@@ -23,8 +23,8 @@ from jobs.measurements import (
     throughput,
     token_counts,
 )
+from jobs.scores import cross_accuracy, harness_accuracy, macro_accuracy, plain_accuracies
 from tango_core.metrics import (
-    Accuracy,
     Comparison,
     accuracy_by_group,
     clustered_accuracy,
@@ -42,6 +42,7 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
 
     Accuracy is strict: a question that failed, or whose reply names no option, counts as wrong.
     `accuracy_answered` leaves both out. Questions without a known answer count in neither.
+    `harness_accuracy` is what the evaluation harness whose protocol was used would have printed.
 
     Latencies count measurements, not rows: decoding, vision and compression once per clip and only
     where this run did them (a cache hit measures nothing). In throughput mode the prefix with the
@@ -167,21 +168,23 @@ def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Sum
     parsed = (scored["status"] == "ok").to_numpy(dtype=bool)
     overall = clustered_accuracy(correct, clips)
     answered = clustered_accuracy(correct[parsed], clips[parsed])
-    by_group = accuracy_by_group(correct, clips, [read_groups(value) for value in scored["groups"]])
+    groups = [read_groups(value) for value in scored["groups"]]
+    by_group = accuracy_by_group(correct, clips, groups)
     total, kept = token_counts(rows)
     actual = kept / total if total else None
     return {
         "cell": cell.name,
         "benchmark": cell.benchmark,
+        "protocol": cell.protocol,
         "method": cell.method,
         "options": dict(cell.options),
         "accuracy": None if overall is None else overall.value,
         "accuracy_ci95": None if overall is None else [overall.low, overall.high],
         "accuracy_answered": None if answered is None else answered.value,
-        "accuracy_by": {
-            group: {value: _accuracy(entry) for value, entry in values.items()}
-            for group, values in by_group.items()
-        },
+        "accuracy_macro": macro_accuracy(correct, groups, cell.benchmark),
+        "harness_accuracy": harness_accuracy(scored, groups, cell.benchmark, cell.protocol),
+        "accuracy_by": {group: plain_accuracies(values) for group, values in by_group.items()},
+        "accuracy_cross": cross_accuracy(correct, clips, groups, cell.benchmark),
         **_counts(rows),
         "retention_requested": cell.retention,
         "retention_actual": actual,
@@ -225,15 +228,6 @@ def _counts(rows: pd.DataFrame) -> Summary:
         "num_failed": int(failed.sum()),
         "num_clips": len(clips(rows, per_cell=False)),
         "num_failed_clips": len(clips(rows[failed], per_cell=False)),
-    }
-
-
-def _accuracy(accuracy: Accuracy) -> Summary:
-    """Plain data of one group's accuracy."""
-    return {
-        "accuracy": accuracy.value,
-        "ci95": [accuracy.low, accuracy.high],
-        "n": accuracy.num_questions,
     }
 
 

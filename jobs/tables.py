@@ -13,6 +13,7 @@ DASH = "-"
 _CSV_FIELDS = (
     "run_id",
     "benchmark",
+    "protocol",
     "cell",
     "method",
     "num_questions",
@@ -24,6 +25,8 @@ _CSV_FIELDS = (
     "equivalent_retention",
     "accuracy",
     "accuracy_answered",
+    "accuracy_macro",
+    "harness_accuracy",
     "prefill_tflops",
 )
 
@@ -149,8 +152,10 @@ def _shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
 def _table(
     cells: Sequence[dict[str, Any]], names: Sequence[str], *, with_p: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, formatted."""
-    header = ["cell", "accuracy %", "95 % interval", "vs full", *(["p"] if with_p else [])]
+    """Header and rows, formatted; what a harness would print only where there is a harness."""
+    with_harness = any(cell.get("harness_accuracy") is not None for cell in cells)
+    header = ["cell", "accuracy %", *(["harness %"] if with_harness else [])]
+    header += ["95 % interval", "vs full", *(["p"] if with_p else [])]
     header += ["tokens %", "prefill ms", "cache hits", "failed"]
     rows = []
     for name, cell in zip(names, cells, strict=True):
@@ -161,6 +166,7 @@ def _table(
             [
                 name,
                 percent(cell["accuracy"]),
+                *([percent(cell.get("harness_accuracy"))] if with_harness else []),
                 DASH if low is None else f"{percent(low)} to {percent(high)}",
                 points(versus.get("difference")),
                 *([p_value(versus.get("p_value"))] if with_p else []),

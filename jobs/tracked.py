@@ -19,6 +19,8 @@ def cell_metrics(cell: Mapping[str, Any]) -> dict[str, float]:
         "accuracy_low": low,
         "accuracy_high": high,
         "accuracy_answered": cell["accuracy_answered"],
+        "accuracy_macro": cell.get("accuracy_macro"),
+        "accuracy_harness": cell.get("harness_accuracy"),
         "versus_full/difference": versus.get("difference"),
         "versus_full/p_value": versus.get("p_value"),
         "versus_full/ttft_speedup": versus.get("ttft_speedup"),
