@@ -1,0 +1,91 @@
+"""The recipes that come with the project: every one is a job whose methods and models exist."""
+
+from pathlib import Path
+
+import pytest
+
+import jobs
+from jobs.config import load_job
+from tango_core.benchmarks import BENCHMARKS
+from tango_core.compressors import build_method, equivalent_retention
+from tango_core.models import MODELS
+
+RECIPES = Path(jobs.__file__).parent / "recipes"
+NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def cells(name):
+    """Cell name -> method of a recipe, for the 28 layers of the published models."""
+    methods = load_job(RECIPES / f"{name}.yaml").all_methods
+    return {cell: build_method(**options) for cell, options in methods}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_a_job_of_things_that_exist(name):
+    job = load_job(RECIPES / f"{name}.yaml")
+    assert job.model.name in MODELS
+    assert {section.name for section in job.all_benchmarks} <= set(BENCHMARKS)
+    assert cells(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_of_a_recipe_averages_to_the_retention_it_is_listed_under(name):
+    for cell, method in cells(name).items():
+        listed = method.options.get("retention", 1.0)
+        assert equivalent_retention(method) == pytest.approx(listed), cell
+
+
+def test_table_1_is_seven_methods_at_three_retentions_and_all_tokens():
+    job = load_job(RECIPES / "table1_llava_onevision.yaml")
+    assert [section.name for section in job.all_benchmarks] == [
+        "videomme",
+        "mvbench",
+        "longvideobench",
+        "mlvu",
+    ]
+    assert {section.protocol for section in job.all_benchmarks} == {"vlmevalkit"}
+    assert (job.model.name, job.model.num_frames) == ("llava-onevision-7b", 32)
+    shares = {}
+    for method in cells("table1_llava_onevision").values():
+        shares.setdefault(method.name, []).append(method.options.get("retention"))
+    three = [0.1, 0.15, 0.2]
+    assert shares.pop("full") == [None]
+    assert shares.pop("dart") == [0.1]
+    assert shares == dict.fromkeys(
+        ("tango", "fastv", "visionzip", "vidcom2", "fastvid", "holitom"), three
+    )
+
+
+def test_methods_inside_the_model_share_the_cache_of_all_tokens():
+    built = cells("table1_llava_onevision")
+    caches = {
+        name: method.compressor.identity()
+        for name, method in built.items()
+        if method.name in ("full", "fastv", "dart")
+    }
+    assert len(caches) == 5
+    assert all(identity == {"name": "full"} for identity in caches.values())
+
+
+def test_table_2_is_the_published_setting_of_llava_video():
+    model = load_job(RECIPES / "table2_llava_video.yaml").model
+    assert (model.name, model.num_frames) == ("llava-video-7b", 64)
+    assert (model.pooling, model.time_instruction) == ("average", "vlmevalkit")
+    hybrid = next(
+        method
+        for method in cells("table2_llava_video").values()
+        if method.name == "tango" and method.pruner is not None
+    )
+    assert (hybrid.pruner.layer, hybrid.pruner.retention) == (18, 0.5)
+    assert hybrid.compressor.outer_retention == pytest.approx(0.1 * 28 / 23)
+    assert hybrid.compressor.identity()["tau"] == 0.65
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("table")])
+def test_tables_ask_for_signals_that_their_settings_provide(name):
+    """Saliency comes from the SigLIP that `saliency_from` names; the towers have no head."""
+    job = load_job(RECIPES / f"{name}.yaml")
+    needs = set().union(*(method.compressor.needs for method in cells(name).values()))
+    if job.model.name.startswith("llava"):
+        assert "saliency" in needs
+        assert job.model.saliency_from == "google/siglip-so400m-patch14-384"
