@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoTokenizer
 
 from tango_core.models.checkpoint import Checkpoint
 
@@ -27,8 +27,10 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
             "save the tokenizer into the checkpoint's directory"
         )
+    # A configuration chooses the tokenizer's class, against what the tokenizer's own files say.
+    known = checkpoint.config().get("model_type") in CONFIG_MAPPING
     return AutoTokenizer.from_pretrained(
-        checkpoint.directory, local_files_only=True, config=text_config
+        checkpoint.directory, local_files_only=True, config=None if known else text_config
     )
 
 
