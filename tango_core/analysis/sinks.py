@@ -1,0 +1,180 @@
+"""Find attention sinks: positions that rank high in every frame of every clip.
+
+In each frame the L positions are ranked by their score, from 1 for the most attended to L. Content
+moves, so the rank of an ordinary position wanders over clips: its mean is near the middle and its
+spread wide (0.29 L if all ranks are equally likely). A sink ranks high whatever the clip shows: its
+mean is close to 1 and its spread small (Tango, Section 3 and its Figure 3, which tell sinks by mean
+and spread of the rank).
+
+The rule here: a position is a sink if its mean rank is at most `max_mean_rank` and the standard
+deviation of its rank at most `max_spread`, both as shares of L. The publication names no
+thresholds; a tenth each leaves a wide gap to ordinary positions on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Clips whose content differs are what tells a sink from an object that never moves.
+FEWEST_CLIPS = 8
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SinkRule:
+    """When a position counts as a sink.
+
+    Attributes:
+        max_mean_rank: Largest mean rank, as a share of the positions of a frame, in (0, 1].
+        max_spread: Largest standard deviation of the rank, as such a share, in (0, 1].
+    """
+
+    max_mean_rank: float = 0.1
+    max_spread: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        for name in ("max_mean_rank", "max_spread"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class SinkReport:
+    """What was found.
+
+    Attributes:
+        grid: (H, W) of the tokens of a frame.
+        sinks: Flat positions, the highest mean rank first.
+        rank_mean: For every position its mean rank, 1 for the most attended.
+        rank_spread: For every position the standard deviation of its rank.
+        num_clips: Clips that were looked at.
+        num_frames: Their frames.
+        score: Which signal was ranked, `"saliency"` or `"attention"`.
+        rule: When a position counts as a sink.
+    """
+
+    grid: tuple[int, int]
+    sinks: tuple[int, ...]
+    rank_mean: tuple[float, ...]
+    rank_spread: tuple[float, ...]
+    num_clips: int
+    num_frames: int
+    score: str
+    rule: SinkRule
+
+    def to_json(self, model: Mapping[str, str]) -> dict[str, Any]:
+        """Content of the file that a recipe names as `model.sinks`.
+
+        Args:
+            model: `name`, and `digest` of the checkpoint.
+        """
+        rule = {"max_mean_rank": self.rule.max_mean_rank, "max_spread": self.rule.max_spread}
+        return {
+            "format_version": _FORMAT_VERSION,
+            "model": dict(model),
+            "grid": list(self.grid),
+            "sinks": list(self.sinks),
+            "score": self.score,
+            "rule": rule,
+            "clips": self.num_clips,
+            "frames": self.num_frames,
+            "statistics": {
+                "rank_mean": [round(value, 3) for value in self.rank_mean],
+                "rank_spread": [round(value, 3) for value in self.rank_spread],
+            },
+        }
+
+
+class SinkCalibration:
+    """Collects the ranks of every position, clip by clip; memory does not grow with clips.
+
+    Args:
+        score: Name of the signal, for the report.
+    """
+
+    def __init__(self, score: str = "saliency") -> None:
+        self.score = score
+        self.grid: tuple[int, int] | None = None
+        self.num_clips = 0
+        self.num_frames = 0
+        self._sum = torch.zeros(0, dtype=torch.float64)
+        self._squares = torch.zeros(0, dtype=torch.float64)
+
+    def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
+        """Count the frames of one clip.
+
+        Args:
+            scores: (T, L) score of every position, larger for more attention.
+            grid: (H, W) with H * W = L.
+
+        Raises:
+            ValueError: If the grid is another one than that of earlier clips, or scores are not
+                finite.
+        """
+        if self.grid is None:
+            self.grid = grid
+            self._sum, self._squares = torch.zeros(2, grid[0] * grid[1], dtype=torch.float64)
+        if grid != self.grid or scores.shape[1] != len(self._sum):
+            raise ValueError(
+                f"sinks belong to one grid: this clip has {grid[0]} x {grid[1]} positions, earlier "
+                f"ones {self.grid[0]} x {self.grid[1]}; choose clips of one size"
+            )
+        if not bool(scores.isfinite().all()):
+            raise ValueError(f"{self.score} of this clip holds NaN or infinite values")
+        # Relative to the middle, so that squares of large numbers are not subtracted later.
+        ranks = frame_ranks(scores).double().cpu() - (len(self._sum) + 1) / 2
+        self._sum += ranks.sum(dim=0)
+        self._squares += ranks.square().sum(dim=0)
+        self.num_clips += 1
+        self.num_frames += len(ranks)
+
+    def report(self, rule: SinkRule | None = None) -> SinkReport:
+        """Apply the rule to what was collected.
+
+        Raises:
+            ValueError: If no clip was added.
+        """
+        if self.grid is None:
+            raise ValueError("no clip could be looked at, so there is nothing to find sinks in")
+        rule = rule or SinkRule()
+        total = len(self._sum)
+        centred = self._sum / self.num_frames
+        spread = (self._squares / self.num_frames - centred.square()).clamp(min=0).sqrt()
+        mean = centred + (total + 1) / 2
+        is_sink = (mean <= rule.max_mean_rank * total) & (spread <= rule.max_spread * total)
+        found = [int(position) for position in is_sink.nonzero().flatten()]
+        return SinkReport(
+            grid=self.grid,
+            sinks=tuple(sorted(found, key=lambda position: float(mean[position]))),
+            rank_mean=_floats(mean),
+            rank_spread=_floats(spread),
+            num_clips=self.num_clips,
+            num_frames=self.num_frames,
+            score=self.score,
+            rule=rule,
+        )
+
+
+def frame_ranks(scores: Tensor) -> Tensor:
+    """(T, L) ranks within every frame, 1 for the largest score; equal scores share their mean rank.
+
+    A frame without content (all scores equal) thus says nothing about any position.
+    """
+    ordered, order = scores.sort(dim=1, descending=True)
+    first = torch.searchsorted(-ordered, -ordered, side="left")
+    last = torch.searchsorted(-ordered, -ordered, side="right")
+    shared = (first + 1 + last).to(torch.float32) / 2
+    return torch.empty_like(shared).scatter_(1, order, shared)
+
+
+def _floats(values: Tensor) -> tuple[float, ...]:
+    """A tensor as plain numbers."""
+    numbers: Sequence[float] = values.tolist()
+    return tuple(numbers)
