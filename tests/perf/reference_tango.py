@@ -52,7 +52,7 @@ def compress(features: VisualFeatures, retention: float, tau: float) -> tuple[Te
                     kept[frame * num_cells + cell] = tokens[frame, cell]
                 left = [place for place in range(len(moving)) if place not in set(picked)]
                 pool += [frame * num_cells + int(moving[place]) for place in left]
-            flat = torch.tensor(pool, device=tokens.device)
+            flat = torch.tensor(pool, dtype=torch.int64, device=tokens.device)
             merged = merge(
                 tokens.reshape(-1, dim)[flat],
                 roped.reshape(-1, dim)[flat],
