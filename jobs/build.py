@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from jobs.config import BenchmarkSection, Job, RecipeError
-from pipeline.plan import Cell, Plan, build_cells, plan_clips
+from pipeline.plan import Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
@@ -87,23 +87,13 @@ def make_plan(
         done: (benchmark, video id) of clips to leave out.
 
     Raises:
-        RecipeError: If the benchmark's files are not there or its annotations are malformed.
+        RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
+            model cannot serve a method.
     """
     try:
-        cells, compressors = build_cells(ingredients.methods, ingredients.model, cache_root)
-        plan = Plan(
-            model=ingredients.model,
-            cells=cells if answer else (),
-            compressors=compressors,
-            cache_root=cache_root,
-            protocols={
-                name: benchmark.protocol for name, benchmark in ingredients.benchmarks.items()
-            },
-            clips=plan_clips([], {}),
-        )
-        caches = {name: plan.cache(name) for name in compressors}
+        cells, compressors, caches = build_cells(ingredients.methods, ingredients.model, cache_root)
         clips = plan_clips(
-            _items(job, ingredients),
+            items_of(job, ingredients),
             caches,
             hash_content=job.hash_content,
             done=done,
@@ -116,7 +106,15 @@ def make_plan(
             f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
             "check benchmark.root"
         )
-    return Plan(plan.model, plan.cells, compressors, cache_root, plan.protocols, clips)
+    return Plan(
+        model=ingredients.model,
+        cells=cells,
+        compressors=compressors,
+        caches=caches,
+        protocols={name: bench.protocol for name, bench in ingredients.benchmarks.items()},
+        clips=clips,
+        answer=answer,
+    )
 
 
 def make_settings(job: Job, address: str | None) -> Settings:
@@ -131,11 +129,6 @@ def make_settings(job: Job, address: str | None) -> Settings:
         share_prefix=not profile,
         profile=profile,
     )
-
-
-def cells_of(ingredients: Ingredients, cache_root: str) -> Sequence[Cell]:
-    """The job's cells, before anything is planned."""
-    return build_cells(ingredients.methods, ingredients.model, cache_root)[0]
 
 
 def _absolute(source: str | None) -> str | None:
@@ -162,7 +155,7 @@ def _benchmark(section: BenchmarkSection) -> Benchmark:
     )
 
 
-def _items(job: Job, ingredients: Ingredients) -> Iterator[tuple[str, VideoItem]]:
+def items_of(job: Job, ingredients: Ingredients) -> Iterator[tuple[str, VideoItem]]:
     """All clips of the job: the first `limit` of every benchmark, and of those this shard's."""
     shard, num_shards = map(int, (job.shard or "0/1").split("/"))
     for name, benchmark in ingredients.benchmarks.items():

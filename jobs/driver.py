@@ -27,7 +27,7 @@ from jobs.facts import CellFacts, JobFacts
 from jobs.progress import JobProgress, is_failed
 from pipeline.address import raise_if_unreachable
 from pipeline.answers import AnswerWriter, write_table
-from pipeline.plan import Cell, Plan, build_cells
+from pipeline.plan import Cell, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from tango_core.benchmarks import Benchmark
@@ -159,13 +159,12 @@ def execute(
     _raise_if_other_job(job, job_file)
     job_file.write_text(job.to_yaml())
     writer = AnswerWriter(run_dir / "answers") if kind != "precompute" else None
-    cells, compressors = _cells(ingredients, places.cache_root)
     done = writer.resume([name for name, _ in ingredients.methods]) if writer else frozenset()
     if done:
         logger.info("resuming: %d clips are finished", len(done))
     started_at, started = datetime.now(timezone.utc), time.monotonic()
     plan = make_plan(job, ingredients, places.cache_root, answer=kind != "precompute", done=done)
-    _announce(plan, len(compressors))
+    _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
     with JobProgress(plan.clips.num_rows, console) as progress, _flushed(writer):
@@ -179,7 +178,7 @@ def execute(
             counts["decoded"] += result["decode_ms"] is not None
             counts["encoded"] += result["encode_ms"] is not None
             if result["status"] == "ok":
-                counts["hits"] += len(compressors) - result["num_misses"]
+                counts["hits"] += len(plan.caches) - result["num_misses"]
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
@@ -191,7 +190,7 @@ def execute(
         cells=tuple(
             _facts(benchmark, cell, ingredients.model.decoder.num_layers)
             for benchmark in ingredients.benchmarks.values()
-            for cell in cells
+            for cell in plan.cells
         ),
         mode=job.mode,
         decoder=ingredients.model.decoder,
@@ -200,21 +199,13 @@ def execute(
         started_at=started_at.isoformat(timespec="seconds"),
         note=ingredients.model.note,
         git_commit=_git_commit(),
-        caches=tuple(compressors),
+        caches=tuple(plan.caches),
         device=_device(ingredients.model.device),
         num_frames=ingredients.model.frames.num_frames,
         versions=_versions(),
     )
     facts.save(run_dir)
     return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})
-
-
-def _cells(ingredients: Ingredients, cache_root: str) -> Any:
-    """Cells and compressors; a method that the model cannot serve is the user's mistake."""
-    try:
-        return build_cells(ingredients.methods, ingredients.model, cache_root)
-    except ValueError as error:
-        raise RecipeError(str(error)) from error
 
 
 @contextmanager
@@ -250,14 +241,14 @@ def _raise_if_other_job(job: Job, job_file: Path) -> None:
         )
 
 
-def _announce(plan: Plan, num_caches: int) -> None:
+def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
     misses = sum(1 for missing in plan.clips["missing"].to_pylist() if missing)
     logger.info(
         "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache",
         plan.clips.num_rows,
-        len(plan.cells),
-        num_caches,
+        len(plan.cells) if plan.answer else 0,
+        len(plan.caches),
         misses,
         plan.clips.num_rows - misses,
     )

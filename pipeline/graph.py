@@ -39,7 +39,7 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
         return
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
         for row in block.to_pylist():
-            yield row if plan.cells else answer.result(row, [])
+            yield row if plan.answer else answer.result(row, [])
 
 
 def _silence(context: DataContext) -> None:
@@ -75,7 +75,7 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
     if not parts:
         return None
     encoded = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
-    if not plan.cells:
+    if not plan.answer:
         return encoded
     arguments = {"arguments": answer_arguments(plan, settings), "ledger": ledger}
     return _actors(encoded, AnswerQuestions, settings.pools.answer, arguments)

@@ -45,35 +45,38 @@ class Plan:
 
     Attributes:
         model: The Video LLM.
-        cells: Methods to answer with; empty when only the cache is to be filled.
+        cells: Methods to compress and answer with.
         compressors: Cache name -> compressor.
-        cache_root: Directory or URL that holds the caches.
+        caches: Cache name -> cache. Opened here and sent to the workers, so that nobody works the
+            name out twice.
         protocols: Benchmark name -> how it asks and reads.
         clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip.
+        answer: Whether questions are answered, or only caches filled.
     """
 
     model: ModelSpec
     cells: tuple[Cell, ...]
     compressors: Mapping[str, Compressor]
-    cache_root: str
+    caches: Mapping[str, TokenCache]
     protocols: Mapping[str, Protocol]
     clips: pa.Table
-
-    def cache(self, name: str) -> TokenCache:
-        """Open one of the plan's caches."""
-        return open_cache(self.cache_root, self.model, self.compressors[name])
+    answer: bool = True
 
 
 def build_cells(
     methods: Sequence[tuple[str, Method]], model: ModelSpec, cache_root: str
-) -> tuple[tuple[Cell, ...], dict[str, Compressor]]:
-    """Name each method's cache; methods with equal compressors share one.
+) -> tuple[tuple[Cell, ...], dict[str, Compressor], dict[str, TokenCache]]:
+    """Open each method's cache; methods with equal compressors share one.
+
+    Returns:
+        The cells, and by the caches' names the compressors and the caches.
 
     Raises:
         ValueError: If a method needs a signal that the model's encoder cannot compute.
     """
     cells: list[Cell] = []
     compressors: dict[str, Compressor] = {}
+    caches: dict[str, TokenCache] = {}
     for name, method in methods:
         missing = method.compressor.needs - model.provides
         if missing:
@@ -83,10 +86,11 @@ def build_cells(
                 f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
                 "SigLIP checkpoint with its pooling head, or choose another score"
             )
-        cache = open_cache(cache_root, model, method.compressor).name
-        compressors.setdefault(cache, method.compressor)
-        cells.append(Cell(name, method, cache))
-    return tuple(cells), compressors
+        cache = open_cache(cache_root, model, method.compressor)
+        compressors.setdefault(cache.name, method.compressor)
+        caches.setdefault(cache.name, cache)
+        cells.append(Cell(name, method, cache.name))
+    return tuple(cells), compressors, caches
 
 
 def plan_clips(

@@ -23,8 +23,8 @@ def run(plan: Plan, settings: Settings) -> Iterator[Row]:
     """
     if plan.clips.num_rows == 0:
         return
-    for name in plan.compressors:
-        plan.cache(name).prepare()
+    for cache in plan.caches.values():
+        cache.prepare()
     yield from _on_ray(plan, settings) if settings.executor == "ray" else _in_a_loop(plan, settings)
 
 
@@ -32,7 +32,7 @@ def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
     """The distributed executor."""
     from pipeline import cluster, graph
 
-    stages = ["decode", "compress", *(["answer"] if plan.cells else [])]
+    stages = ["decode", "compress", *(["answer"] if plan.answer else [])]
     with cluster.connected(settings.address) as nodes:
         preflight(settings.pools, nodes, stages)
         yield from graph.stream(plan, settings)
@@ -69,7 +69,7 @@ class _Stages:
                 self._compress = compress(**compress_arguments(plan, settings))
             row = self._compress(row)
         row = {"decode_ms": None, "encode_ms": None, "compress_ms": None, **row}
-        if not plan.cells:
+        if not plan.answer:
             return result(row, [])
         if self._answer is None:
             answer = ProfileAnswers if settings.profile else AnswerQuestions

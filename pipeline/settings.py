@@ -55,7 +55,7 @@ def compress_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
     return {
         "model": plan.model,
         "compressors": plan.compressors,
-        "cache_root": plan.cache_root,
+        "caches": plan.caches,
         "num_threads": settings.pools.compress.num_threads,
     }
 
@@ -65,7 +65,7 @@ def answer_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
     return {
         "model": plan.model,
         "cells": plan.cells,
-        "cache_root": plan.cache_root,
+        "caches": plan.caches,
         "protocols": plan.protocols,
         "share_prefix": settings.share_prefix,
         "num_threads": settings.pools.answer.num_threads,

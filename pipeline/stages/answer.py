@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pipeline.cache import Entry, open_cache
+from pipeline.cache import Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row, questions_of
 from tango_core.benchmarks.base import Protocol
@@ -25,7 +25,7 @@ class AnswerQuestions:
     Args:
         model: Which language model to load; the vision tower's weights are never read.
         cells: Methods to answer with.
-        cache_root: Where the caches live.
+        caches: Cache name -> cache.
         protocols: Benchmark name -> how it asks and reads.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         num_threads: CPU threads of torch in this process.
@@ -35,16 +35,14 @@ class AnswerQuestions:
         self,
         model: ModelSpec,
         cells: Sequence[Cell],
-        cache_root: str,
+        caches: Mapping[str, TokenCache],
         protocols: Mapping[str, Protocol],
         share_prefix: bool = True,
         num_threads: int = 1,
     ) -> None:
         torch.set_num_threads(num_threads)
         self.cells = tuple(cells)
-        self.caches = {
-            cell.cache: open_cache(cache_root, model, cell.method.compressor) for cell in cells
-        }
+        self.caches = dict(caches)
         self.protocols = dict(protocols)
         self.share_prefix = share_prefix
         self.language_model = load_language_model(model)

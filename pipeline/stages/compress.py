@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from pipeline.cache import ClipIdentity, Entry, open_cache
+from pipeline.cache import ClipIdentity, Entry, TokenCache
 from pipeline.rows import Row, bounds, failed, source_of
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
@@ -25,7 +25,7 @@ class CompressVideo:
     Args:
         model: Which encoder to load; the language model's weights are never read.
         compressors: Cache name -> compressor; a row's `missing` names which of them to run.
-        cache_root: Where the caches live.
+        caches: Cache name -> cache.
         num_threads: CPU threads of torch in this process.
     """
 
@@ -33,12 +33,12 @@ class CompressVideo:
         self,
         model: ModelSpec,
         compressors: Mapping[str, Compressor],
-        cache_root: str,
+        caches: Mapping[str, TokenCache],
         num_threads: int = 1,
     ) -> None:
         torch.set_num_threads(num_threads)
         self.compressors = dict(compressors)
-        self.caches = {name: open_cache(cache_root, model, c) for name, c in compressors.items()}
+        self.caches = dict(caches)
         self.encoder = load_encoder(model)
 
     def __call__(self, row: Row) -> Row:

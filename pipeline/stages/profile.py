@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.cache import Entry
+from pipeline.cache import Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
@@ -38,10 +38,10 @@ class ProfileCompression(CompressVideo):
         self,
         model: ModelSpec,
         compressors: Mapping[str, Compressor],
-        cache_root: str,
+        caches: Mapping[str, TokenCache],
         num_threads: int = 1,
     ) -> None:
-        super().__init__(model, compressors, cache_root, num_threads)
+        super().__init__(model, compressors, caches, num_threads)
         self.device = resolve_device(model.device)
 
     def _compress(self, row: Row) -> Row:

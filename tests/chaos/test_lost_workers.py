@@ -54,14 +54,14 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
         if not killed and (actors := workers_of("CompressVideo")):
             killed.add(actors[0].pid)
             os.kill(actors[0].pid, signal.SIGKILL)
-            in_cache = len(plan.cache(plan.cells[0].cache).keys())
+            in_cache = len(plan.caches[plan.cells[0].cache].keys())
             assert in_cache < 40, "the actor was killed too late to prove anything"
     assert killed, "no encode actor was found"
     assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
     assert {result["status"] for result in results} == {"ok"}
     questions = [a["question_id"] for result in results for a in result["answers"]]
     assert len(questions) == len(set(questions))
-    assert len(plan.cache(plan.cells[0].cache).keys()) == 40
+    assert len(plan.caches[plan.cells[0].cache].keys()) == 40
 
 
 @dataclass(frozen=True)
