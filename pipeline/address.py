@@ -5,9 +5,7 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-
-class ClusterError(ConnectionError):
-    """The cluster that was named cannot be reached."""
+from pipeline.errors import ClusterError
 
 
 def raise_if_unreachable(address: str | None) -> None:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import ray
 
-from pipeline.address import ClusterError, raise_if_unreachable
+from pipeline.address import raise_if_unreachable
+from pipeline.errors import ClusterError
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.exceptions import RayError
 
 from pipeline.attempts import start_ledger, too_many
+from pipeline.errors import WorkerError
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
 from pipeline.rows import DECODED, ENCODED, RESULT, Row, to_table
@@ -32,14 +34,23 @@ _MAX_CLIPS_PER_BLOCK = 8
 
 
 def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
-    """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished."""
+    """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished.
+
+    Raises:
+        WorkerError: If a stage cannot run at all.
+    """
     _silence(DataContext.get_current())
     dataset = build(plan, settings)
     if dataset is None:
         return
-    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
-        for row in block.to_pylist():
-            yield row if plan.answer else answer.result(row, [])
+    batches = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+    try:
+        for block in batches:
+            for row in block.to_pylist():
+                yield row if plan.answer else answer.result(row, [])
+    except RayError as error:
+        # The worker's own exception is the last line of what Ray wraps around it.
+        raise WorkerError(str(error).strip().splitlines()[-1]) from error
 
 
 def _silence(context: DataContext) -> None:
