@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 
+from jobs.breakdowns import breakdowns_csv
 from jobs.facts import JobFacts
 from jobs.measurements import normalize
+from jobs.paper_table import paper_table
 from jobs.plots import save_plots
 from jobs.report import JOB_FILE, REPORT_FILE, render_html, write_report
 from jobs.summary import (
@@ -46,12 +48,15 @@ class LoadedRun:
     summary: Summary
 
 
-def report_runs(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
+def report_runs(
+    run_dirs: Sequence[Path], output: Path | None = None, *, published: bool = False
+) -> Path:
     """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
 
     Args:
         run_dirs: Finished runs.
         output: Where to write; `None` writes into the run itself, which must then be the only one.
+        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
 
     Returns:
         Path of the page.
@@ -68,21 +73,26 @@ def report_runs(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
     if output is None:
         page = write_report(run_dirs[0])
         summary = json.loads((run_dirs[0] / SUMMARY_FILE).read_text())
+        facts = JobFacts.load(run_dirs[0])
         _write_tables(summary["cells"], run_dirs[0])
+        named = [_named(cell, facts) for cell in summary["cells"]]
+        _write_paper_tables(named, run_dirs[0], published)
         return page
-    return compare_runs(run_dirs, output)
+    return compare_runs(run_dirs, output, published=published)
 
 
-def compare_runs(run_dirs: Sequence[Path], output: Path) -> Path:
+def compare_runs(run_dirs: Sequence[Path], output: Path, *, published: bool = False) -> Path:
     """Put the cells of all runs into one table and compare them question by question.
 
-    A cell is compared with `full` of the same benchmark and model, of its own run or else of the
-    first run that has it; where nobody ran `full`, with the first cell of the first run that has
-    the benchmark. Questions that only one of the two was asked do not count.
+    A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
+    of the first run that has it; where nobody ran `full`, with the first cell of the first run that
+    has the benchmark. Questions that only one of the two was asked do not count.
 
     Args:
         run_dirs: Finished runs, in the order in which they are shown.
-        output: Receives `summary.json`, `table.{md,csv,tex}`, `plots/` and `report.html`.
+        output: Receives `summary.json`, `table.{md,csv,tex}`, `paper_table.{md,csv,tex}`,
+            `breakdowns.csv`, `plots/` and `report.html`.
+        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
 
     Returns:
         Path of the page.
@@ -94,6 +104,7 @@ def compare_runs(run_dirs: Sequence[Path], output: Path) -> Path:
     output.mkdir(parents=True, exist_ok=True)
     (output / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     _write_tables(cells, output)
+    _write_paper_tables(cells, output, published)
     save_plots(cells, output / "plots")
     failures = pd.concat([failed_rows(run.answers) for run in runs], ignore_index=True)
     jobs = {
@@ -116,7 +127,7 @@ def _load(folder: Path) -> LoadedRun:
 def _paired_cells(runs: Sequence[LoadedRun]) -> tuple[list[Summary], str]:
     """The cells of all runs, each with its comparison, and what most of them are compared with."""
     pairs = [(run, cell) for run in runs for cell in run.summary["cells"]]
-    cells = [{**cell, "run_id": run.facts.run_id, "model": run.facts.model} for run, cell in pairs]
+    cells = [_named(cell, run.facts) for run, cell in pairs]
     names = set()
     for index, (run, cell) in enumerate(pairs):
         if cell["versus_full"] is not None or cell["method"] == BASELINE:
@@ -134,12 +145,18 @@ def _paired_cells(runs: Sequence[LoadedRun]) -> tuple[list[Summary], str]:
     return cells, " or ".join(sorted(names)) or BASELINE
 
 
+def _named(cell: Summary, facts: JobFacts) -> Summary:
+    """A cell that says which run and model it is of."""
+    own = {"run_id": facts.run_id, "model": facts.model, "num_frames": facts.num_frames}
+    return {**cell, **own}
+
+
 def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
     """Which cell a cell is compared with; `None` if it would be itself."""
     own = cells[index]
     for other, cell in enumerate(cells):
         if cell["method"] == BASELINE and all(
-            cell[field] == own[field] for field in ("benchmark", "model")
+            cell[field] == own[field] for field in ("benchmark", "model", "num_frames")
         ):
             return other
     first = next(i for i, cell in enumerate(cells) if cell["benchmark"] == own["benchmark"])
@@ -203,3 +220,12 @@ def _write_tables(cells: Sequence[dict[str, Any]], folder: Path) -> None:
     (folder / "table.md").write_text(markdown_table(cells) + "\n", encoding="utf-8")
     (folder / "table.csv").write_text(csv_table(cells), encoding="utf-8")
     (folder / "table.tex").write_text(latex_table(cells) + "\n", encoding="utf-8")
+
+
+def _write_paper_tables(cells: Sequence[dict[str, Any]], folder: Path, published: bool) -> None:
+    """The layout of papers, and every break-down in long form."""
+    table = paper_table(cells, published=published)
+    (folder / "paper_table.md").write_text(table.markdown() + "\n", encoding="utf-8")
+    (folder / "paper_table.csv").write_text(table.csv(), encoding="utf-8")
+    (folder / "paper_table.tex").write_text(table.latex() + "\n", encoding="utf-8")
+    (folder / "breakdowns.csv").write_text(breakdowns_csv(cells), encoding="utf-8")

@@ -5,7 +5,8 @@ Three rules make one override do what a person means by it:
 - `--set benchmark.name=shapes` in a recipe that lists `benchmarks` replaces the list, and `--set
   method.name=full` a list `methods`: a recipe has one or the other.
 - Another `benchmark.name` or `model.name` leaves behind what belongs to the old one (its files,
-  its checkpoint, the options only it has), unless they are set as well.
+  its checkpoint, the options only it has), unless they are set as well. The embedded model also
+  leaves `pools` behind: it needs no GPU.
 - A number is a place in a list, from 0: `--set methods.1.inner.layer=2`.
 """
 
@@ -17,11 +18,8 @@ from typing import Any
 
 import yaml
 
-# section -> keys that mean nothing once the section's name is another one
-_OWN_KEYS = {
-    "benchmark": ("root", "split"),
-    "model": ("path", "revision", "saliency_from", "pooling", "time_instruction", "sinks"),
-}
+# section -> keys that mean the same under another name of the section
+_COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 
 
@@ -68,8 +66,10 @@ def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict
     for (section, *rest), value, _ in changes:
         old = result.get(section)
         if rest == ["name"] and isinstance(old, dict) and old.get("name") not in (None, value):
-            own = _OWN_KEYS.get(section, ())
-            result[section] = {key: kept for key, kept in old.items() if key not in own}
+            common = _COMMON_KEYS.get(section, ())
+            result[section] = {key: kept for key, kept in old.items() if key in common}
+            if (section, value) == ("model", "tiny"):
+                result.pop("pools", None)
     for keys, value, override in changes:
         result = _replaced(result, keys, value, override)
     return result

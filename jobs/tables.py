@@ -186,8 +186,8 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([name.ljust(widths[0]), *numbers])
 
 
-def _latex(row: Sequence[str]) -> str:
-    """One line of a tabular."""
+def latex_escaped(text: str) -> str:
+    """Text as LaTeX prints it, whatever characters it holds."""
     escapes = {
         "\\": r"\textbackslash{}",
         "\N{MINUS SIGN}": "$-$",
@@ -195,4 +195,9 @@ def _latex(row: Sequence[str]) -> str:
         "~": r"\textasciitilde{}",
     }
     escapes |= {char: f"\\{char}" for char in "%&_#${}"}
-    return " & ".join("".join(escapes.get(char, char) for char in text) for text in row) + r" \\"
+    return "".join(escapes.get(char, char) for char in text)
+
+
+def _latex(row: Sequence[str]) -> str:
+    """One line of a tabular."""
+    return " & ".join(map(latex_escaped, row)) + r" \\"

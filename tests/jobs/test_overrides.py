@@ -39,6 +39,14 @@ def test_another_model_leaves_the_checkpoint_of_the_old_one_behind():
     assert changed["model"] == {"name": "tiny", "num_frames": 32}
 
 
+def test_the_embedded_model_runs_without_the_gpus_of_another_one():
+    recipe = {**TABLE, "pools": {"answer": {"num_gpus": 1}, "compress": {"num_gpus": 1}}}
+    assert "pools" not in with_overrides(recipe, ["model.name=tiny"])
+    changed = with_overrides(recipe, ["model.name=tiny", "pools.answer.num_gpus=0.5"])
+    assert changed["pools"] == {"answer": {"num_gpus": 0.5}}
+    assert with_overrides(recipe, ["model.name=llava-video-7b"])["pools"] == recipe["pools"]
+
+
 def test_the_same_model_keeps_its_checkpoint():
     assert with_overrides(TABLE, ["model.name=llava-onevision-7b"])["model"] == TABLE["model"]
 

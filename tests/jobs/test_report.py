@@ -239,6 +239,7 @@ class TestCompareRuns:
         assert "b/job.yaml" in words
         assert {path.name for path in (tmp_path / "out").iterdir()} == {
             "report.html", "summary.json", "table.md", "table.csv", "table.tex", "plots",
+            "paper_table.md", "paper_table.csv", "paper_table.tex", "breakdowns.csv",
         }  # fmt: skip
 
     def test_without_full_the_first_run_is_the_reference(self, tmp_path):

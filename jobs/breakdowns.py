@@ -1,0 +1,51 @@
+"""Every break-down of every cell in long form: one line per group, for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_HEADER = (
+    "run_id",
+    "model",
+    "benchmark",
+    "cell",
+    "group",
+    "value",
+    "inner_group",
+    "inner_value",
+    "num_questions",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+)
+
+
+def breakdowns_csv(cells: Sequence[Mapping[str, Any]]) -> str:
+    """All break-downs, unrounded; the inner columns are empty where one group is meant.
+
+    Args:
+        cells: Flat summaries with `run_id` and `model`.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(_HEADER)
+    for cell in cells:
+        names = [cell[name] for name in _HEADER[:4]]
+        for place, entry in _entries(cell):
+            writer.writerow([*names, *place, entry["n"], entry["accuracy"], *entry["ci95"]])
+    return stream.getvalue()
+
+
+def _entries(cell: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str, str], Any]]:
+    """Group, value, inner group, inner value, and the accuracy there."""
+    for group, values in cell["accuracy_by"].items():
+        for value, entry in values.items():
+            yield (group, value, "", ""), entry
+    for group, values in cell["accuracy_cross"].items():
+        for value, inner_groups in values.items():
+            for inner, inner_values in inner_groups.items():
+                for inner_value, entry in inner_values.items():
+                    yield (group, value, inner, inner_value), entry
