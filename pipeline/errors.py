@@ -1,4 +1,4 @@
-"""What can go wrong with the machines a job runs on; what goes wrong with a clip is a row instead."""
+"""What can go wrong with the machines of a job; what goes wrong with a clip is a row instead."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class ClusterError(ConnectionError):
 
 
 class WorkerError(RuntimeError):
-    """A worker failed in a way that would fail for every clip, such as a model that does not load."""
+    """A worker failed as it would for every clip, e.g. because its model does not load."""

@@ -57,7 +57,7 @@ def _silence(context: DataContext) -> None:
     """Leave the terminal to the job's own progress; Ray's log files keep everything."""
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.setLevel(logging.ERROR)
+            handler.setLevel(logging.CRITICAL)
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     # It would advise to raise the one byte that `_actors` reserves on purpose.
