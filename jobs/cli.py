@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jobs import cli_tools
+
 if TYPE_CHECKING:
     from jobs.driver import Places
 
@@ -136,6 +138,10 @@ def log_run(
     uri = tracking_uri or default_tracking_uri(run.parent)
     log_run(run, uri)
     print(f"logged to {uri}")
+
+
+app.command()(cli_tools.ask)
+app.add_typer(cli_tools.analyze, name="analyze")
 
 
 def main() -> None:

@@ -1,0 +1,131 @@
+"""`tango ask`: one question about one's own video."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from jobs.config import RecipeError
+from jobs.tables import milliseconds
+from tango_core.ask import VideoAnswer, VideoChat
+
+# Stage of `VideoAnswer.latency_ms` -> word.
+_WORDS = {
+    "decode_video": "read",
+    "vision": "vision",
+    "compress": "compress",
+    "ttft": "first token",
+    "decode": "rest",
+}
+
+
+# Arguments of `VideoChat.ask` that the command has flags for.
+_OWN_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
+
+
+def ask(
+    video: str,
+    question: str,
+    *,
+    choices: Sequence[str] = (),
+    model: str = "tiny",
+    path: str | None = None,
+    method: str = "tango",
+    retention: float | None = None,
+    clip: str | None = None,
+    max_new_tokens: int | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    method_options: Sequence[str] = (),
+    console: Console,
+) -> int:
+    """Answer and print; returns 0, or 1 if the reply names none of the options.
+
+    Args:
+        video: File, or directory of frames.
+        question: The question.
+        choices: Options; `"a|b"` is two of them.
+        model: See `VideoChat`.
+        path: See `VideoChat`.
+        method: See `VideoChat.ask`.
+        retention: See `VideoChat.ask`.
+        clip: `"12.5-30"`: from and to in seconds; `None` for the whole video.
+        max_new_tokens: See `VideoChat.ask`.
+        model_options: See `VideoChat`; `None` values are left out.
+        method_options: `"name=value"` with a YAML value.
+        console: Where to print.
+
+    Raises:
+        ValueError: In one line.
+        FileNotFoundError: If video or checkpoint are not there.
+    """
+    bounds = None if clip is None else _bounds(clip)
+    offered = [option for given in choices for option in given.split("|")]
+    options = dict(_option(text) for text in method_options)
+    chosen = {k: v for k, v in (model_options or {}).items() if v is not None}
+    chat = VideoChat(model, path, **chosen)
+    answer = chat.ask(
+        video,
+        question,
+        offered,
+        method=method,
+        retention=retention,
+        clip=bounds,
+        max_new_tokens=max_new_tokens,
+        **options,
+    )
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(reply(answer))
+    say(cost(answer), style="dim")
+    for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
+        say(f"note: {warning}", style="dim")
+    return 1 if answer.status == "unparsed" else 0
+
+
+def reply(answer: VideoAnswer) -> str:
+    """The option that was chosen with its letter, or the model's words."""
+    if answer.choice is not None:
+        return f"{answer.letter}. {answer.choices[answer.choice]}"
+    if answer.status == "unparsed":
+        return f"The reply names none of the options: {answer.text!r}"
+    return answer.text
+
+
+def cost(answer: VideoAnswer) -> str:
+    """Tokens and times in one line."""
+    share = 100 * answer.tokens_kept / answer.tokens_total
+    times = [
+        f"{word} {milliseconds(answer.latency_ms[stage])}"
+        for stage, word in _WORDS.items()
+        if stage in answer.latency_ms
+    ]
+    return (
+        f"{answer.tokens_kept} of {answer.tokens_total} visual tokens ({share:.1f} %); "
+        f"ms: {', '.join(times)}"
+    )
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    """Read `"12.5-30"`."""
+    start, dash, end = text.partition("-")
+    try:
+        bounds = float(start), float(end)
+    except ValueError:
+        bounds = (0.0, -1.0)
+    if not dash or not 0 <= bounds[0] <= bounds[1]:
+        raise RecipeError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
+    return bounds
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Read `"alpha=2"`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or name in _OWN_FLAGS:
+        raise RecipeError(f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--option {text!r}: {value!r} is not a YAML value") from error
