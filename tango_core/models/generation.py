@@ -86,11 +86,11 @@ class GreedyGenerator:
     ) -> list[Answer]:
         """Answer prompts about one clip.
 
-        Prompts with the same text before the clip share the prefill of that text and the clip, and
-        continue from it in batches. Of a batch every question carries an equal share of the time,
-        so that sums over questions are the time spent; the shared prefill counts for the first
-        question. `ttft_ms` is no share: it is how long the question had to wait from the start of
-        the prefill it uses.
+        Prompts with the same text before the clip share the prefill of that text, of the clip, and
+        of the words behind it that all of them begin with, and continue from there in batches. Of a
+        batch every question carries an equal share of the time, so that sums over questions are the
+        time spent; the shared prefill counts for the first question. `ttft_ms` is no share: it is
+        how long the question had to wait from the start of the prefill it uses.
 
         Args:
             prompts: All about one clip.
@@ -154,10 +154,11 @@ class GreedyGenerator:
         return reply
 
     def _together(self, group: list[LaidOutPrompt], max_new_tokens: int) -> list[_Reply]:
-        """Prefill the common prefix once, then answer batch by batch."""
+        """Prefill once what all prompts begin with, then answer batch by batch."""
         start = self._clock()
-        first, length = group[0], group[0].prefix_length
-        hidden = self._embed(first.left, first.visual, ())[None]
+        first, shared = group[0], _num_shared(group)
+        length = first.prefix_length + shared
+        hidden = self._embed(first.left, first.visual, first.right[:shared])[None]
         prefix = DynamicCache()
         self.decoder.run(
             hidden, first.positions[..., None, :length].to(hidden.device), cache=prefix
@@ -166,27 +167,32 @@ class GreedyGenerator:
         replies: list[_Reply] = []
         for offset in range(0, len(group), MAX_BATCH):
             batch = group[offset : offset + MAX_BATCH]
-            replies += self._continue(batch, prefix, prefix_seconds, max_new_tokens)
+            replies += self._continue(batch, shared, prefix, prefix_seconds, max_new_tokens)
         replies[0].prefill += prefix_seconds
         return replies
 
     def _continue(
         self,
         batch: list[LaidOutPrompt],
+        shared: int,
         prefix: DynamicCache,
         prefix_seconds: float,
         max_new_tokens: int,
     ) -> list[_Reply]:
-        """Answer prompts whose prefix is in `prefix`, padded on the left to equal length."""
+        """Answer prompts whose prefix is in `prefix`, padded on the left to equal length.
+
+        The prefix ends `shared` tokens behind the clip.
+        """
         start = self._clock()
         device = self.decoder.device
-        lengths = [len(prompt.right) for prompt in batch]
+        rest = [prompt.right[shared:] for prompt in batch]
+        lengths = [len(ids) for ids in rest]
         longest = max(lengths)
         paddings = [longest - length for length in lengths]
         hidden = torch.stack(
             [
-                self.decoder.embed((*prompt.right[:1] * padding, *prompt.right))
-                for prompt, padding in zip(batch, paddings, strict=True)
+                self.decoder.embed((*ids[:1] * padding, *ids))
+                for ids, padding in zip(rest, paddings, strict=True)
             ]
         )
         positions = torch.stack(
@@ -194,7 +200,7 @@ class GreedyGenerator:
                 torch.cat(
                     [
                         prompt.positions.new_zeros((*prompt.positions.shape[:-1], padding)),
-                        prompt.positions[..., prompt.prefix_length :],
+                        prompt.positions[..., prompt.prefix_length + shared :],
                     ],
                     dim=-1,
                 )
@@ -270,6 +276,19 @@ class GreedyGenerator:
             ttft_ms=reply.first * 1e3,
             decode_ms=reply.decode * 1e3,
         )
+
+
+def _num_shared(group: list[LaidOutPrompt]) -> int:
+    """How many tokens behind the clip all prompts have in common; each keeps one of its own.
+
+    A protocol's instructions and LLaVA-Video's sentence about time, 400 tokens for 64 frames, are
+    the same for every question of a clip.
+    """
+    # What the first and the last in dictionary order have in common, all between them have, too.
+    rights = [prompt.right for prompt in group]
+    pairs = enumerate(zip(min(rights), max(rights), strict=False))
+    shortest = min(map(len, rights)) - 1
+    return min(shortest, next((at for at, (one, other) in pairs if one != other), shortest))
 
 
 def _repeat(prefix: DynamicCache, times: int) -> DynamicCache:

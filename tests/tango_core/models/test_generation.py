@@ -117,6 +117,31 @@ def test_a_shared_prefix_gives_the_same_replies_as_one_by_one(
     assert len({len(prompt.right) for prompt in prompts}) > 1
 
 
+@pytest.mark.parametrize(
+    ("texts", "num_shared"),
+    [
+        (["w1 w2 w3 w4", "w1 w2 w5", "w1 w2 w3"], 2),
+        (["w1 w2", "w1 w2 w3", "w9"], 0),
+        (["w1 w2 w3", "w1 w2 w3"], 5),  # a prompt keeps a token of its own, of six with the closing
+    ],
+)
+def test_words_that_all_questions_begin_with_are_prefilled_once(
+    model, replies, video, monkeypatch, texts, num_shared
+):
+    prompts = [model.lay_out(video, Prompt("", text)) for text in texts]
+    alone = replies(prompts, share_prefix=False)
+    run, lengths = model.decoder.run, []
+
+    def counted(hidden, *arguments, **options):
+        lengths.append(hidden.shape[1])
+        return run(hidden, *arguments, **options)
+
+    monkeypatch.setattr(model.decoder, "run", counted)
+    assert replies(prompts) == alone
+    longest = max(len(prompt.right) for prompt in prompts)
+    assert lengths[:2] == [prompts[0].prefix_length + num_shared, longest - num_shared]
+
+
 def test_prompts_of_equal_length_share_without_padding(model, replies, video):
     prompts = [model.lay_out(video, Prompt("", f"w{index} w7")) for index in range(4)]
     assert replies(prompts) == replies(prompts, share_prefix=False)
