@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from jobs import cli_tools
+from jobs import cli_results, cli_tools
 
 if TYPE_CHECKING:
     from jobs.driver import Places
@@ -142,6 +142,10 @@ def log_run(
 
 app.command()(cli_tools.ask)
 app.add_typer(cli_tools.analyze, name="analyze")
+app.command()(cli_results.report)
+app.command()(cli_results.export)
+app.command("import")(cli_results.import_)
+app.add_typer(cli_results.data, name="data")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import logging
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -115,6 +115,15 @@ def new_run_dir(job: Job, output: Path) -> Path:
         if len(methods) == 1
         else f"{len(methods)}-methods",
     ]
+    return make_run_dir(what, output)
+
+
+def make_run_dir(what: Sequence[str], output: Path) -> Path:
+    """An unused directory below `output`, named by time and what the run is about.
+
+    Raises:
+        RecipeError: If nothing can be written there.
+    """
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for attempt in range(1, 1000):
         suffix = "" if attempt == 1 else f"-{attempt}"

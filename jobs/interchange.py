@@ -24,15 +24,19 @@ from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
 _FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
 
-def replies_of(answers: pd.DataFrame, benchmark: AnnotatedBenchmark) -> dict[str, str]:
+def replies_of(
+    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> dict[str, str]:
     """Return question id -> reply for one cell of a run; failures as VLMEvalKit writes them.
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: What the questions are from; other benchmarks' rows are left out.
+        partial: The run was asked a part of the questions (`limit`, `shard`).
 
     Raises:
-        ValueError: If the rows are of several cells, or a question has no row.
+        ValueError: If the rows are of several cells, or a question has no row and `partial` is not
+            set.
     """
     rows = answers[answers["benchmark"] == benchmark.name]
     cells = sorted(set(rows["cell"]))
@@ -48,7 +52,7 @@ def replies_of(answers: pd.DataFrame, benchmark: AnnotatedBenchmark) -> dict[str
         )
     }
     absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
-    if absent:
+    if absent and not partial:
         raise ValueError(
             f"{len(absent)} questions of {benchmark.name} have no answer, e.g. {absent[0]!r}; "
             "finish the run first (--resume)"
@@ -57,7 +61,12 @@ def replies_of(answers: pd.DataFrame, benchmark: AnnotatedBenchmark) -> dict[str
 
 
 def answer_rows(
-    replies: Mapping[str, str | None], benchmark: AnnotatedBenchmark, cell: str, source: Path
+    replies: Mapping[str, str | None],
+    benchmark: AnnotatedBenchmark,
+    cell: str,
+    source: Path,
+    *,
+    partial: bool = False,
 ) -> pd.DataFrame:
     """Turn replies from elsewhere into rows of `answers/*.parquet`, one per question.
 
@@ -66,10 +75,12 @@ def answer_rows(
         benchmark: What the questions are from.
         cell: Name for the cell; also used as its method.
         source: The file, for error messages of the rows.
+        partial: Leave questions out that are absent, instead of counting them as failures.
     """
     rows = [
         _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
         for record in benchmark.records()
+        if not partial or record.question.id in replies
     ]
     frame: pd.DataFrame = to_table(rows, ANSWER).to_pandas()
     return frame
@@ -79,9 +90,11 @@ def _answer_row(
     record: Record, reply: str | None, benchmark: AnnotatedBenchmark, cell: str, source: Path
 ) -> Row:
     """One row; our reading of a reply decides whether it is right."""
-    question = record.question
+    question, protocol = record.question, benchmark.protocol
     failed = reply is None or FAILED_REPLY in reply
-    choice = None if failed else benchmark.protocol.read_choice(reply or "", question)
+    text = "" if failed or reply is None else reply
+    choice = None if failed else protocol.read_choice(text, question)
+    score = protocol.harness_score if question.answer is not None else None
     status = "answer_failed" if failed else "ok" if choice is not None else "unparsed"
     return {
         "benchmark": benchmark.name,
@@ -91,10 +104,13 @@ def _answer_row(
         "method": cell,
         "status": status,
         "error": f"no reply in {source}" if failed else None,
-        "text": "" if failed else reply,
+        "text": text,
         "choice": choice,
         "answer": question.answer,
         "correct": None if question.answer is None else choice == question.answer,
+        "harness_score": score(protocol.failed_reply if failed else text, question)
+        if score
+        else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }
 

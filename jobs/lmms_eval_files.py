@@ -40,6 +40,8 @@ def write_lmms_eval(
     benchmark: AnnotatedBenchmark,
     folder: Path,
     date: datetime | None = None,
+    *,
+    partial: bool = False,
 ) -> list[Path]:
     """Write one cell of a run as logged samples: one file, for MVBench one per task.
 
@@ -48,6 +50,7 @@ def write_lmms_eval(
         benchmark: What the questions are from.
         folder: Receives the files; lmms-eval calls it after the model.
         date: Begins the files' names; now without one.
+        partial: The run was asked a part of the questions; the files hold only those.
 
     Returns:
         The files.
@@ -55,10 +58,12 @@ def write_lmms_eval(
     Raises:
         ValueError: If the answers are not those of one cell.
     """
-    replies = replies_of(answers, benchmark)
+    replies = replies_of(answers, benchmark, partial=partial)
     protocol = build_protocol(benchmark.name, "lmms_eval")
     by_task: dict[str, list[Sample]] = {}
     for record in benchmark.records():
+        if record.question.id not in replies:
+            continue
         reply = replies[record.question.id]
         row = json.dumps(dict(record.row), indent=2, ensure_ascii=False, default=str)
         prompt = protocol.render(record.question)
@@ -81,12 +86,15 @@ def write_lmms_eval(
     return paths
 
 
-def read_lmms_eval(paths: Sequence[Path], benchmark: AnnotatedBenchmark) -> pd.DataFrame:
+def read_lmms_eval(
+    paths: Sequence[Path], benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> pd.DataFrame:
     """Read logged samples as rows of `answers/*.parquet`; the cell is the folder's name.
 
     Args:
         paths: Files of one run; for MVBench those of all tasks.
         benchmark: What the questions are from, with the protocol to read replies by.
+        partial: Leave questions out that the files do not hold, instead of counting them failed.
 
     Raises:
         ValueError: If a file is not of this benchmark, or a sample is none of its questions.
@@ -113,7 +121,8 @@ def read_lmms_eval(paths: Sequence[Path], benchmark: AnnotatedBenchmark) -> pd.D
                     f"{benchmark.name} under {benchmark.root}; is it another release?"
                 )
             replies[found.question.id] = _reply(sample)
-    return answer_rows(replies, benchmark, paths[0].parent.name or "lmms_eval", paths[0])
+    cell = paths[0].absolute().parent.name or "lmms_eval"
+    return answer_rows(replies, benchmark, cell, paths[0], partial=partial)
 
 
 def _task(record: Record, benchmark: str) -> str:

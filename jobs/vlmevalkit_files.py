@@ -41,20 +41,23 @@ def dataset_name(benchmark: AnnotatedBenchmark) -> str:
     return names[benchmark.name]
 
 
-def write_vlmevalkit(answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path: Path) -> None:
+def write_vlmevalkit(
+    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path: Path, *, partial: bool = False
+) -> None:
     """Write one cell of a run as a prediction file.
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: What the questions are from.
         path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset_name>`.
+        partial: The run was asked a part of the questions; the file holds only those.
 
     Raises:
         ValueError: If the suffix is another one, or the answers are not those of one cell.
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
-    replies = replies_of(answers, benchmark)
+    replies = replies_of(answers, benchmark, partial=partial)
     describe = _COLUMNS[benchmark.name]
     is_cut = dataset_name(benchmark) == "MVBench_MP4"
     rows = [
@@ -63,6 +66,7 @@ def write_vlmevalkit(answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path:
             "prediction": replies[r.question.id],
         }
         for r in benchmark.records()
+        if r.question.id in replies
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".json":
@@ -74,7 +78,9 @@ def write_vlmevalkit(answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path:
         writer.writerows(rows)
 
 
-def read_vlmevalkit(path: Path, benchmark: AnnotatedBenchmark) -> pd.DataFrame:
+def read_vlmevalkit(
+    path: Path, benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> pd.DataFrame:
     """Read a prediction file as rows of `answers/*.parquet`; the cell is the file's stem.
 
     Rows are matched by `index`, and by question and video where another copy of the release counts
@@ -83,6 +89,7 @@ def read_vlmevalkit(path: Path, benchmark: AnnotatedBenchmark) -> pd.DataFrame:
     Args:
         path: `.tsv`, `.json` or `.xlsx` (the last needs openpyxl).
         benchmark: What the questions are from, with the protocol to read replies by.
+        partial: Leave questions out that the file does not hold, instead of counting them failed.
 
     Raises:
         ValueError: If the file is no prediction file of this benchmark.
@@ -114,7 +121,7 @@ def read_vlmevalkit(path: Path, benchmark: AnnotatedBenchmark) -> pd.DataFrame:
         reply = row["prediction"]
         missing = is_missing(reply) and reply != ""
         replies[found.question.id] = None if missing else str(reply)
-    return answer_rows(replies, benchmark, path.stem, path)
+    return answer_rows(replies, benchmark, path.stem, path, partial=partial)
 
 
 def _content(record: Record) -> tuple[str, str]:
