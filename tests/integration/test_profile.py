@@ -6,11 +6,13 @@ import json
 
 import pandas as pd
 import pytest
+from clips import write_clip
 from jobs_for_tests import answers_of, job, run, what_was_said
 
 from jobs.profile_table import render_profile
 from jobs.summary import summarize, write_summary
 from pipeline.settings import Settings
+from pipeline.stages.profile import ProfileCompression
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
 NUM_CLIPS = 3
@@ -128,13 +130,26 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     assert old["cells"][1]["peak_gib"] is None
 
 
-def test_warm_up_needs_a_clip_that_works(tmp_path):
+def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypatch):
     videos = tmp_path / "videos"
     videos.mkdir()
-    (videos / "broken.mp4").write_text("no video")
+    (videos / "a.mp4").write_text("no video")
+    for name in ("b.mp4", "c.mp4"):
+        write_clip(videos / name, 24)
+    table = videos / "questions.csv"
+    table.write_text("video,question\n" + "".join(f"{n}.mp4,Why?\n" for n in "abc"))
+    compressed = []
+    compress = ProfileCompression._compress
+    monkeypatch.setattr(
+        ProfileCompression,
+        "_compress",
+        lambda self, row: compressed.append(row["video_id"]) or compress(self, row),
+    )
     recipe = job(videos, benchmark={"name": "custom", "root": str(videos)}, mode="profile")
-    outcome, _ = run(recipe, tmp_path / "runs")
-    assert (outcome.num_clips, outcome.num_failed_clips) == (1, 1)
+    outcome, run_dir = run(recipe, tmp_path / "runs")
+    assert compressed == ["b.mp4", "b.mp4", "c.mp4"]
+    assert (outcome.num_clips, outcome.num_failed_clips) == (3, 1)
+    assert len(answers_of(run_dir)) == 3
 
 
 @pytest.mark.parametrize("options", [{"executor": "ray"}, {"executor": "local"}])

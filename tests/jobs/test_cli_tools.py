@@ -1,0 +1,155 @@
+"""`tango ask` and `tango analyze` as a person at a terminal meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from clips import write_clip
+
+from jobs.cli import main
+from tango_core.models import describe_model
+
+
+@pytest.fixture
+def tango(tmp_path, monkeypatch, capfd):
+    """`tango(*arguments)` runs the console script in an empty directory: exit code and output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tango", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return str(write_clip(tmp_path_factory.mktemp("videos") / "clip.mp4", 48))
+
+
+@pytest.fixture
+def recipe(tmp_path, video):
+    """A recipe that looks at two copies of a video."""
+    rows = [{"video": video, "question": "What moves?"}, {"video": video, "start": 0.5, "end": 1.5}]
+    table = tmp_path / "questions.jsonl"
+    table.write_text("\n".join(json.dumps({"question": "Why?", **row}) for row in rows))
+    content = {
+        "benchmark": {"name": "custom", "root": str(table)},
+        "model": {"name": "tiny", "num_frames": 3},
+        "method": {"name": "tango", "retention": 0.2},
+        "executor": "local",
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(content))
+    return "recipe.yaml"
+
+
+def test_ask_prints_the_reply_the_tokens_and_the_times(tango, video):
+    code, out, _ = tango("ask", video, "What moves?", "--num-frames", "3", "--max-new-tokens", "3")
+    assert code == 0
+    reply, cost, *_ = out.splitlines()
+    assert reply.strip()
+    assert "of 192 visual tokens (1" in cost
+    for stage in ("read", "vision", "compress", "first token", "rest"):
+        assert stage in cost
+
+
+def test_options_are_given_one_by_one_or_with_bars(tango, video):
+    outputs = [
+        tango("ask", video, "Which color?", "--num-frames", "3", "--retention", "0.5", *options)
+        for options in (("--choices", "red", "--choices", "blue"), ("--choices", "red|blue"))
+    ]
+    (one, first, _), (two, second, _) = outputs
+    assert one == two
+    assert first.splitlines()[0] == second.splitlines()[0]
+    # Untrained weights name no option; trained ones name one by its letter and its text.
+    names_one = first.splitlines()[0] in ("A. red", "B. blue")
+    assert (one == 0) == names_one
+    assert names_one or "The reply names none of the options" in first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clip", "3"], "--clip '3' is not START-END in seconds"),
+        (["--clip", "5-3"], "--clip '5-3'"),
+        (["--choices", "red"], "got 1"),
+        (["--method", "tanga"], "did you mean 'tango'"),
+        (["--retention", "2"], "retention must be in (0, 1], got 2"),
+        (["--model", "large"], "choose one of"),
+        (["--model", "llava-onevision-7b", "--path", "/no/such"], "/no/such"),
+        (["--option", "alpha"], "--option 'alpha' is not OPTION=VALUE"),
+        (["--option", "clip=3"], "--option 'clip=3' is not OPTION=VALUE"),
+        (["--option", "alhpa=3"], "did you mean 'alpha'"),
+        (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
+        (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
+    ],
+)
+def test_a_mistake_in_a_question_ends_in_one_helpful_line(tango, video, arguments, message):
+    code, _, err = tango("ask", video, "What moves?", *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("score", ["saliency", "attention"])
+def test_sinks_are_found_and_a_recipe_can_name_them(tango, recipe, tmp_path, score):
+    # With these shares every position is a sink, whatever the weights look at.
+    everything = ["--max-mean-rank", "1", "--max-spread", "1"]
+    code, out, _ = tango(
+        "analyze", "sinks", recipe, "--score", score, "--output", "found/sinks.json", *everything
+    )
+    assert code == 0
+    assert f"6 frames of 2 clips, 8 x 8 positions ranked by {score}" in out
+    assert "2 clip(s) are few" in out
+    content = json.loads((tmp_path / "found/sinks.json").read_text())
+    assert sorted(content["sinks"]) == list(range(64))
+    assert content["model"]["digest"] == describe_model("tiny").digest
+    ranks = content["statistics"]["rank_mean"]
+    assert sum(ranks) == pytest.approx(64 * 65 / 2, abs=0.1)
+    # A recipe takes the file, and keeps the tokens it leads to apart.
+    named = ["--set", "model.sinks=found/sinks.json"]
+    assert tango("precompute", recipe)[0] == tango("precompute", recipe, *named)[0] == 0
+    caches = list((tmp_path / "runs" / "cache").iterdir())
+    assert len(caches) == 2
+
+
+def test_clips_that_cannot_be_decoded_are_left_out_and_counted(tango, recipe, tmp_path):
+    table = tmp_path / "questions.jsonl"
+    (tmp_path / "broken.mp4").write_text("no video")
+    row = json.dumps({"video": "broken.mp4", "question": "Why?"})
+    table.write_text(f"{table.read_text()}\n{row}")
+    code, out, err = tango("analyze", "sinks", recipe)
+    assert code == 1
+    assert "1 clip(s) could not be decoded" in out
+    assert "6 frames of 2 clips" in out
+    assert "broken.mp4" in err
+    table.write_text(row)
+    code, _, err = tango("analyze", "sinks", recipe)
+    assert code == 2
+    assert "none of 1 clip(s) could be decoded" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-spread", "0"], "max_spread must be in (0, 1], got 0"),
+        (["--set", "model.name=large"], "choose one of"),
+        (["--set", "model.sinks=/no/sinks.json"], "model.sinks /no/sinks.json"),
+    ],
+)
+def test_a_mistake_in_an_analysis_ends_in_one_helpful_line(tango, recipe, arguments, message):
+    code, _, err = tango("analyze", "sinks", recipe, *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+def test_the_commands_are_listed(tango):
+    _, out, err = tango()
+    for command in ("ask", "analyze"):
+        assert command in out + err

@@ -1,0 +1,172 @@
+"""Questions about single videos with the embedded model: files, layers and words are real."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from clips import write_clip
+from llava_checkpoints import build_llava, save_llava
+
+from tango_core import VideoChat
+from tango_core.benchmarks.custom import PROTOCOL
+from tango_core.types import Question
+
+CHOICES = ("red", "blue", "green")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return VideoChat("tiny", num_frames=4)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("videos") / "clip.mp4", 48)
+
+
+def test_a_free_form_question_gets_the_model_s_words(chat, video):
+    answer = chat.ask(video, "What moves?", max_new_tokens=5)
+    assert answer.status == "ok"
+    assert answer.text
+    assert answer.choice is answer.letter is None
+    assert 1 <= answer.new_tokens <= 5
+    assert (answer.tokens_total, answer.choices) == (4 * 64, ())
+    assert 20 <= answer.tokens_kept <= 34
+    # Kept tokens and the newline token are in the prompt, and the question's words.
+    assert answer.prompt_tokens > answer.tokens_kept + 1
+
+
+def test_a_follow_up_needs_neither_decoding_nor_vision_and_says_the_same(video):
+    chat = VideoChat("tiny", num_frames=4)
+    first = chat.ask(video, "What moves?", max_new_tokens=4)
+    again = chat.ask(video, "What moves?", max_new_tokens=4)
+    assert first.latency_ms.keys() > again.latency_ms.keys() == {"prefill", "ttft", "decode"}
+    assert {"decode_video", "vision", "compress"} <= first.latency_ms.keys()
+    assert all(ms > 0 for ms in first.latency_ms.values())
+    assert (again.text, again.tokens_kept) == (first.text, first.tokens_kept)
+    halves = chat.encoder, chat.language_model
+    other = chat.ask(video, "What moves?", method="uniform", retention=0.5, max_new_tokens=4)
+    assert "vision" in other.latency_ms
+    assert other.tokens_kept == 128
+    assert (chat.encoder, chat.language_model) == halves
+
+
+def test_a_replaced_file_and_another_part_of_it_are_other_clips(video, tmp_path):
+    chat = VideoChat("tiny", num_frames=4)
+    file = tmp_path / "clip.mp4"
+    shutil.copy(video, file)
+    ask = {"video": file, "question": "What moves?", "max_new_tokens": 1}
+    assert "vision" in chat.ask(**ask).latency_ms
+    assert "vision" not in chat.ask(**ask).latency_ms
+    assert "vision" in chat.ask(**ask, clip=(0.5, 1.0)).latency_ms
+    write_clip(file, 24)
+    assert "vision" in chat.ask(**ask).latency_ms
+
+
+def test_the_reply_to_a_multiple_choice_question_is_read(video):
+    chat = VideoChat("tiny", num_frames=4)
+    answer = chat.ask(video, "Which color?", CHOICES)
+    # Untrained weights may name no option, trained ones name one; reading follows the protocol.
+    choice = chat.protocol.read_choice(answer.text, Question("q", "Which color?", CHOICES))
+    assert answer.choice == choice
+    assert answer.status == ("unparsed" if choice is None else "ok")
+    assert answer.letter == (None if choice is None else "ABC"[choice])
+    asked = chat.protocol.render(Question("q", "Which color?", CHOICES))
+    alone = chat.ask(video, "Which color?")
+    extra = len(chat.language_model.tokenizer(asked.after).input_ids)
+    own = len(chat.language_model.tokenizer("Which color?").input_ids)
+    assert answer.prompt_tokens - alone.prompt_tokens == extra - own > 0
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_chosen_option_has_its_letter(video, index):
+    """A protocol that reads every reply as one option: the path from a choice to its letter."""
+    protocol = replace(PROTOCOL, read_choice=lambda reply, question: index)
+    answer = VideoChat("tiny", protocol=protocol, num_frames=2).ask(
+        video, "Which color?", CHOICES, max_new_tokens=1
+    )
+    assert (answer.status, answer.choice, answer.letter) == ("ok", index, "ABC"[index])
+
+
+@pytest.mark.parametrize("method", ["full", "fastv", "topk"])
+def test_every_kind_of_method_can_be_asked(chat, video, method):
+    options = {"layer": 1} if method == "fastv" else {}
+    retention = 0.5 if method == "fastv" else None
+    answer = chat.ask(
+        video, "What moves?", method=method, retention=retention, max_new_tokens=2, **options
+    )
+    assert answer.tokens_kept == (26 if method == "topk" else 256)
+
+
+def test_a_checkpoint_needs_no_name(video, tmp_path):
+    directory = save_llava(build_llava(head=True), tmp_path / "checkpoint")
+    chat = VideoChat(str(directory), num_frames=2)
+    assert (chat.spec.name, chat.spec.path) == ("llava-onevision-7b", str(directory))
+    assert chat.ask(video, "w1 w2", max_new_tokens=2).new_tokens == 2
+
+
+def test_only_the_last_clips_are_remembered(video, monkeypatch):
+    monkeypatch.setattr("tango_core.ask._MAX_CLIPS", 2)
+    chat = VideoChat("tiny", num_frames=2)
+    bounds = [(0.0, 0.5), (0.5, 1.0), (0.0, 0.5), (1.0, 1.5), (0.5, 1.0), (1.0, 1.5)]
+    seen = [
+        "vision" not in chat.ask(video, "What moves?", clip=clip, max_new_tokens=1).latency_ms
+        for clip in bounds
+    ]
+    assert seen == [False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"video": "/no/such.mp4"}, "video /no/such.mp4: no such file"),
+        ({"question": "  "}, "the question is empty"),
+        ({"choices": ("red",)}, "2 to 26 options, got 1"),
+        ({"choices": ("red", "Red ")}, "distinct and not empty"),
+        ({"choices": ("red", "")}, "distinct and not empty"),
+        ({"method": "tanga"}, "did you mean 'tango'"),
+        ({"retention": 0}, r"retention must be in \(0, 1\], got 0"),
+        ({"method": "full", "retention": 0.1}, "has no option 'retention'"),
+        ({"alhpa": 2}, "did you mean 'alpha'"),
+        ({"clip": (100, 200)}, "starts at 100 s"),
+        ({"clip": (2, 1)}, "0 <= start <= end"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be 1 or larger"),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(chat, video, change, message):
+    arguments = {"video": video, "question": "What moves?", **change}
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as refusal:
+        chat.ask(**arguments)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_mistake_is_found_before_the_model_is_loaded(video):
+    chat = VideoChat("tiny", num_frames=2)
+    with pytest.raises(ValueError, match="alpha"):
+        chat.ask(video, "What moves?", alhpa=2)
+    assert not {"encoder", "language_model"} & vars(chat).keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [("tinny", "choose one of: tiny"), ("/no/such/dir", "neither a directory nor a hub id")],
+)
+def test_an_unknown_model_is_refused(model, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        VideoChat(model)
+
+
+def test_a_signal_that_the_encoder_lacks_is_named_before_decoding(tmp_path, video):
+    directory = save_llava(build_llava(head=False), tmp_path / "headless")
+    chat = VideoChat(str(directory), num_frames=2)
+    with pytest.raises(ValueError, match=r"model\.saliency_from"):
+        chat.ask(video, "w1")
+    assert chat.ask(video, "w1", score="attention", max_new_tokens=1).tokens_kept > 0
