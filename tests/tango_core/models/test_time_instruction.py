@@ -1,11 +1,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from clips import clip as video_file
+from clips import draw
 
 from tango_core.models.time_instruction import time_instruction
 from tango_core.types import ClipSource, CompressedVideo
+from tango_core.video import FrameSpec, decode_frames
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "prompts.json"
 
@@ -63,3 +67,26 @@ def test_times_of_a_clip_count_from_its_first_frame():
 def test_an_unknown_source_is_as_long_as_its_last_frame_and_as_high_as_the_models_frames():
     spoken = time_instruction(clip([4.0, 5.0, 6.5], source=None), "vlmevalkit", 384)
     assert spoken.startswith("The video lasts for 2.50 seconds,and 384 frames")
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "count"),
+    [
+        ("closed_gop.mp4", None, 120),
+        ("closed_gop.mkv", None, 120),
+        ("vp9.webm", None, 120),
+        ("transport_stream.ts", None, 60),
+        ("closed_gop.mp4", (1.0, 2.0), 25),
+    ],
+)
+def test_a_decoded_clip_is_described_as_the_harness_describes_it(name, bounds, count):
+    """Index over rate, of a file of `count` frames at 24 per second; height instead of number."""
+    frames = decode_frames(str(video_file(name)), FrameSpec(16, size=(8, 8)), bounds)
+    indices = np.linspace(0, count - 1, 16, dtype=int)
+    located = ",".join(f"{index / 24:.2f}s" for index in indices)
+    spoken = time_instruction(clip(frames.timestamps.tolist(), frames.source), "vlmevalkit", 8)
+    assert spoken == (
+        f"The video lasts for {count / 24:.2f} seconds,and {draw(0).shape[0]} frames are uniformly "
+        f"sampled from it.These frames are located at {located}."
+        "Please answer the following questions related to this video.\n"
+    )
