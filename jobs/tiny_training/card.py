@@ -1,0 +1,152 @@
+"""The model card: what the embedded model is, how it was made, how well it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.tiny_training.recipe import DRAWN, FIT_FRAMES, FRAME_BATCH, LEARNED, SEEN, Recipe
+from jobs.tiny_training.trial import Trial
+from tango_core.metrics import Accuracy
+
+CARD = "README.md"
+BAR, TYPE_BAR = 0.95, 0.90
+"""What a checkpoint should reach: over all questions, and for every type."""
+
+
+def write_card(
+    output: Path, trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = ""
+) -> Path:
+    """Write the card of a trained directory.
+
+    Args:
+        output: The directory.
+        trials: Training seed and accuracy; the first one is of the weights in the directory.
+        recipe: What they were trained with.
+        note: Further limits worth knowing, as sentences.
+
+    Returns:
+        The card's path.
+    """
+    path = output / CARD
+    path.write_text(card(trials, recipe, note), encoding="utf-8")
+    return path
+
+
+def card(trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = "") -> str:
+    """Return the card as Markdown."""
+    seed, shipped = trials[0]
+    parts = [
+        _HEAD,
+        _recipe_section(seed, recipe),
+        _accuracy_section(shipped),
+        _seeds_section(trials),
+        _LIMITS + (f"\n{note}\n" if note else ""),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _recipe_section(seed: int, recipe: Recipe) -> str:
+    """How it was made, from the recipe itself."""
+    vision, drawn, seen = recipe.vision, recipe.drawn, recipe.seen
+    return f"""## Recipe
+
+`tango train-tiny --seed {seed}`; clips of the split `train`, drawn as they are needed, each once
+per stage. AdamW (betas 0.9 and 0.98, weight decay 0.05 on matrices, gradients clipped to norm 1),
+linear warm-up, cosine down to 3 %. No token is dropped in training and nothing was tuned for a
+pruning method; none was run before the weights were final.
+
+| stage | learns | from | steps | highest rate |
+|---|---|---|---|---|
+| vision | tower and pooling head, then frozen | {FRAME_BATCH} labelled frames per step: what \
+is in every patch, what is in the frame | {vision.steps} | {vision.rate:g} |
+| drawn | decoder | tokens drawn as mixtures of words from descriptions of clips, \
+{_frames(DRAWN)} frames | {drawn.steps} | {drawn.rate:g} |
+| projector | projector | least squares on {FIT_FRAMES} frames: tokens as in stage 2 | - | - |
+| seen | projector and decoder | rendered clips of {_frames(SEEN)} frames | {seen.steps} | \
+{seen.rate:g} |
+
+Heads of the first blocks start by looking at neighbours, heads of the decoder by looking up equal
+contents; everything is trained from there. Replies are the option's text, then its letter. Types
+asked in training: {", ".join(LEARNED)}.
+"""
+
+
+def _frames(plan: Sequence[object]) -> str:
+    """Numbers of frames in a plan."""
+    lengths = sorted({length for phase in plan for length in phase.frames})  # type: ignore[attr-defined]
+    return ", ".join(str(length) for length in lengths[:-1]) + f" or {lengths[-1]}"
+
+
+def _accuracy_section(trial: Trial) -> str:
+    """The table of the weights in the directory."""
+    overall = trial.overall
+    lines = [
+        "## Accuracy with all tokens\n",
+        f"Clips of the split `test`, seed {trial.seed}, which training never sees, from their "
+        f"H.264 files, {trial.num_frames} frames; weights as shipped, in float16. Intervals are "
+        "95 %, with clips as clusters. Guessing gives 25 %.\n",
+        "| questions | right | interval | asked | clips |",
+        "|---|---|---|---|---|",
+        _line("**all**", overall),
+    ]
+    lines += [_line(f"`{kind}`", accuracy) for kind, accuracy in trial.by_type.items()]
+    lines.append(
+        f"\nReplies that name no option: {trial.unparsed}. The pooling head puts "
+        f"{100 * trial.saliency_share:.1f} % of its attention (p-attn) on tokens that a thing "
+        f"touches, which are {100 * trial.object_share:.1f} % of all tokens: "
+        f"{trial.saliency_share / max(trial.object_share, 1e-9):.1f} times their share.\n"
+    )
+    if trial.confusions:
+        lines += ["| type | most frequent mistakes: right option → reply |", "|---|---|"]
+        for kind, pairs in trial.confusions.items():
+            text = ", ".join(f"{right} → {reply} ({number})" for right, reply, number in pairs)
+            lines.append(f"| `{kind}` | {text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(name: str, accuracy: Accuracy) -> str:
+    """A row of the table of accuracies."""
+    return (
+        f"| {name} | {100 * accuracy.value:.1f} % | {100 * accuracy.low:.1f} to "
+        f"{100 * accuracy.high:.1f} % | {accuracy.num_questions} | {accuracy.num_clusters} |"
+    )
+
+
+def _seeds_section(trials: Sequence[tuple[int, Trial]]) -> str:
+    """Training seeds beside each other; says so if there is only one."""
+    if len(trials) == 1:
+        return "One training seed was run; how much seeds differ is not known.\n"
+    kinds = list(trials[0][1].by_type)
+    lines = [
+        "| training seed | all | " + " | ".join(kinds) + " |",
+        "|---" * (len(kinds) + 2) + "|",
+    ]
+    for seed, trial in trials:
+        values = [trial.overall, *(trial.by_type[kind] for kind in kinds)]
+        lines.append(f"| {seed} | " + " | ".join(f"{100 * v.value:.1f}" for v in values) + " |")
+    return "\n".join(lines) + "\n"
+
+
+_HEAD = """# The embedded model
+
+A LLaVA-OneVision of about two million parameters for the embedded world of shapes: SigLIP tower
+with its pooling head, two-layer projector, Qwen2 decoder. It makes pruning methods measurable on
+any laptop, with real layers and real video files.
+
+## World
+
+Clips of 16 moments, half a second apart, 128 x 128 pixels: coloured icons, digits and flashes in
+one to three scenes with textured, noisy backgrounds; the camera pans, zooms or shakes in half of
+the clips. A frame becomes 16 x 16 patches and 8 x 8 tokens. `tango_core/benchmarks/README.md`
+describes it.
+"""
+
+_LIMITS = """## Not for
+
+It answers the questions of this world in the words of this world and nothing else: its vocabulary
+has fewer than a hundred words, and it has never seen a photograph. Results on it say how methods
+behave where answers lie in few tokens; they say nothing about the accuracy of large models on real
+videos.
+"""

@@ -1,0 +1,127 @@
+"""Which clips come at which step, and which of their questions are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader, IterableDataset
+
+from jobs.tiny_training.lessons import TYPE_NAMES, Asked, Lesson
+
+CLIPS = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}
+"""Clips per step by number of frames."""
+QUESTIONS = {1: 6, 2: 7, 4: 8, 8: 9, 16: 12}
+"""Questions per clip by number of frames."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a stage.
+
+    Attributes:
+        until: Share of the stage's steps at which it ends.
+        frames: Weight of every number of frames.
+        openly: Share of questions asked without options.
+    """
+
+    until: float
+    frames: dict[int, float]
+    openly: float
+
+
+@dataclass(frozen=True, eq=False)
+class StepLessons:
+    """The clips of one step, all of the same length."""
+
+    num_frames: int
+    openly: float
+    lessons: tuple[Lesson, ...]
+
+
+Lesson_of = Callable[[int, int, int], Lesson]
+
+
+class Lessons(IterableDataset[StepLessons]):
+    """Lessons of every step; the same step always gives the same lessons.
+
+    Args:
+        plan: Phases in order; the last one ends at 1.
+        lesson_of: Makes the lesson of (seed, index, frames).
+        seed: Decides all that is drawn.
+        total: Steps of the whole stage.
+        first: First step.
+        last: Step before which to stop.
+    """
+
+    def __init__(
+        self,
+        plan: tuple[Phase, ...],
+        lesson_of: Lesson_of,
+        seed: int,
+        total: int,
+        first: int,
+        last: int,
+    ) -> None:
+        self.plan, self.lesson_of, self.seed = plan, lesson_of, seed
+        self.total, self.first, self.last = total, first, last
+
+    def __iter__(self) -> Iterator[StepLessons]:
+        for step in range(self.first, self.last):
+            yield self.at(step)
+
+    def at(self, step: int) -> StepLessons:
+        """Draw the lessons of a step."""
+        phase = next(one for one in self.plan if step < one.until * self.total or one.until >= 1)
+        rng = np.random.default_rng((self.seed, step, 1))
+        lengths = list(phase.frames)
+        weights = np.array(list(phase.frames.values()))
+        frames = int(rng.choice(lengths, p=weights / weights.sum()))
+        first = step * max(CLIPS.values())
+        lessons = tuple(
+            self.lesson_of(self.seed, first + row, frames) for row in range(CLIPS[frames])
+        )
+        return StepLessons(frames, phase.openly, lessons)
+
+
+def stream(dataset: IterableDataset[Any], workers: int = 1) -> Iterator[Any]:
+    """Draw ahead in another process."""
+    return iter(DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=6))
+
+
+class TypeBalance:
+    """Asks more of what is not known yet.
+
+    Args:
+        state: Keeps the running share of right answers by type, across checkpoints.
+        kept: Types that are asked at all.
+    """
+
+    def __init__(self, state: dict[str, Any], kept: tuple[str, ...]) -> None:
+        self.known: dict[str, float] = state.setdefault("known", {})
+        self.kept = {TYPE_NAMES.index(kind) for kind in kept}
+
+    def update(self, by_kind: dict[int, list[bool]]) -> None:
+        """Take the answers of a step into account."""
+        for kind, hits in by_kind.items():
+            name = TYPE_NAMES[kind]
+            share = sum(hits) / len(hits)
+            self.known[name] = 0.97 * self.known.get(name, 0.0) + 0.03 * share
+
+    def choose(self, lesson: Lesson, number: int, rng: np.random.Generator) -> tuple[Asked, ...]:
+        """Choose questions of a lesson: every type with a weight that falls as it is learned."""
+        asked = [one for one in lesson.asked if one.kind in self.kept]
+        count = np.bincount([one.kind for one in asked], minlength=len(TYPE_NAMES))
+        weights = np.array(
+            [
+                max(0.2, 1.1 - self.known.get(TYPE_NAMES[one.kind], 0.0)) / count[one.kind]
+                for one in asked
+            ]
+        )
+        size = min(number, len(asked))
+        if not size:
+            return ()
+        picked = rng.choice(len(asked), size, replace=False, p=weights / weights.sum())
+        return tuple(asked[index] for index in picked)

@@ -1,0 +1,82 @@
+"""The whole recipe: sizes of the model, lengths of the stages, what is asked when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import LlavaOnevisionConfig
+
+from jobs.tiny_training.lesson_plan import Phase
+from jobs.tiny_training.stage import Stage
+from tango_core.benchmarks.shapes import TYPES, VOCABULARY
+from tango_core.models.tiny import tiny_config
+
+FRAME_BATCH = 12
+"""Frames per step of the vision stage; larger batches learn less per minute on a CPU."""
+FIT_FRAMES = 400
+"""Frames that the projector's first fit sees."""
+MINUTES = 90.0
+"""The full recipe's time on two free cores, at most."""
+
+LEARNED = tuple(TYPES)
+"""Types of questions asked in training."""
+
+DRAWN = (
+    Phase(0.30, {1: 1.0}, openly=0.75),
+    Phase(0.45, {1: 0.6, 2: 0.4}, openly=0.5),
+    Phase(0.65, {1: 0.3, 2: 0.4, 4: 0.3}, openly=0.3),
+    Phase(1.00, {1: 0.1, 2: 0.2, 4: 0.3, 8: 0.4}, openly=0.15),
+)
+"""Lessons on drawn tokens: single frames without options first, then longer and with options."""
+SEEN = (
+    Phase(0.40, {1: 0.3, 2: 0.2, 4: 0.3, 8: 0.2}, openly=0.1),
+    Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.2, 8: 0.5, 16: 0.1}, openly=0.0),
+)
+"""Lessons on real frames."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long the stages are.
+
+    Attributes:
+        vision: Of the tower, on labelled frames.
+        drawn: Of the decoder, on tokens drawn from descriptions.
+        seen: Of projector and decoder, on real frames.
+    """
+
+    vision: Stage
+    drawn: Stage
+    seen: Stage
+
+
+FULL = Recipe(
+    vision=Stage("vision", steps=2200, rate=1.5e-3),
+    drawn=Stage("drawn", steps=1400, rate=2e-3),
+    seen=Stage("seen", steps=1200, rate=8e-4, warmup=50),
+)
+"""What made the embedded weights."""
+
+
+def recipe_for(minutes: float) -> Recipe:
+    """Shorten the stages for less time than the full recipe takes; the result is then worse.
+
+    Raises:
+        ValueError: If the time is not positive.
+    """
+    if not minutes > 0:
+        raise ValueError(f"--minutes must be larger than 0, got {minutes:g}")
+    share = min(1.0, minutes / MINUTES)
+    return Recipe(*(_shorten(stage, share) for stage in (FULL.vision, FULL.drawn, FULL.seen)))
+
+
+def _shorten(stage: Stage, share: float) -> Stage:
+    """A stage with a share of its steps."""
+    steps = max(1, round(share * stage.steps))
+    warmup = max(1, round(share * stage.warmup))
+    return Stage(stage.name, steps, stage.rate, warmup, stage.every)
+
+
+def architecture() -> LlavaOnevisionConfig:
+    """The embedded model's configuration for the world's vocabulary."""
+    return tiny_config(len(VOCABULARY))

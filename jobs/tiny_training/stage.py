@@ -1,0 +1,137 @@
+"""One stage of training: fixed number of steps, checkpoints to go on from, figures on the way."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Figures = dict[str, float]
+Report = Callable[[str, int, int, Figures], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How a stage runs.
+
+    Attributes:
+        name: Names its files.
+        steps: Optimiser steps.
+        rate: Highest learning rate; linear warm-up, then a cosine down to 3 %.
+        warmup: Steps of warm-up.
+        every: Steps between checkpoints and reports.
+    """
+
+    name: str
+    steps: int
+    rate: float
+    warmup: int = 200
+    every: int = 50
+
+
+def run_stage(
+    stage: Stage,
+    model: nn.Module,
+    batches: Callable[[int, int], Iterator[Any]],
+    loss_of: Callable[[Any, int], tuple[Tensor, Figures]],
+    directory: Path,
+    report: Report,
+    state: dict[str, Any] | None = None,
+) -> None:
+    """Train `model` in place, from the last checkpoint in `directory` if there is one.
+
+    Args:
+        stage: How.
+        model: Parameters that need gradients are trained.
+        batches: Batches of the steps from the first to before the second argument.
+        loss_of: Loss of a batch at a step, and figures to report.
+        directory: Holds `<stage>.pt` and `<stage>.jsonl`.
+        report: Called with stage, step, steps and mean figures since the last call.
+        state: Further things to save and restore, changed in place by `loss_of`.
+    """
+    path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
+    state = {} if state is None else state
+    optimizer = _optimizer(model, stage.rate)
+    first = 0
+    if path.is_file():
+        saved = torch.load(path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        state.update(saved["state"])
+        first = saved["step"]
+    _forget_after(log, first)
+    model.train()
+    seen: list[Figures] = []
+    for step, batch in enumerate(batches(first, stage.steps), start=first):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(stage, step)
+        loss, figures = loss_of(batch, step)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        seen.append({"loss": float(loss.detach()), **figures})
+        done = step + 1
+        if done % stage.every == 0 or done == stage.steps:
+            means = mean_figures(seen)
+            seen = []
+            with log.open("a") as lines:
+                lines.write(json.dumps({"step": done, **means}) + "\n")
+            content = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "state": state,
+                "step": done,
+            }
+            save_whole(content, path)
+            report(stage.name, done, stage.steps, means)
+    model.eval()
+
+
+def rate_at(stage: Stage, step: int) -> float:
+    """Learning rate of a step."""
+    if step < stage.warmup:
+        return stage.rate * (step + 1) / stage.warmup
+    progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
+    return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
+
+
+def _forget_after(log: Path, step: int) -> None:
+    """Drop lines that a killed training wrote after its last checkpoint."""
+    if log.is_file():
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
+
+
+def mean_figures(seen: list[Figures]) -> Figures:
+    """Means over steps of every figure, leaving out steps where it is not a number."""
+    means = {}
+    for name in dict.fromkeys(key for one in seen for key in one):
+        values = [one[name] for one in seen if name in one and not math.isnan(one[name])]
+        if values:
+            means[name] = sum(values) / len(values)
+    return means
+
+
+def save_whole(content: object, path: Path) -> None:
+    """Write a file completely or not at all."""
+    aside = path.with_suffix(".tmp")
+    torch.save(content, aside)
+    os.replace(aside, path)
+
+
+def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
+    """AdamW that decays matrices only."""
+    trained = [value for value in model.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
+        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)

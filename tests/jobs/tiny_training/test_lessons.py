@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+import torch
+
+from jobs.tiny_training.decoder import DecoderTrainer, drawn_tokens
+from jobs.tiny_training.frames import KINDS, NUM_PATCHES, PATCH, SIDE, label_patches, labelled_frame
+from jobs.tiny_training.lesson_plan import Lessons, TypeBalance
+from jobs.tiny_training.lessons import END, TYPE_NAMES, ask, drawn_lesson, training_clip
+from jobs.tiny_training.meanings import MEANINGS, TOKEN_SIDE, TOKENS, meanings
+from jobs.tiny_training.packing import pack
+from jobs.tiny_training.recipe import DRAWN, SEEN, architecture
+from tango_core.benchmarks.shapes import SCENES, clip_at, questions
+from tango_core.models.decoder import Decoder
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    torch.manual_seed(0)
+    return DecoderTrainer(architecture()).eval()
+
+
+def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
+    clip = clip_at("train", 0, 3, num_moments=1)
+    labels = label_patches(clip, 0)
+    grid = labels.kind.reshape(SIDE, SIDE)
+    covered = np.zeros((SIDE, SIDE), dtype=bool)
+    for box in clip.boxes(0):
+        sprite = clip.sprites[box.sprite]
+        x, y = box.center
+        name = "plate" if sprite.kind == "plate" else sprite.name
+        assert grid[int(y // PATCH), int(x // PATCH)] == 1 + KINDS.index(name)
+        top, left = int(box.top // PATCH), int(box.left // PATCH)
+        covered[top : int(box.bottom // PATCH) + 1, left : int(box.right // PATCH) + 1] = True
+    assert (grid[~covered] == 0).all()
+    assert labels.scene == SCENES.index(clip.scenes[0].kind)
+
+
+def test_icons_are_counted_by_shape():
+    clip = next(
+        clip
+        for index in range(50)
+        if (clip := clip_at("train", 0, index, num_moments=1)).counted
+        and len(clip.icons[clip.counted]) == 3
+    )
+    labels = label_patches(clip, 0)
+    mine = labels.kind == 1 + KINDS.index(clip.counted)
+    assert mine.any()
+    assert (labels.count[mine] == 2).all()
+
+
+def test_frames_are_equal_for_equal_indices_only():
+    assert np.array_equal(labelled_frame(0, 5)[0], labelled_frame(0, 5)[0])
+    assert not np.array_equal(labelled_frame(0, 5)[0], labelled_frame(1, 5)[0])
+    assert labelled_frame(0, 4)[1].kind.shape == (NUM_PATCHES,)
+
+
+def test_drawn_tokens_say_what_is_where():
+    clip, seen = training_clip(0, 1, 2)
+    mixed = meanings(clip, seen).reshape(2, TOKEN_SIDE, TOKEN_SIDE, len(MEANINGS))
+    for row, moment in enumerate(seen):
+        said = mixed[row]
+        assert (said[..., MEANINGS.index(clip.scene_at(moment).kind)] > 0).all()
+        for box in clip.boxes(moment):
+            sprite = clip.sprites[box.sprite]
+            x, y = box.center
+            token = said[int(y // 16), int(x // 16)]
+            assert token[MEANINGS.index("digit" if sprite.kind == "plate" else sprite.name)] > 0
+    assert (mixed[:, 0, :, MEANINGS.index("top")] > mixed[:, -1, :, MEANINGS.index("top")]).all()
+
+
+def test_packed_questions_get_the_logits_that_they_get_alone(decoder):
+    lesson = drawn_lesson(0, 2, 2)
+    visual = drawn_tokens(
+        decoder.meaning, [torch.from_numpy(lesson.visual)], torch.Generator().manual_seed(0)
+    )
+    asked = [(one.kind, one.prompt, one.reply) for one in lesson.asked[:3]]
+    with torch.no_grad():
+        packed = pack([asked], 2 * TOKENS)
+        together = decoder(visual, packed)
+        embed = decoder.language_model.embed_tokens
+        plain = Decoder(decoder.language_model, decoder.lm_head)
+        for number, (_, prompt, reply) in enumerate(asked):
+            before = embed(torch.tensor(packed.opening))
+            after = embed(torch.tensor([*prompt, *reply[:-1]]))
+            sequence = torch.cat([before, visual[0], decoder.image_newline[None], after])[None]
+            states = plain.run(sequence, torch.arange(sequence.shape[1])[None])
+            alone = plain.logits(states[0, -len(reply) :])
+            torch.testing.assert_close(
+                together[packed.question == number], alone, atol=2e-4, rtol=1e-4
+            )
+
+
+def test_replies_are_text_then_letter_then_the_end():
+    clip = clip_at("train", 0, 0)
+    for question in questions(clip):
+        one = ask(question)
+        assert one.reply[-1] == END
+        assert one.open_reply == (*one.reply[:-2], END)
+        assert (question.groups["type"] == "object") == (not one.open_prompts)
+
+
+@pytest.mark.parametrize("plan", [DRAWN, SEEN], ids=["drawn", "seen"])
+def test_lessons_are_the_training_split_and_depend_on_the_step_alone(plan, monkeypatch):
+    splits = []
+    real = clip_at
+
+    def spy(split, *args, **kwargs):
+        splits.append(split)
+        return real(split, *args, **kwargs)
+
+    monkeypatch.setattr("jobs.tiny_training.lessons.clip_at", spy)
+    first = Lessons(plan, drawn_lesson, 0, 100, 0, 100).at(3)
+    second = Lessons(plan, drawn_lesson, 0, 100, 3, 4).at(3)
+    assert first.num_frames == second.num_frames
+    for one, other in zip(first.lessons, second.lessons, strict=True):
+        assert np.array_equal(one.visual, other.visual)
+    assert set(splits) == {"train"}
+
+
+def test_what_is_not_known_is_asked_more_often():
+    lesson = drawn_lesson(0, 7, 8)
+    kinds = {TYPE_NAMES[one.kind] for one in lesson.asked}
+    unknown = sorted(kinds)[0]
+    state = {"known": {kind: 0.0 if kind == unknown else 1.0 for kind in kinds}}
+    balance = TypeBalance(state, TYPE_NAMES)
+    rng = np.random.default_rng(0)
+    counts = dict.fromkeys(kinds, 0)
+    for _ in range(300):
+        for one in balance.choose(lesson, 1, rng):
+            counts[TYPE_NAMES[one.kind]] += 1
+    assert counts[unknown] > 2 * max(n for kind, n in counts.items() if kind != unknown)
