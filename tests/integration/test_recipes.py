@@ -1,0 +1,58 @@
+"""The commands of `jobs/recipes/README.md` do what it says, on the embedded model and world."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from jobs_for_tests import answers_of, run
+
+import jobs
+from jobs.config import load_jobs
+from jobs.summary import write_summary
+
+RECIPES = Path(jobs.__file__).parent / "recipes"
+README = (RECIPES / "README.md").read_text()
+COMMANDS = {
+    Path(shlex.split(line)[2]).stem: shlex.split(line)[3:]
+    for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
+}
+NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo"}
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def overrides_of(arguments):
+    """Values of `--set` on a command line."""
+    return [value for flag, value in itertools.pairwise(arguments) if flag == "--set"]
+
+
+def test_every_recipe_is_explained_and_has_a_command_for_a_laptop():
+    names = {path.stem for path in RECIPES.glob("*.yaml")}
+    assert set(COMMANDS) == names - NEED_NOTHING_ELSE
+    assert set(re.findall(r"^\| `(\w+)\.yaml` \|", README, re.M)) == names
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_recipe_runs_on_the_embedded_model_and_world(name, shapes, tmp_path):
+    arguments = COMMANDS[name]
+    changes = [*overrides_of(arguments), f"benchmark.root={shapes}", "executor=local", "limit=1"]
+    assert changes[:2] == ["model.name=tiny", "benchmark.name=shapes"]
+    built = load_jobs(RECIPES / f"{name}.yaml", changes)
+    assert len(built) == (4 if name == "frames_scaling" else 1)
+    for job in built:
+        outcome, run_dir = run(job, tmp_path)
+        assert (outcome.num_clips, outcome.num_failed_clips) == (1, 0)
+        answers = answers_of(run_dir)
+        assert set(answers["cell"]) == {cell for cell, _ in job.all_methods}
+        assert set(answers["status"]) <= {"ok", "unparsed"}
+        summary = write_summary(run_dir)
+        pruned = [entry for entry in summary["cells"] if entry["method"] != "full"]
+        assert pruned
+        assert all(0 < entry["equivalent_retention"] < 0.65 for entry in pruned)
