@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from jobs.config import Job, RecipeError
 from jobs.driver import Places
 from jobs.finish import measure
+from jobs.summary import BASELINE
 
 
 def evaluate(job: Job, places: Places, console: Console) -> int:
     """Measure one method on one benchmark; returns the exit code.
 
+    In profile mode all tokens are measured beside it, on the same clips: a speed-up needs both.
+
     Raises:
         RecipeError: If the recipe names several methods or benchmarks.
     """
-    if len(job.all_methods) != 1 or len(job.all_benchmarks) != 1:
+    methods = [options for _, options in job.all_methods]
+    if job.mode == "profile":
+        methods = [options for options in methods if options["name"] != BASELINE] or methods[:1]
+    if len(methods) != 1 or len(job.all_benchmarks) != 1:
         raise RecipeError(
             "this recipe names several methods or benchmarks; run it with `tango sweep`"
         )
+    if job.mode == "profile" and methods[0]["name"] != BASELINE:
+        job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
     return measure(job, "evaluate", places, console)

@@ -16,7 +16,11 @@ _THROUGHPUT_NOTE = (
     "Throughput mode: stages overlap and a clip's questions share its prefix, so prefill and ttft "
     "are those of the clip's first question. Use profile mode to compare methods."
 )
-_PROFILE_NOTE = "Profile mode: one clip at a time, no shared prefix, every question measured."
+_PROFILE_NOTE = (
+    "Profile mode: one clip at a time after a warm-up, encoded anew for every method, no shared "
+    "prefix, every question measured. compress includes segment, select and merge; first_token is "
+    "vision, compress and ttft together."
+)
 
 
 def cell_rows(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,7 +111,7 @@ def provenance(facts: JobFacts, summary: Summary) -> list[tuple[str, str]]:
         "code": facts.git_commit,
         "caches": ", ".join(facts.caches),
         "clips per second": "" if not rates["clips_per_s"] else f"{rates['clips_per_s']:.3g}",
-        "peak memory": "" if facts.peak_gib is None else f"{facts.peak_gib:.2f} GiB",
+        "peak memory": _peak_memory(summary),
         **facts.versions,
     }
     options = {
@@ -116,6 +120,14 @@ def provenance(facts: JobFacts, summary: Summary) -> list[tuple[str, str]]:
         if cell.options
     }
     return [(name, value) for name, value in {**known, **options}.items() if value]
+
+
+def _peak_memory(summary: Summary) -> str:
+    """Largest memory in use and whose it was."""
+    if summary.get("peak_gib") is None:
+        return ""
+    whose = f" of the {summary['peak_of']}" if summary.get("peak_of") else ""
+    return f"{summary['peak_gib']:.2f} GiB{whose}"
 
 
 def _row(

@@ -56,7 +56,8 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
 
     Returns:
         Plain data for `summary.json`. `cells` holds one flat summary per cell of `facts`, in order;
-        the top level holds the run's totals and, for a run with one cell, all fields of that cell.
+        the top level holds the run's totals and, for a run with one cell, all fields of that cell;
+        of a profile that `tango evaluate` made, the fields of the method beside all tokens.
     """
     answers = normalize(answers)
     parts = [_rows_of(answers, cell) for cell in facts.cells]
@@ -86,6 +87,10 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
     }
     if len(cells) == 1:
         run = {**cells[0], **run}
+    elif facts.kind == "evaluate":
+        # A profile of one method measures all tokens beside it; the run is about the method.
+        (own,) = (entry for entry in cells if entry["method"] != BASELINE)
+        run = {**run, **own, "throughput": run["throughput"]}
     return {**run, "cells": cells}
 
 
@@ -102,7 +107,7 @@ def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Summa
         mode: `"throughput"` or `"profile"`.
 
     Returns:
-        `None` if the two have no such question in common.
+        Only the speed-ups if the two have no such question in common, and `None` without these.
     """
     keys = ["video_id", "question_id"]
     pair = rows.merge(baseline, on=keys, suffixes=("", "_base"))
@@ -110,12 +115,10 @@ def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Summa
     result = compare_paired(
         _is_correct(scored), _is_correct(scored, "_base"), scored["video_id"].to_numpy()
     )
-    if result is None:
-        return None
-    summary = _comparison(result)
+    summary = {} if result is None else _comparison(result)
     if mode == "profile":
         summary |= speed_ups(pair)
-    return summary
+    return summary or None
 
 
 def read_answers(run_dir: Path) -> pd.DataFrame:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pandas as pd
 import pytest
 from clips import write_clip
 from jobs_for_tests import answers_of, job, run, what_was_said
+from rich.console import Console
 
+from jobs.driver import Places
+from jobs.evaluate import evaluate
+from jobs.facts import JobFacts
 from jobs.profile_table import render_profile
 from jobs.summary import summarize, write_summary
 from pipeline.settings import Settings
@@ -120,14 +125,34 @@ def test_the_table_shows_every_cell_with_its_speed_up(profile):
 
 
 def test_answers_of_earlier_versions_can_still_be_summarised(profile):
-    from jobs.facts import JobFacts
-
     _, run_dir, _ = profile
     columns = ["segment_ms", "select_ms", "merge_ms", "peak_gib", "peak_of"]
     old = summarize(answers_of(run_dir).drop(columns=columns), JobFacts.load(run_dir))
     assert json.dumps(old)
     assert "segment" not in old["cells"][1]["latency_ms"]
     assert old["cells"][1]["peak_gib"] is None
+
+
+def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
+    recipe = job(
+        shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
+    )
+    console = Console(file=io.StringIO(), width=200)
+    assert evaluate(recipe, Places(tmp_path), console) == 0
+    (file,) = tmp_path.glob("*/summary.json")
+    summary = json.loads(file.read_text())
+    assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]
+    assert (summary["method"], summary["retention_requested"]) == ("tango", 0.2)
+    assert summary["latency_ms"] == summary["cells"][1]["latency_ms"]
+    assert summary["versus_full"]["speedup_to_first_token"] > 0
+    assert "1st token" in console.file.getvalue()
+
+
+def test_questions_without_a_known_answer_still_have_a_speed_up(profile):
+    _, run_dir, _ = profile
+    answers = answers_of(run_dir).assign(answer=None, correct=None)
+    versus = summarize(answers, JobFacts.load(run_dir))["cells"][1]["versus_full"]
+    assert versus.keys() == {"ttft_speedup", "speedup_to_first_token"}
 
 
 def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypatch):
