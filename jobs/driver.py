@@ -7,24 +7,23 @@ cheaply.
 from __future__ import annotations
 
 import logging
-import platform
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from rich.console import Console
 
 from jobs.build import Ingredients, make_plan, make_settings
-from jobs.config import Job, RecipeError
+from jobs.config import Job
 from jobs.facts import CellFacts, JobFacts
 from jobs.progress import JobProgress, is_failed
+from jobs.provenance import device_name, git_commit, versions
+from jobs.run_dirs import claim
 from pipeline.address import raise_if_unreachable
 from pipeline.answers import AnswerWriter, write_table
 from pipeline.plan import Cell, Plan
@@ -41,18 +40,6 @@ FAILURE = pa.schema(
         (name, pa.string())
         for name in ("benchmark", "video_id", "question_id", "cell", "path", "status", "error")
     ]
-)
-_LIBRARIES = (
-    "tango-video",
-    "ray",
-    "torch",
-    "transformers",
-    "av",
-    "decord",
-    "pyarrow",
-    "pandas",
-    "mlflow",
-    "numpy",
 )
 
 
@@ -105,55 +92,6 @@ class Outcome:
     num_computed: int = 0
 
 
-def new_run_dir(job: Job, output: Path) -> Path:
-    """An unused directory below `output`, named by time, benchmark, model and method."""
-    methods = [name for name, _ in job.all_methods]
-    what = [
-        "+".join(section.name for section in job.all_benchmarks),
-        job.model.name,
-        methods[0].replace(" ", "-").replace("=", "")
-        if len(methods) == 1
-        else f"{len(methods)}-methods",
-    ]
-    return make_run_dir(what, output)
-
-
-def make_run_dir(what: Sequence[str], output: Path) -> Path:
-    """An unused directory below `output`, named by time and what the run is about.
-
-    Raises:
-        RecipeError: If nothing can be written there.
-    """
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1, 1000):
-        suffix = "" if attempt == 1 else f"-{attempt}"
-        run_dir = output / f"{stamp}-{'-'.join(what)}{suffix}"
-        try:
-            run_dir.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise RecipeError(
-                f"--output {output} cannot be written to: {error.strerror}"
-            ) from error
-        return run_dir
-    raise RecipeError(f"--output {output} holds too many runs of this second; try again")
-
-
-def find_run(run: str, output: Path) -> Path:
-    """The directory of an earlier run, given as a path or as a name below `output`.
-
-    Raises:
-        RecipeError: If it is not there.
-    """
-    for candidate in (Path(run), output / run):
-        if (candidate / "job.yaml").is_file():
-            return candidate
-    raise RecipeError(
-        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
-    )
-
-
 def execute(
     job: Job, ingredients: Ingredients, kind: Kind, places: Places, run_dir: Path, console: Console
 ) -> Outcome:
@@ -164,9 +102,7 @@ def execute(
     """
     if job.executor == "ray":
         raise_if_unreachable(places.address)
-    job_file = run_dir / "job.yaml"
-    _raise_if_other_job(job, job_file)
-    job_file.write_text(job.to_yaml())
+    claim(run_dir, job)
     writer = AnswerWriter(run_dir / "answers") if kind != "precompute" else None
     done = writer.resume([name for name, _ in ingredients.methods]) if writer else frozenset()
     if done:
@@ -207,11 +143,11 @@ def execute(
         wall_s=None if done else time.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
         note=ingredients.model.note,
-        git_commit=_git_commit(),
+        git_commit=git_commit(),
         caches=tuple(plan.caches),
-        device=_device(ingredients.model.device),
+        device=device_name(ingredients.model.device),
         num_frames=ingredients.model.frames.num_frames,
-        versions=_versions(),
+        versions=versions(),
     )
     facts.save(run_dir)
     return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})
@@ -225,29 +161,6 @@ def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
     finally:
         if writer:
             writer.flush()
-
-
-def _raise_if_other_job(job: Job, job_file: Path) -> None:
-    """Refuse to continue a run with a recipe that computes something else."""
-    if not job_file.exists():
-        return
-    import yaml
-
-    def computed(text: str) -> dict[str, Any]:
-        content = yaml.safe_load(text)
-        return {
-            k: v
-            for k, v in content.items()
-            if k not in ("pools", "decode", "executor", "max_failures")
-        }
-
-    old, new = computed(job_file.read_text()), computed(job.to_yaml())
-    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    if changed:
-        raise RecipeError(
-            f"--resume {job_file.parent}: the recipe's {', '.join(changed)} differs from that run; "
-            f"resume it with {job_file}, or start a new run without --resume"
-        )
 
 
 def _announce(plan: Plan) -> None:
@@ -292,38 +205,3 @@ def _facts(benchmark: Benchmark, cell: Cell, num_layers: int) -> CellFacts:
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
         protocol=benchmark.protocol.name,
     )
-
-
-def _git_commit() -> str:
-    """Commit of the code, or "" outside a checkout."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _device(wanted: str) -> str:
-    """The processor in words."""
-    import torch
-
-    if wanted != "cpu" and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    return f"{platform.machine()} CPU"
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the libraries that results depend on."""
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

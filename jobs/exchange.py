@@ -15,10 +15,11 @@ import pyarrow as pa
 import yaml
 
 from jobs.config import BenchmarkSection, Job, cell_name, parse_job
-from jobs.driver import FAILURE, make_run_dir
+from jobs.driver import FAILURE
 from jobs.facts import CellFacts, JobFacts
 from jobs.lmms_eval_files import read_lmms_eval, write_lmms_eval
 from jobs.report import JOB_FILE, write_report
+from jobs.run_dirs import make_run_dir
 from jobs.summary import Summary, failed_rows, read_answers, write_summary
 from jobs.vlmevalkit_files import dataset_name, read_vlmevalkit, write_vlmevalkit
 from pipeline.answers import write_table

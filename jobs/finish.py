@@ -10,9 +10,10 @@ from rich.console import Console
 
 from jobs.build import build
 from jobs.config import Job
-from jobs.driver import Kind, Outcome, Places, execute, find_run, new_run_dir
+from jobs.driver import Kind, Outcome, Places, execute
 from jobs.profile_table import render_profile
 from jobs.report import render_table, write_report
+from jobs.run_dirs import find_run, new_run_dir
 from jobs.summary import write_summary
 from jobs.tracking import default_tracking_uri, track_run
 
