@@ -11,6 +11,7 @@ Further questions about the same clip reuse its tokens; the model is loaded once
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,11 @@ from tango_core.models import (
     load_language_model,
 )
 from tango_core.models.placement import resolve_device
-from tango_core.models.siglip import raise_if_not_provided
+from tango_core.models.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_RETENTION = 0.1
 _MAX_NEW_TOKENS = 128
@@ -91,7 +94,8 @@ class VideoChat:
         path: Checkpoint for the entry; `None` for the entry's own.
         protocol: How options are put and read; `None` for the general rules, and for the embedded
             model those of its world.
-        **options: As in `describe_model`: `num_frames`, `device`, `saliency_from` and others.
+        **options: As in `describe_model`: `num_frames`, `device`, `saliency_from` and others. A
+            LLaVA without `saliency_from` takes SigLIP's own head when a method needs one.
 
     Raises:
         ValueError: If the model or an option is unknown.
@@ -107,6 +111,7 @@ class VideoChat:
         **options: Any,
     ) -> None:
         self.spec = _describe(model, path, options)
+        self._options = None if isinstance(model, ModelSpec) else options
         self.protocol = protocol or _protocol_for(self.spec.name)
         self._clips: OrderedDict[str, _Clip] = OrderedDict()
 
@@ -162,7 +167,7 @@ class VideoChat:
         if retention is not None:
             options = {"retention": retention, **options}
         built = build_method(method, num_layers=self.spec.decoder.num_layers, **options)
-        raise_if_not_provided(self.spec, built.compressor.needs)
+        self._provide(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
         with profile.clip() as latency:
             remembered = self._look_at(str(path), clip, built, profile)
@@ -177,6 +182,17 @@ class VideoChat:
             latency_ms=latency.stage_ms,
             warnings=remembered.warnings,
         )
+
+    def _provide(self, needs: frozenset[str]) -> None:
+        """Take the pooling head of the published SigLIP if a method needs one and nobody chose."""
+        missing = needs - self.spec.provides
+        by_head = missing <= {"saliency", "frame_embeddings"} and self.spec.saliency_from is None
+        if missing and by_head and self._options is not None:
+            logger.info("ranking tokens with the pooling head of %s", SIGLIP_OF_LLAVA)
+            options = {**self._options, "saliency_from": SIGLIP_OF_LLAVA}
+            self.spec = describe_model(self.spec.name, self.spec.path, **options)
+            vars(self).pop("encoder", None)
+        raise_if_not_provided(self.spec, needs)
 
     def _look_at(
         self, path: str, clip: tuple[float, float] | None, method: Method, profile: LatencyProfile
@@ -222,20 +238,25 @@ class VideoChat:
 
 
 def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """A description; of a checkpoint without a name, the first entry that can load it."""
+    """A description; of a checkpoint without a name, by the entry that has least to object."""
     if isinstance(model, ModelSpec):
         if path is not None or options:
             raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
         return model
     if model in MODELS or path is not None or not ("/" in model or Path(model).is_dir()):
         return describe_model(model, path, **options)
-    refusals = []
+    fitting, refusals = [], []
     for name in (name for name, entry in MODELS.items() if entry.path is not None):
         try:
-            return describe_model(name, model, **options)
+            fitting.append(describe_model(name, model, **options))
         except ValueError as refusal:
             refusals.append(refusal)
-    raise refusals[0]
+    if not fitting:
+        raise refusals[0]
+    # Families share a layout; one that a checkpoint was not made for says so in its note.
+    chosen = min(fitting, key=lambda spec: len(spec.note))
+    logger.info("%s is read as %s; to change that, give model name and path", model, chosen.name)
+    return chosen
 
 
 def _protocol_for(name: str) -> Protocol:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from clips import write_clip
 from llava_checkpoints import build_llava, save_llava
+from llava_originals import build_original, save_original
 
 from tango_core import VideoChat
 from tango_core.benchmarks.custom import PROTOCOL
@@ -164,9 +165,39 @@ def test_an_unknown_model_is_refused(model, message):
         VideoChat(model)
 
 
-def test_a_signal_that_the_encoder_lacks_is_named_before_decoding(tmp_path, video):
-    directory = save_llava(build_llava(head=False), tmp_path / "headless")
-    chat = VideoChat(str(directory), num_frames=2)
-    with pytest.raises(ValueError, match=r"model\.saliency_from"):
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory):
+    """A checkpoint like the published ones: its tower has no pooling head."""
+    return save_llava(build_llava(head=False), tmp_path_factory.mktemp("models") / "headless")
+
+
+def test_a_pooling_head_that_nobody_has_is_named_before_decoding(headless, video):
+    chat = VideoChat(str(headless), num_frames=2)
+    with pytest.raises(FileNotFoundError, match=r"model\.saliency_from google/siglip"):
         chat.ask(video, "w1")
     assert chat.ask(video, "w1", score="attention", max_new_tokens=1).tokens_kept > 0
+    with pytest.raises(ValueError, match=r"model\.saliency_from"):
+        VideoChat(chat.spec).ask(video, "w1")
+
+
+def test_the_published_head_is_taken_when_a_method_needs_one(
+    headless, video, tmp_path, monkeypatch
+):
+    head = save_llava(build_llava(head=True, seed=1), tmp_path / "siglip")
+    monkeypatch.setattr("tango_core.ask.SIGLIP_OF_LLAVA", str(head))
+    chat = VideoChat(str(headless), num_frames=2)
+    chat.ask(video, "w1", method="uniform", max_new_tokens=1)
+    assert chat.spec.saliency_from is None
+    answer = chat.ask(video, "w1", max_new_tokens=1)
+    chosen = VideoChat(str(headless), num_frames=2, saliency_from=str(head))
+    same = chosen.ask(video, "w1", max_new_tokens=1)
+    assert chat.spec == chosen.spec
+    assert (answer.text, answer.tokens_kept) == (same.text, same.tokens_kept)
+
+
+@pytest.mark.parametrize(
+    ("newlines", "name"), [("grid", "llava-video-7b"), ("one_token", "llava-onevision-7b")]
+)
+def test_a_checkpoint_is_read_as_the_family_it_was_trained_as(newlines, name, tmp_path):
+    directory = save_original(build_original(), tmp_path, mm_newline_position=newlines)
+    assert VideoChat(str(directory)).spec.name == name
