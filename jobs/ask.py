@@ -91,7 +91,7 @@ def reply(answer: VideoAnswer) -> str:
         return f"{answer.letter}. {answer.choices[answer.choice]}"
     if answer.status == "unparsed":
         return f"The reply names none of the options: {answer.text!r}"
-    return answer.text
+    return answer.text or "(The reply is empty.)"
 
 
 def cost(answer: VideoAnswer) -> str:

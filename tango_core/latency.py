@@ -114,8 +114,10 @@ class LatencyProfile:
             return
         timer = _timer(self.device)
         self._running.append((name, timer))
-        yield
-        timer.stop()
+        try:
+            yield
+        finally:
+            timer.stop()
 
     def add(self, name: str, ms: float) -> None:
         """Count milliseconds that something else has measured, such as `Answer.prefill_ms`."""
