@@ -68,6 +68,9 @@ def import_(
     retention: Annotated[
         float | None, typer.Option(help="Share of the visual tokens asked for.  [default: 1]")
     ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames per clip.  [default: unknown]")
+    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
     ] = False,
@@ -79,7 +82,7 @@ def import_(
     from jobs.tables import render_table
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
-    about = Foreign(section, model, method, retention, partial)
+    about = Foreign(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
     print(render_table(summary["cells"]))
     print(f"run: {run_dir}")

@@ -155,9 +155,10 @@ def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
     """Which cell a cell is compared with; `None` if it would be itself."""
     own = cells[index]
     for other, cell in enumerate(cells):
-        if cell["method"] == BASELINE and all(
-            cell[field] == own[field] for field in ("benchmark", "model", "num_frames")
-        ):
+        same = all(cell[field] == own[field] for field in ("benchmark", "model"))
+        # Imported answers and runs of earlier versions do not know their frames.
+        frames = {cell["num_frames"], own["num_frames"]} - {None}
+        if cell["method"] == BASELINE and same and len(frames) < 2:
             return other
     first = next(i for i, cell in enumerate(cells) if cell["benchmark"] == own["benchmark"])
     return first if first != index else None

@@ -45,6 +45,7 @@ class Foreign:
             other runs of the model.
         retention: Share of the visual tokens that was asked for, in (0, 1]; `None` if unknown,
             which counts as all.
+        num_frames: Frames per clip; `None` if unknown.
         partial: Questions that the files do not hold were not asked; else they count as failed.
     """
 
@@ -52,6 +53,7 @@ class Foreign:
     model: str | None = None
     method: str | None = None
     retention: float | None = None
+    num_frames: int | None = None
     partial: bool = False
 
 
@@ -142,6 +144,7 @@ def import_answers(
         kind="import",
         model=about.model or given_name,
         cells=(cell,),
+        num_frames=about.num_frames,
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
     )

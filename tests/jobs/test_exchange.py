@@ -50,7 +50,7 @@ def release(request, tmp_path):
     return request.param, RELEASES[request.param](tmp_path / "release")
 
 
-def write_run(folder, name, root, cells, *, keep=None, **job):
+def write_run(folder, name, root, cells, *, keep=None, num_frames=32, **job):
     """A run directory whose cells hold real replies; the second question of each failed."""
     benchmark = build_benchmark(name, root=str(root))
     ids = [record.question.id for record in benchmark.records()]
@@ -62,7 +62,7 @@ def write_run(folder, name, root, cells, *, keep=None, **job):
         parts.append(rows.assign(method=entry.method, retention=entry.retention).iloc[:keep])
     (folder / "answers").mkdir(parents=True)
     pd.concat(parts).to_parquet(folder / "answers" / "part-00000.parquet")
-    facts_of(*cells, run_id=folder.name, decoder=None).save(folder)
+    facts_of(*cells, run_id=folder.name, decoder=None, num_frames=num_frames).save(folder)
     recipe = {
         "benchmark": {"name": name, "root": str(root)},
         "methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}],
@@ -149,11 +149,13 @@ class TestImport:
         code, out, err = tango("report", folder_of(out), ours, "--output", "both")
         assert code == 0, err
         theirs, own = json.loads((tmp_path / "both" / "summary.json").read_text())["cells"]
+        assert (theirs["num_frames"], own["num_frames"]) == (None, 32)
         assert own["versus_full"]["num_questions"] == 4
         assert own["versus_full"]["difference"] == pytest.approx(
             own["accuracy"] - theirs["accuracy"]
         )
         assert "| tango | 10 |" in out
+        assert "| Model |" not in out, "unknown frames are not other frames"
 
     def test_questions_that_were_not_asked_are_failures_unless_said_otherwise(
         self, tango, files, tmp_path

@@ -262,6 +262,18 @@ class TestCompareRuns:
         assert versus is not None
         assert "vs a: full, points" in Page((tmp_path / "out" / "report.html").read_text()).words
 
+    def test_full_with_other_frames_is_no_reference(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", SWEEP[3], num_frames=8),
+            self.run_of(tmp_path / "b", cell("full"), num_frames=16),
+            self.run_of(tmp_path / "c", TANGO, num_frames=16),
+        ]
+        page = report_runs(runs, tmp_path / "out")
+        first, _, last = self.summary_of(tmp_path / "out")["cells"]
+        assert first["versus_full"] is None
+        assert last["versus_full"] is not None
+        assert "vs full, points" in Page(page.read_text()).words
+
     def test_one_run_is_reported_in_place(self, tmp_path):
         run = self.run_of(tmp_path / "a", *SWEEP)
         assert report_runs([run]) == run / "report.html"
