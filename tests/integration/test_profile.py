@@ -76,6 +76,16 @@ def test_parts_do_not_exceed_their_whole(profile):
     assert (tango["prefill_ms"] <= tango["ttft_ms"]).all()
 
 
+def test_a_whole_answer_waits_for_all_that_comes_before_it(profile):
+    tango = answers_of(profile[1]).query("method == 'tango'")
+    read = tango.groupby("video_id")["cache_read_ms"].transform("max")
+    from_cache = read + tango["ttft_ms"] + tango["decode_ms"]
+    made = ["decode_video_ms", "encode_ms", "compress_ms", "ttft_ms", "decode_ms"]
+    latency = profile[2]["cells"][1]["latency_ms"]
+    assert latency["answer_from_cache"]["mean"] == pytest.approx(from_cache.mean())
+    assert latency["answer_from_file"]["mean"] == pytest.approx(tango[made].sum(axis=1).mean())
+
+
 def test_every_method_has_its_own_encoder_pass(profile):
     answers = answers_of(profile[1])
     passes = answers.groupby(["video_id", "cell"])["encode_ms"].nunique()
