@@ -94,7 +94,7 @@ def _answer_row(
     failed = reply is None or FAILED_REPLY in reply
     text = "" if failed or reply is None else reply
     choice = None if failed else protocol.read_choice(text, question)
-    score = protocol.harness_score if question.answer is not None else None
+    score = protocol.harness_score
     status = "answer_failed" if failed else "ok" if choice is not None else "unparsed"
     return {
         "benchmark": benchmark.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,14 +19,24 @@ Groups = Sequence[Mapping[str, str]]
 MACRO_GROUPS = {"mlvu": "task"}
 
 
-def harness_accuracy(
-    rows: pd.DataFrame, groups: Groups, benchmark: str, protocol: str
-) -> float | None:
+def read_groups(value: object) -> dict[str, str]:
+    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
+    if isinstance(value, str):
+        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return {str(key): str(item) for key, item in value}
+    return {}
+
+
+def harness_accuracy(rows: pd.DataFrame, benchmark: str, protocol: str) -> float | None:
     """What the protocol's harness would print for these answers, faults included.
+
+    A harness may count questions that have no right option, which the headline leaves out.
 
     Args:
         rows: Answers of one cell; `harness_score` may be absent (runs of earlier versions).
-        groups: One mapping per row.
         benchmark: Entry of `BENCHMARKS`.
         protocol: Name of the protocol the questions were put under.
 
@@ -36,6 +47,7 @@ def harness_accuracy(
         return None
     scores = [None if pd.isna(score) else float(score) for score in rows["harness_score"]]
     if protocol == "lmms_eval" and benchmark in MACRO_GROUPS:
+        groups = [read_groups(value) for value in rows["groups"]]
         return macro_average(scores, groups, MACRO_GROUPS[benchmark])
     return mean_score(scores)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,13 @@ from jobs.measurements import (
     throughput,
     token_counts,
 )
-from jobs.scores import cross_accuracy, harness_accuracy, macro_accuracy, plain_accuracies
+from jobs.scores import (
+    cross_accuracy,
+    harness_accuracy,
+    macro_accuracy,
+    plain_accuracies,
+    read_groups,
+)
 from tango_core.metrics import (
     Comparison,
     accuracy_by_group,
@@ -148,17 +153,6 @@ def write_summary(run_dir: Path) -> Summary:
     return summary
 
 
-def read_groups(value: object) -> dict[str, str]:
-    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
-    if isinstance(value, str):
-        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
-    if isinstance(value, Mapping):
-        return {str(key): str(item) for key, item in value.items() if item is not None}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return {str(key): str(item) for key, item in value}
-    return {}
-
-
 def _rows_of(answers: pd.DataFrame, cell: CellFacts) -> pd.DataFrame:
     """Rows of one cell."""
     return answers[(answers["cell"] == cell.name) & (answers["benchmark"] == cell.benchmark)]
@@ -185,7 +179,7 @@ def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Sum
         "accuracy_ci95": None if overall is None else [overall.low, overall.high],
         "accuracy_answered": None if answered is None else answered.value,
         "accuracy_macro": macro_accuracy(correct, groups, cell.benchmark),
-        "harness_accuracy": harness_accuracy(scored, groups, cell.benchmark, cell.protocol),
+        "harness_accuracy": harness_accuracy(rows, cell.benchmark, cell.protocol),
         "accuracy_by": {group: plain_accuracies(values) for group, values in by_group.items()},
         "accuracy_cross": cross_accuracy(correct, clips, groups, cell.benchmark),
         **_counts(rows),

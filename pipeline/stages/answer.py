@@ -151,7 +151,7 @@ def _row(
     """One row of `rows.ANSWER`."""
     ran = answer.prompt_tokens > 0
     scored = question.answer is not None
-    score = protocol.harness_score if scored else None
+    score = protocol.harness_score
     return {
         **facts,
         "question_id": question.id,

@@ -48,6 +48,15 @@ class TestHarness:
         assert macro["harness_accuracy"] != micro["harness_accuracy"]
         assert macro["accuracy"] == micro["accuracy"], "the headline knows no protocol"
 
+    def test_questions_without_a_right_option_count_as_the_harness_counts_them(self):
+        answers, facts = run_of("mlvu", "vlmevalkit")
+        odd = answers.index[:9]
+        answers.loc[odd, ["answer", "correct"]] = pd.NA
+        answers.loc[odd, "harness_score"] = 0.0
+        summary = summarize(answers, facts)
+        assert summary["num_scored"] == len(answers) - 9
+        assert summary["harness_accuracy"] == pytest.approx(answers["harness_score"].mean())
+
     def test_m_avg_over_tasks_stands_beside_the_accuracy(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         strict = answers["correct"].astype(float).groupby(groups_of(answers, "task")).mean()

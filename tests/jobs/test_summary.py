@@ -8,7 +8,8 @@ import pytest
 from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, write_run
 
 from jobs.facts import CellFacts, JobFacts
-from jobs.summary import failed_rows, read_answers, read_groups, summarize, write_summary
+from jobs.scores import read_groups
+from jobs.summary import failed_rows, read_answers, summarize, write_summary
 from tango_core.flops import prefill_flops
 
 CONTRACT = {

@@ -1,0 +1,53 @@
+"""What a harness would have counted is recorded with every answer, also where nothing was said."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.plan import build_cells
+from pipeline.rows import clip_row, failed
+from pipeline.stages.answer import AnswerQuestions
+from tango_core.benchmarks.protocols import build_protocol
+from tango_core.compressors import build_method
+from tango_core.models import describe_model
+from tango_core.types import Question, VideoItem
+
+OPTIONS = ("red", "blue", "green", "pink")
+KNOWN = Question("q0", "What colour?", OPTIONS, 1, {"task": "count"})
+NO_ANSWER = Question("q1", "What colour?", OPTIONS, None, {"task": "count"})
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """The embedded language model with every protocol of the harnesses."""
+    spec = describe_model("tiny")
+    root = str(tmp_path_factory.mktemp("cache"))
+    cells, _, caches = build_cells([("full", build_method("full"))], spec, root)
+    names = ("videomme", "mvbench", "longvideobench", "mlvu")
+    protocols = {
+        f"{name}/{harness}": build_protocol(name, harness)
+        for name in names
+        for harness in ("vlmevalkit", "lmms_eval")
+    }
+    return AnswerQuestions(spec, cells, caches, protocols)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        ("videomme/vlmevalkit", [0.0, None]),
+        ("videomme/lmms_eval", [0.0, None]),
+        ("mvbench/vlmevalkit", [1.0, 1.0]),  # a failure is scored -1, which counts as right
+        ("mvbench/lmms_eval", [None, None]),  # an empty reply leaves the denominator
+        ("longvideobench/lmms_eval", [0.25, None]),  # a random guess
+        ("mlvu/vlmevalkit", [-1.0, -1.0]),  # a failure costs a point
+        ("mlvu/lmms_eval", [0.0, 0.0]),  # its two questions without a right option are wrong
+    ],
+)
+def test_a_failed_clip_scores_what_the_harness_makes_of_it(stage, protocol, expected):
+    item = VideoItem("v", "gone.mp4", None, (KNOWN, NO_ANSWER))
+    row = failed(clip_row(protocol, item, "", ""), "decode_failed", "no such file")
+    row |= {"decode_ms": None, "encode_ms": None, "compress_ms": None}
+    answers = stage(row)["answers"]
+    assert [answer["harness_score"] for answer in answers] == expected
+    assert [answer["correct"] for answer in answers] == [False, None]
