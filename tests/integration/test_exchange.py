@@ -1,0 +1,71 @@
+"""A real run on a public benchmark's layout, through a harness's file and back into a report."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+import yaml
+from clips import write_clip
+from releases import VIDEOMME_ROWS, videomme_release
+
+from jobs.cli import main
+from jobs.summary import read_answers
+
+COMPARED = ["video_id", "status", "text", "choice", "correct", "harness_score"]
+
+
+@pytest.fixture
+def tango(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        assert not stop.value.code, err
+        return out
+
+    return call
+
+
+def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(tango, tmp_path):
+    root = videomme_release(tmp_path / "release")
+    (root / "video").mkdir()
+    for video in sorted({row["videoID"] for row in VIDEOMME_ROWS}):
+        write_clip(root / "video" / f"{video}.mp4", 24)
+    recipe = {
+        "benchmark": {"name": "videomme", "root": "release"},
+        "model": {"name": "tiny", "num_frames": 4},
+        "methods": [{"name": "full"}, {"name": "tango", "retention": 0.3}],
+        "executor": "local",
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert "complete" in tango("data", "check", "videomme", "release")
+    tango("sweep", "recipe.yaml")
+    (run,) = (tmp_path / "runs").glob("*-videomme-tiny-*")
+    sent = read_answers(run)
+    sent = sent[sent["cell"] == "full"]
+    assert set(sent["status"]) <= {"ok", "unparsed"}
+    about = ["--benchmark", "videomme", "--root", "release", "--protocol", "vlmevalkit"]
+    about += ["--model", "tiny", "--method", "full"]
+    imported = []
+    for harness in ("vlmevalkit", "lmms_eval"):
+        file = tango("export", run, "--format", harness).splitlines()[0]
+        out = tango("import", file, "--format", harness, *about)
+        imported.append(tmp_path / out.strip().splitlines()[-1].removeprefix("run: "))
+        pair = [
+            rows.set_index("question_id").sort_index()[COMPARED]
+            for rows in (sent, read_answers(imported[-1]))
+        ]
+        pd.testing.assert_frame_equal(*pair)
+    tango("report", imported[0], run, "--output", "both", "--published")
+    theirs, ours, pruned = json.loads((tmp_path / "both" / "summary.json").read_text())["cells"]
+    assert theirs["accuracy"] == ours["accuracy"]
+    assert theirs["harness_accuracy"] == ours["harness_accuracy"] is not None
+    assert pruned["versus_full"]["num_questions"] == 4
+    table = (tmp_path / "both" / "paper_table.md").read_text()
+    assert "Video-MME short | Video-MME medium | Video-MME long | Video-MME overall" in table
