@@ -100,7 +100,7 @@ def log_run(run_dir: Path, tracking_uri: str | None = None) -> str:
     per cell. All files belong to the parent.
 
     Args:
-        run_dir: Holds at least `facts.json`, `job.yaml` and `summary.json`.
+        run_dir: Holds at least `facts.json` and `summary.json`; `job.yaml` unless it was imported.
         tracking_uri: Where to log; `None` for the SQLite store beside the run.
 
     Returns:
@@ -115,7 +115,12 @@ def log_run(run_dir: Path, tracking_uri: str | None = None) -> str:
     _raise_if_unusable(uri)
     facts = JobFacts.load(run_dir)
     summary = _read_summary(run_dir)
-    job = yaml.safe_load((run_dir / "job.yaml").read_text())
+    job = run_dir / "job.yaml"
+    params = (
+        flatten(yaml.safe_load(job.read_text()))
+        if job.is_file()
+        else cell_params(summary["cells"][0], facts)
+    )
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -126,7 +131,7 @@ def log_run(run_dir: Path, tracking_uri: str | None = None) -> str:
         parent = _start(client, experiment, facts, facts.run_id, {**tags, RUN_TAG: facts.run_id})
         several = len(summary["cells"]) > 1
         metrics = run_metrics(summary) if several else cell_metrics(summary)
-        _log(client, parent, flatten(job), metrics)
+        _log(client, parent, params, metrics)
         for cell in summary["cells"] if several else ():
             name = f"{cell['benchmark']}: {cell['cell']}"
             own = {RUN_TAG: facts.run_id, CELL_TAG: name, "mlflow.parentRunId": parent}

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import pandas as pd
 
@@ -92,7 +93,7 @@ def read_vlmevalkit(
         partial: Leave questions out that the file does not hold, instead of counting them failed.
 
     Raises:
-        ValueError: If the file is no prediction file of this benchmark.
+        ValueError: If the file is damaged or no prediction file of this benchmark.
         ModuleNotFoundError: If it is `.xlsx` and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
@@ -138,6 +139,8 @@ def _read_spreadsheet(path: Path) -> list[dict[str, Any]]:
             f"{path} is a spreadsheet, which needs openpyxl; pip install openpyxl, "
             "or run VLMEvalKit with PRED_FORMAT=tsv"
         ) from None
+    except (ValueError, KeyError, BadZipFile) as error:
+        raise ValueError(f"{path} is no spreadsheet of VLMEvalKit: {error}") from error
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 

@@ -62,6 +62,7 @@ def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(tango, tmp_pa
             for rows in (sent, read_answers(imported[-1]))
         ]
         pd.testing.assert_frame_equal(*pair)
+    assert "logged to" in tango("log-run", imported[0])
     tango("report", imported[0], run, "--output", "both", "--published")
     theirs, ours, pruned = json.loads((tmp_path / "both" / "summary.json").read_text())["cells"]
     assert theirs["accuracy"] == ours["accuracy"]

@@ -231,6 +231,11 @@ class TestMistakes:
         with pytest.raises(ModuleNotFoundError, match="pip install openpyxl, or run VLMEvalKit"):
             read_vlmevalkit(tmp_path / "x.xlsx", videomme)
 
+    def test_a_damaged_spreadsheet(self, videomme, tmp_path):
+        (tmp_path / "x.xlsx").write_bytes(b"not a workbook")
+        with pytest.raises(ValueError, match=r"x\.xlsx is no spreadsheet of VLMEvalKit"):
+            read_vlmevalkit(tmp_path / "x.xlsx", videomme)
+
     def test_samples_of_another_task(self, videomme, tmp_path):
         path = tmp_path / "20250101_samples_mmmu.jsonl"
         path.touch()
