@@ -18,20 +18,9 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from jobs.overrides import RecipeError, read_recipe, with_overrides
+from jobs.overrides import RecipeError as RecipeError
+from jobs.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
-
-__all__ = [
-    "BenchmarkSection",
-    "DecodeSection",
-    "Job",
-    "ModelSection",
-    "RecipeError",
-    "cell_name",
-    "load_job",
-    "load_jobs",
-    "parse_job",
-]
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -71,6 +60,9 @@ class ModelSection:
         pooling: `average | bilinear`, for models that offer a choice; `null` for the model's own.
         time_instruction: `none | correct | vlmevalkit | lmms_eval`: whose sentence about the
             clip's length precedes the question; `null` for the model's own.
+        max_pixels: Largest area of a frame, for models that keep its shape; `null` for the model's.
+        position_rule: `hf450 | hf5`: whose positions Qwen2.5-VL has behind a clip.
+        seconds_per_grid: Time between two pairs of frames, as Qwen2.5-VL is told.
         sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
     """
 
@@ -83,6 +75,9 @@ class ModelSection:
     saliency_from: str | None = None
     pooling: Literal["average", "bilinear"] | None = None
     time_instruction: Literal["none", "correct", "vlmevalkit", "lmms_eval"] | None = None
+    max_pixels: Annotated[int, Field(ge=1)] | None = None
+    position_rule: Literal["hf450", "hf5"] | None = None
+    seconds_per_grid: Annotated[float, Field(gt=0)] | None = None
     sinks: str | None = None
 
 
