@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.tiny_training.recipe import DRAWN, FIT_FRAMES, FRAME_BATCH, LEARNED, SEEN, Recipe
+from jobs.tiny_training.recipe import DRAWN, FIT_FRAMES, FRAME_BATCH, SEEN, Recipe
 from jobs.tiny_training.trial import Trial
+from tango_core.benchmarks.shapes import ASKED
 from tango_core.metrics import Accuracy
 
 CARD = "README.md"
@@ -48,7 +49,7 @@ def card(trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = "") ->
 
 def _recipe_section(seed: int, recipe: Recipe) -> str:
     """How it was made, from the recipe itself."""
-    vision, drawn, seen = recipe.vision, recipe.drawn, recipe.seen
+    vision, digits, drawn, seen = recipe.vision, recipe.digits, recipe.drawn, recipe.seen
     return f"""## Recipe
 
 `tango train-tiny --seed {seed}`; clips of the split `train`, drawn as they are needed, each once
@@ -60,15 +61,16 @@ pruning method; none was run before the weights were final.
 |---|---|---|---|---|
 | vision | tower and pooling head, then frozen | {FRAME_BATCH} labelled frames per step: what \
 is in every patch, what is in the frame | {vision.steps} | {vision.rate:g} |
+| digits | the same | frames with more digits | {digits.steps} | {digits.rate:g} |
 | drawn | decoder | tokens drawn as mixtures of words from descriptions of clips, \
 {_frames(DRAWN)} frames | {drawn.steps} | {drawn.rate:g} |
-| projector | projector | least squares on {FIT_FRAMES} frames: tokens as in stage 2 | - | - |
+| projector | projector | least squares on {FIT_FRAMES} frames: tokens as drawn | - | - |
 | seen | projector and decoder | rendered clips of {_frames(SEEN)} frames | {seen.steps} | \
 {seen.rate:g} |
 
 Heads of the first blocks start by looking at neighbours, heads of the decoder by looking up equal
 contents; everything is trained from there. Replies are the option's text, then its letter. Types
-asked in training: {", ".join(LEARNED)}.
+asked to the end: {", ".join(ASKED)}.
 """
 
 

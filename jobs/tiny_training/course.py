@@ -25,7 +25,15 @@ from jobs.tiny_training.lessons import Lesson, drawn_lesson, training_clip
 from jobs.tiny_training.meanings import TOKENS, meanings
 from jobs.tiny_training.packing import Packed, pack
 from jobs.tiny_training.projector import fit_projector, patch_states
-from jobs.tiny_training.recipe import DRAWN, FIT_FRAMES, FRAME_BATCH, LEARNED, SEEN, Recipe
+from jobs.tiny_training.recipe import (
+    DRAWN,
+    FIT_FRAMES,
+    FRAME_BATCH,
+    FRESH,
+    PLATES,
+    SEEN,
+    Recipe,
+)
 from jobs.tiny_training.seen import SeenLesson, SeenTrainer
 from jobs.tiny_training.stage import Figures, Report, Stage, run_stage
 from jobs.tiny_training.vision import VisionTrainer
@@ -37,17 +45,22 @@ LessonLoss = Callable[[StepLessons, Packed, int], tuple[Tensor, dict[int, list[b
 def train_vision(
     config: LlavaOnevisionConfig, recipe: Recipe, seed: int, directory: Path, report: Report
 ) -> VisionTrainer:
-    """Teach the tower on labelled frames."""
+    """Teach the tower on labelled frames, in the end on more digits, which are the hardest."""
     torch.manual_seed(seed)
     trainer = VisionTrainer(config.vision_config)
-    run_stage(
-        recipe.vision,
-        trainer,
-        lambda first, last: iter(frame_batches(seed, FRAME_BATCH, first, last)),
-        lambda batch, step: trainer.loss(batch),
-        directory,
-        report,
-    )
+
+    def teach(stage: Stage, seed: int, plates: float) -> None:
+        run_stage(
+            stage,
+            trainer,
+            lambda first, last: iter(frame_batches(seed, FRAME_BATCH, plates, first, last)),
+            lambda batch, step: trainer.loss(batch),
+            directory,
+            report,
+        )
+
+    teach(recipe.vision, seed, 0.0)
+    teach(recipe.digits, seed + FRESH, PLATES)
     return trainer
 
 
@@ -89,7 +102,7 @@ def train_seen(
         return trainer.loss(lessons.lessons, packed)
 
     # Clips that no earlier stage has drawn.
-    fresh = seed + 1_000_000
+    fresh = seed + FRESH
     _teach(recipe.seen, SEEN, trainer, SeenLesson(vision), loss_of, fresh, directory, report)
     return trainer
 
@@ -101,7 +114,7 @@ def _fitting_frames(
     """States of frames, and the tokens that they should become."""
     states, targets = [], []
     for index in range(FIT_FRAMES):
-        clip, moments = training_clip(seed + 2_000_000, index, 1)
+        clip, moments = training_clip(seed + 2 * FRESH, index, 1)
         states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
         targets.append(torch.from_numpy(meanings(clip, moments)) @ decoder.meaning)
     return torch.cat(states), torch.stack(targets)
@@ -121,7 +134,7 @@ def _teach(
     state: dict[str, Any] = {"known": {}}
 
     def step_loss(lessons: StepLessons, step: int) -> tuple[Tensor, Figures]:
-        balance = TypeBalance(state, LEARNED)
+        balance = TypeBalance(state, lessons.kinds)
         rng = np.random.default_rng((seed, step, 2))
         packed = pack(
             [_asked(lessons, one, balance, rng) for one in lessons.lessons],

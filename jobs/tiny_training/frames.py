@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ from tango_core.benchmarks.shapes import (
     clip_at,
     dense_clip_at,
     render,
+    rng_of,
 )
+from tango_core.benchmarks.shapes_world import PLATE
 
 PATCH = 8
 SIDE = FRAME // PATCH
@@ -110,8 +112,15 @@ def label_patches(clip: Clip, moment: int) -> PatchLabels:
     )
 
 
-def labelled_frame(seed: int, index: int) -> tuple[npt.NDArray[np.uint8], PatchLabels]:
+def labelled_frame(
+    seed: int, index: int, plates: float = 0.0
+) -> tuple[npt.NDArray[np.uint8], PatchLabels]:
     """Return the training frame at a position: crowded frames and single moments in turn.
+
+    Args:
+        seed: Which frames.
+        index: Position.
+        plates: Share of the icons of crowded frames that become digits on plates.
 
     Returns:
         (FRAME, FRAME, 3) uint8 pixels and their labels.
@@ -119,8 +128,20 @@ def labelled_frame(seed: int, index: int) -> tuple[npt.NDArray[np.uint8], PatchL
     if index % 2:
         clip = clip_at("train", seed, index, num_moments=1)
     else:
-        clip = dense_clip_at("train", seed, index)
+        clip = _with_plates(dense_clip_at("train", seed, index), plates)
     return render(clip, (0,))[0], label_patches(clip, 0)
+
+
+def _with_plates(clip: Clip, share: float) -> Clip:
+    """Put digits in the place of some icons, which are larger, so that nothing touches."""
+    rng = rng_of(clip.split, clip.seed, clip.index, "plates")
+    sprites = tuple(
+        replace(one, kind="plate", name=str(rng.integers(10)), color="white", size=PLATE[0])
+        if one.kind == "icon" and rng.random() < share
+        else one
+        for one in clip.sprites
+    )
+    return replace(clip, sprites=sprites)
 
 
 Batch = dict[str, Tensor]
@@ -129,13 +150,17 @@ Batch = dict[str, Tensor]
 class FrameBatches(IterableDataset[Batch]):
     """Batches of labelled frames, one per step; the same step always gives the same batch."""
 
-    def __init__(self, seed: int, size: int, first: int, last: int) -> None:
-        self.seed, self.size, self.first, self.last = seed, size, first, last
+    def __init__(self, seed: int, size: int, plates: float, first: int, last: int) -> None:
+        self.seed, self.size, self.plates = seed, size, plates
+        self.first, self.last = first, last
 
     def __iter__(self) -> Iterator[Batch]:
         for step in range(self.first, self.last):
             yield frame_batch(
-                [labelled_frame(self.seed, step * self.size + i) for i in range(self.size)]
+                [
+                    labelled_frame(self.seed, step * self.size + i, self.plates)
+                    for i in range(self.size)
+                ]
             )
 
 
@@ -148,8 +173,11 @@ def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> 
     return batch
 
 
-def frame_batches(seed: int, size: int, first: int, last: int) -> DataLoader[Batch]:
+def frame_batches(seed: int, size: int, plates: float, first: int, last: int) -> DataLoader[Batch]:
     """Batches for steps `first` to `last`, drawn ahead in one other process."""
     return DataLoader(
-        FrameBatches(seed, size, first, last), batch_size=None, num_workers=1, prefetch_factor=8
+        FrameBatches(seed, size, plates, first, last),
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=8,
     )

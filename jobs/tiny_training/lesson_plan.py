@@ -25,11 +25,13 @@ class Phase:
         until: Share of the stage's steps at which it ends.
         frames: Weight of every number of frames.
         openly: Share of questions asked without options.
+        kinds: Types of questions that are asked.
     """
 
     until: float
     frames: dict[int, float]
     openly: float
+    kinds: tuple[str, ...] = TYPE_NAMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ class StepLessons:
 
     num_frames: int
     openly: float
+    kinds: tuple[str, ...]
     lessons: tuple[Lesson, ...]
 
 
@@ -83,7 +86,7 @@ class Lessons(IterableDataset[StepLessons]):
         lessons = tuple(
             self.lesson_of(self.seed, first + row, frames) for row in range(CLIPS[frames])
         )
-        return StepLessons(frames, phase.openly, lessons)
+        return StepLessons(frames, phase.openly, phase.kinds, lessons)
 
 
 def stream(dataset: IterableDataset[Any], workers: int = 1) -> Iterator[Any]:

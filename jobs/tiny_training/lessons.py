@@ -11,12 +11,14 @@ from jobs.tiny_training.meanings import meanings
 from tango_core.benchmarks.shapes import (
     NUM_MOMENTS,
     PROTOCOL,
+    SCENES,
     TYPES,
     VOCABULARY,
     Clip,
     clip_at,
     questions,
     reply_to,
+    rng_of,
     sample_moments,
     words,
 )
@@ -107,7 +109,33 @@ def training_clip(seed: int, index: int, num_frames: int) -> tuple[Clip, tuple[i
     return clip_at("train", seed, index, moments), sample_moments(moments, num_frames)
 
 
+def ask_all(clip: Clip, seen: tuple[int, ...]) -> tuple[Asked, ...]:
+    """Ask everything about a clip, and where there is one scene also the questions about scenes.
+
+    The benchmark asks for scenes only where there are several; naming the only one comes first.
+    """
+    asked = list(questions(clip, seen))
+    if len(clip.scenes) == 1:
+        rng = rng_of(clip.split, clip.seed, clip.index, "only scene")
+        subjects = [("order", "first"), ("order", "last")]
+        shown = {clip.sprites[box.sprite].name for moment in seen for box in clip.boxes(moment)}
+        subjects += [("inscene", name) for name in clip.icons if name in shown]
+        for kind, subject in subjects:
+            others = [one for one in SCENES if one != clip.scenes[0].kind]
+            choices = rng.permutation([clip.scenes[0].kind, *rng.permutation(others)[:3]]).tolist()
+            asked.append(
+                Question(
+                    id=f"{clip.name}-only-{kind}-{subject}",
+                    text=TYPES[kind].format(subject),
+                    choices=tuple(choices),
+                    answer=choices.index(clip.scenes[0].kind),
+                    groups={"type": kind},
+                )
+            )
+    return tuple(ask(one) for one in asked)
+
+
 def drawn_lesson(seed: int, index: int, num_frames: int) -> Lesson:
     """A lesson whose tokens are drawn from the clip's description."""
     clip, seen = training_clip(seed, index, num_frames)
-    return Lesson(tuple(ask(one) for one in questions(clip, seen)), meanings(clip, seen))
+    return Lesson(ask_all(clip, seen), meanings(clip, seen))

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from jobs.tiny_training.decoder import DecoderTrainer
-from jobs.tiny_training.lessons import Lesson, ask, training_clip
+from jobs.tiny_training.lessons import Lesson, ask_all, training_clip
 from jobs.tiny_training.packing import Packed
 from jobs.tiny_training.projector import patch_states, pooled
 from jobs.tiny_training.vision import VisionTrainer
-from tango_core.benchmarks.shapes import questions, render
+from tango_core.benchmarks.shapes import render
 
 
 class SeenLesson:
@@ -30,8 +30,7 @@ class SeenLesson:
         """Render a clip and run the tower: (T, N, D)."""
         clip, seen = training_clip(seed, index, num_frames)
         states = patch_states(self.vision, torch.from_numpy(render(clip, seen)))
-        asked = tuple(ask(one) for one in questions(clip, seen))
-        return Lesson(asked, states.numpy().astype(np.float16))
+        return Lesson(ask_all(clip, seen), states.numpy().astype(np.float16))
 
 
 class SeenTrainer(nn.Module):

@@ -24,6 +24,7 @@ from tango_core.benchmarks.base import Benchmark
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.shapes_draw import WORLD_VERSION, clip_at, dense_clip_at, rng_of
 from tango_core.benchmarks.shapes_questions import (
+    ASKED,
     PROTOCOL,
     TYPES,
     VOCABULARY,
@@ -51,6 +52,7 @@ from tango_core.benchmarks.shapes_world import (
 from tango_core.types import VideoItem
 
 __all__ = [
+    "ASKED",
     "CAMERAS",
     "COLORS",
     "FRAME",
@@ -83,12 +85,13 @@ logger = logging.getLogger(__name__)
 NUM_CLIPS = {"train": 1000, "validation": 100, "test": 200}
 """Clips per split."""
 QUESTIONS_PER_CLIP = 5
-"""Questions per clip, of different types; about one clip in 150 can be asked only four."""
+"""Questions per clip, of different types; clips of one scene can be asked three to five."""
 FPS = Fraction(1 / SECONDS_PER_MOMENT)
 DEFAULT_ROOT = "data/shapes"
 
 _PARAMETERS = {
     "world_version": WORLD_VERSION,
+    "asked": ASKED,
     "frame": FRAME,
     "num_moments": NUM_MOMENTS,
     "fps": str(FPS),

@@ -19,7 +19,8 @@ from tango_core.models import describe_model, load_encoder
 from tango_core.types import VideoFrames
 
 SHORT = Recipe(
-    Stage("vision", 2, 1e-3, warmup=1, every=1),
+    Stage("vision", 1, 1e-3, warmup=1, every=1),
+    Stage("digits", 1, 1e-3, warmup=1, every=1),
     Stage("drawn", 4, 1e-3, warmup=1, every=2),
     Stage("seen", 2, 1e-3, warmup=1, every=1),
 )

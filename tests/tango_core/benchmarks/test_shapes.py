@@ -136,7 +136,7 @@ def test_a_changed_generator_writes_new_files(tmp_path, monkeypatch):
     assert {old.path, new.path} <= {str(path) for path in files(tmp_path)}
 
 
-def test_clips_are_asked_five_questions_of_different_types(tmp_path):
+def test_clips_are_asked_up_to_five_questions_of_different_types(tmp_path):
     benchmark = ShapesBenchmark(str(tmp_path))
     benchmark.directory.mkdir(parents=True)
     for index in range(200):  # files that are there are not made again, which would take a while
@@ -145,12 +145,12 @@ def test_clips_are_asked_five_questions_of_different_types(tmp_path):
     assert len(items) == 200
     assert len({item.video_id for item in items}) == 200
     ids = [question.id for item in items for question in item.questions]
-    assert len(set(ids)) == len(ids) >= 990
+    assert len(set(ids)) == len(ids) >= 850
     for item in items:
         kinds = [question.groups["type"] for question in item.questions]
-        assert len(set(kinds)) == len(kinds) >= 4
+        assert 5 >= len(set(kinds)) == len(kinds) >= 2
     types = Counter(q.groups["type"] for item in items for q in item.questions)
-    assert set(types) == set(shapes.TYPES)
+    assert set(types) == set(shapes.ASKED)
     assert min(types.values()) >= 60
 
 
