@@ -56,6 +56,9 @@ def build(job: Job) -> Ingredients:
             saliency_from=_absolute(job.model.saliency_from),
             pooling=job.model.pooling,
             time_instruction=job.model.time_instruction,
+            max_pixels=job.model.max_pixels,
+            position_rule=job.model.position_rule,
+            seconds_per_grid=job.model.seconds_per_grid,
             sinks=job.model.sinks,
         )
         num_layers = model.decoder.num_layers

@@ -8,6 +8,7 @@ one line in `MODELS` and, if its architecture is new, one module with the functi
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -23,6 +24,7 @@ from tango_core.video import DecoderName
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from tango_core.models.qwen_positions import PositionRule
     from tango_core.ops.saliency import Pooling
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
             "llava_onevision", "llava-hf/llava-onevision-qwen2-7b-ov-hf", 32
         ),
         "llava-video-7b": ModelEntry("llava_video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
+        "qwen2.5-vl-7b": ModelEntry("qwen2_5_vl", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
     }
 )
 
@@ -82,6 +85,9 @@ def describe_model(
     saliency_from: str | None = None,
     pooling: Pooling | None = None,
     time_instruction: TimeInstruction | None = None,
+    max_pixels: int | None = None,
+    position_rule: PositionRule | None = None,
+    seconds_per_grid: float | None = None,
     sinks: str | None = None,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
@@ -103,6 +109,12 @@ def describe_model(
         time_instruction: Whose sentence about a clip's length and frames precedes the question,
             `"none" | "correct" | "vlmevalkit" | "lmms_eval"`; `None` for the family's own. Only for
             families that were trained with one (LLaVA-Video).
+        max_pixels: Largest area of a frame in pixels, for families that keep a clip's shape
+            (Qwen2.5-VL); `None` for the publications' 448 x 448.
+        position_rule: Where text goes on behind a clip, `"hf450" | "hf5"`: as transformers up to
+            4.5x or from 5 on; `None` for `"hf450"`, the publications'. Only for Qwen2.5-VL.
+        seconds_per_grid: Seconds from one pair of frames to the next, as Qwen2.5-VL is told; `None`
+            for 1.0, which the publications tell it of every clip.
         sinks: File of attention sinks that `tango analyze sinks` wrote; `None` for the checkpoint's
             own, or the published ones on their grid.
 
@@ -117,8 +129,19 @@ def describe_model(
     _raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
     _raise_unless_one_of("model.pooling", pooling, (None, "average", "bilinear"))
     _raise_unless_one_of("model.time_instruction", time_instruction, (None, *TIME_INSTRUCTIONS))
+    _raise_unless_one_of("model.position_rule", position_rule, (None, "hf450", "hf5"))
+    if seconds_per_grid is not None and not 0 < seconds_per_grid < math.inf:
+        raise ValueError(
+            f"model.seconds_per_grid must be a positive number, got {seconds_per_grid}"
+        )
     family = _family(entry)
-    choices = {"pooling": pooling, "time_instruction": time_instruction}
+    choices = {
+        "pooling": pooling,
+        "time_instruction": time_instruction,
+        "max_pixels": max_pixels,
+        "position_rule": position_rule,
+        "seconds_per_grid": seconds_per_grid,
+    }
     spec: ModelSpec = family.describe(
         name,
         path or entry.path or _embedded_checkpoint(),

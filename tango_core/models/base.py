@@ -14,6 +14,7 @@ from tango_core.video import FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
+    from tango_core.models.qwen_positions import PositionRule
     from tango_core.ops.saliency import Pooling
 
 
@@ -61,6 +62,10 @@ class ModelSpec:
             models that do it in another way.
         time_instruction: Whose sentence about a clip's length and frames goes in front of the
             question (see `time_instruction.py`). Cached tokens do not depend on it.
+        position_rule: Where text goes on behind a clip, for models with three-dimensional positions
+            (see `qwen_positions.py`). Cached tokens do not depend on it.
+        seconds_per_grid: Seconds from one temporal position to the next, as such models are told.
+            Cached tokens do not depend on it.
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
@@ -78,6 +83,8 @@ class ModelSpec:
     saliency_from: str | None = None
     pooling: Pooling | None = None
     time_instruction: TimeInstruction = "none"
+    position_rule: PositionRule = "hf450"
+    seconds_per_grid: float = 1.0
     note: str = ""
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None

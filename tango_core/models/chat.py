@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tango_core.types import Prompt
@@ -47,19 +47,24 @@ QWEN_1_5 = ChatFormat(
     closing="<|im_end|>\n<|im_start|>assistant\n",
 )
 
+# The chat template of Qwen2.5-VL with its default system turn. What stands around the clip's tokens
+# (<|vision_start|>, <|vision_end|>) are token ids of the configuration.
+QWEN2_5_VL = replace(QWEN_1_5, after_clip="")
 
-def chat_format(entry: Any, source: str) -> ChatFormat:
-    """Read the entry `chat` of a checkpoint's tango.json; LLaVA's own template without one.
+
+def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> ChatFormat:
+    """Read the entry `chat` of a checkpoint's tango.json.
 
     Args:
         entry: `None`, or an object with the fields of `ChatFormat`, all text.
         source: The checkpoint, for the message.
+        default: What `None` means.
 
     Raises:
         ValueError: If a field is missing, unknown, or no text.
     """
     if entry is None:
-        return QWEN_1_5
+        return default
     names = [field.name for field in fields(ChatFormat)]
     if not isinstance(entry, dict) or sorted(entry) != sorted(names):
         raise ValueError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")

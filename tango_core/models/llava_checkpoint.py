@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers import LlavaOnevisionConfig
 
-from tango_core.models.chat import ChatFormat, chat_format
+from tango_core.models.chat import QWEN_1_5, ChatFormat, chat_format
 from tango_core.models.checkpoint import Checkpoint
 from tango_core.models.llava_original import ORIGINAL_MODEL_TYPE, original_config
 
@@ -36,6 +36,8 @@ _RENAMES = (
     (re.compile(r"^(vision_tower|multi_modal_projector|image_newline)"), r"model.\1"),
     (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
 )
+
+_SIGLIP = (0.5, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,12 @@ def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
     return config
 
 
-def read_extras(checkpoint: Checkpoint) -> Extras:
+def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat = QWEN_1_5) -> Extras:
     """Content of tango.json, or its defaults.
+
+    Args:
+        checkpoint: Where the file may be.
+        default_chat: Conversation of a checkpoint whose file names none.
 
     Raises:
         ValueError: If it has unknown keys or wrong values.
@@ -95,7 +101,7 @@ def read_extras(checkpoint: Checkpoint) -> Extras:
         )
     sinks = content.get("sinks")
     return Extras(
-        chat=chat_format(content.get("chat"), checkpoint.source),
+        chat=chat_format(content.get("chat"), checkpoint.source, default_chat),
         sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
         note=str(content.get("note", "")),
     )
@@ -103,8 +109,10 @@ def read_extras(checkpoint: Checkpoint) -> Extras:
 
 def read_normalisation(
     checkpoint: Checkpoint,
+    default_mean: tuple[float, ...] = _SIGLIP,
+    default_std: tuple[float, ...] = _SIGLIP,
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Factor, mean and standard deviation per colour; SigLIP's where the files are silent."""
+    """Factor, mean and standard deviation per colour; the defaults where the files are silent."""
     nested = checkpoint.read_json("processor_config.json") or {}
     content: dict[str, Any] = (
         checkpoint.read_json("video_preprocessor_config.json")
@@ -113,7 +121,8 @@ def read_normalisation(
         or nested.get("image_processor")
         or {}
     )
-    mean, std = (content.get(name) or [0.5, 0.5, 0.5] for name in ("image_mean", "image_std"))
+    mean = content.get("image_mean") or default_mean
+    std = content.get("image_std") or default_std
     return float(content.get("rescale_factor") or 1 / 255), tuple(mean), tuple(std)
 
 

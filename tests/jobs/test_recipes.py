@@ -1,11 +1,14 @@
 """The recipes that come with the project: every one is a job whose methods and models exist."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from qwen_checkpoints import build_qwen, save_qwen
 
 import jobs
-from jobs.config import load_job, load_jobs
+from jobs.build import build
+from jobs.config import BenchmarkSection, load_job, load_jobs
 from tango_core.benchmarks import BENCHMARKS
 from tango_core.compressors import build_method, equivalent_retention
 from tango_core.models import MODELS
@@ -79,6 +82,31 @@ def test_table_2_is_the_published_setting_of_llava_video():
     assert (hybrid.pruner.layer, hybrid.pruner.retention) == (18, 0.5)
     assert hybrid.compressor.outer_retention == pytest.approx(0.1 * 28 / 23)
     assert hybrid.compressor.identity()["tau"] == 0.65
+
+
+def test_table_2_of_qwen_is_the_published_setting(tmp_path):
+    job = load_job(RECIPES / "table2_qwen2_5_vl.yaml")
+    stock = save_qwen(build_qwen(num_layers=28), tmp_path)
+    job = replace(
+        job,
+        model=replace(job.model, path=str(stock), device="cpu", max_pixels=256 * 8 * 8),
+        benchmarks=(),
+        benchmark=BenchmarkSection("shapes"),
+    )
+    ingredients = build(job)
+    model = ingredients.model
+    assert (model.name, model.frames.num_frames, model.frames.sampling) == (
+        "qwen2.5-vl-7b",
+        32,
+        "round",
+    )
+    assert (model.position_rule, model.seconds_per_grid, model.dtype) == ("hf450", 1.0, "bfloat16")
+    methods = cells("table2_qwen2_5_vl")
+    tango = next(method for method in methods.values() if method.name == "tango")
+    assert tango.compressor.identity()["tau"] == 0.8
+    needs = set().union(*(method.compressor.needs for method in methods.values()))
+    assert needs <= model.provides
+    assert load_job(RECIPES / "table2_qwen2_5_vl.yaml").model.max_pixels == 448 * 448
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("table")])

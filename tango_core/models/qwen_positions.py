@@ -1,0 +1,81 @@
+"""Positions of Qwen2.5-VL's multimodal rotary embedding: time, row and column of every token.
+
+They are computed here and not by transformers, whose rule for text behind a clip changed with
+version 5, and whose model keeps the last call's offset as state.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+PositionRule = Literal["hf450", "hf5"]
+
+
+def clip_positions(
+    indices: Tensor, grid: tuple[int, int, int], tokens_per_second: int, seconds_per_grid: float
+) -> Tensor:
+    """Coordinates of a clip's tokens, the first token of the full clip at (0, 0, 0).
+
+    A kept token has the coordinates it has in the full clip, whatever else was dropped. Time is
+    counted in `tokens_per_second` steps a second, cut to integers after the multiplication.
+
+    Args:
+        indices: (K,) int64 flat positions t * H * W + h * W + w.
+        grid: (T, H, W) of the full clip.
+        tokens_per_second: Of the vision configuration; 2 in the published checkpoints.
+        seconds_per_grid: Seconds from one temporal position to the next.
+
+    Returns:
+        (3, K) int64.
+    """
+    _, height, width = grid
+    frames = torch.div(indices, height * width, rounding_mode="floor")
+    rows = torch.div(indices, width, rounding_mode="floor") % height
+    times = (frames * (tokens_per_second * seconds_per_grid)).long()
+    return torch.stack([times, rows, indices % width])
+
+
+def clip_extent(
+    grid: tuple[int, int, int],
+    tokens_per_second: int,
+    seconds_per_grid: float,
+    rule: PositionRule,
+) -> int:
+    """Where text goes on behind a clip, counted from where the clip starts.
+
+    `"hf450"` is transformers up to 4.5x, with which the publications were measured: one beyond the
+    largest coordinate of the clip. `"hf5"` is transformers 5: the longer side of the grid, however
+    long the clip. For 16 pairs of frames of 16 x 16 tokens these are 31 and 16.
+
+    Args:
+        grid: (T, H, W) of the clip before anything was dropped.
+        tokens_per_second: As in `clip_positions`.
+        seconds_per_grid: As in `clip_positions`.
+        rule: Whose rule.
+    """
+    if rule == "hf5":
+        return max(grid[1:])
+    last = torch.tensor([math.prod(grid) - 1])
+    return int(clip_positions(last, grid, tokens_per_second, seconds_per_grid).max()) + 1
+
+
+def sequence_positions(num_left: int, clip: Tensor, extent: int, num_right: int) -> Tensor:
+    """Positions of text, clip and text; text has the same number on all three axes.
+
+    Args:
+        num_left: Tokens before the clip.
+        clip: (3, K) from `clip_positions`.
+        extent: From `clip_extent`.
+        num_right: Tokens after the clip.
+
+    Returns:
+        (3, num_left + K + num_right) int64. New tokens continue one by one from the last column, as
+        `generate` of transformers does when it is given positions.
+    """
+    left = torch.arange(num_left).expand(3, -1)
+    right = torch.arange(num_right).expand(3, -1) + num_left + extent
+    return torch.cat([left, clip + num_left, right], dim=1)

@@ -1,0 +1,119 @@
+"""From decoded frames to the patches of Qwen2.5-VL's tower, without torchvision.
+
+Frames arrive resized: `FrameSpec` with `max_pixels`, `min_pixels` and `multiple` is qwen-vl-utils'
+rule, and the decode stage applies it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PatchLayout:
+    """How the tower cuts frames into patches.
+
+    Attributes:
+        patch: Side of a patch in pixels.
+        merge: Side of a token in patches.
+        frames: Frames of a temporal position.
+    """
+
+    patch: int
+    merge: int
+    frames: int
+
+    @property
+    def multiple(self) -> int:
+        """Side of a token in pixels."""
+        return self.patch * self.merge
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """(H, W) tokens of a frame.
+
+        Raises:
+            ValueError: If the frame is no whole number of tokens.
+        """
+        if height % self.multiple or width % self.multiple or not height * width:
+            raise ValueError(
+                f"frames must have sides that are multiples of {self.multiple} pixels, "
+                f"got {height} x {width}; decode them with the model's FrameSpec"
+            )
+        return height // self.multiple, width // self.multiple
+
+
+def pair_frames(pixels: NDArray[np.uint8], frames: int) -> NDArray[np.uint8]:
+    """Group consecutive frames; the last one is repeated until the last group is full.
+
+    Args:
+        pixels: (F, h, w, 3).
+        frames: Frames of a group.
+
+    Returns:
+        (T, frames, h, w, 3).
+    """
+    lacking = -len(pixels) % frames
+    if lacking:
+        pixels = np.concatenate([pixels, pixels[-1:].repeat(lacking, axis=0)])
+    return pixels.reshape(-1, frames, *pixels.shape[1:])
+
+
+def pair_timestamps(timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
+    """Seconds of every temporal position, as the Tango release computes them.
+
+    Interpolated between the frames' times, so that the first position has the first frame's time
+    and the last position the last frame's: not the mean of each pair.
+
+    Args:
+        timestamps: (F,) of the frames.
+        num_positions: T.
+
+    Returns:
+        (T,) float64.
+    """
+    count = np.arange(len(timestamps))
+    return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
+
+
+def to_patches(
+    groups: Tensor,
+    layout: PatchLayout,
+    scale: float,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Tensor:
+    """Normalise frames and cut them into patches, token by token in raster order.
+
+    Args:
+        groups: (T, frames, h, w, 3) uint8, on any device.
+        layout: Sizes.
+        scale: Factor that brings pixels to [0, 1].
+        mean: Per colour.
+        std: Per colour.
+
+    Returns:
+        (T * H * W * merge * merge, 3 * frames * patch * patch) float32; the patches of a token
+        follow each other; inside a patch colour, frame, row, column.
+    """
+    values = groups.permute(0, 1, 4, 2, 3).float() * scale
+    shift, spread = (values.new_tensor(part).view(3, 1, 1) for part in (mean, std))
+    values = (values - shift) / spread
+    num_positions, num_frames, colours, height, width = values.shape
+    rows, columns = layout.grid(height, width)
+    cut = values.view(
+        num_positions,
+        num_frames,
+        colours,
+        rows,
+        layout.merge,
+        layout.patch,
+        columns,
+        layout.merge,
+        layout.patch,
+    )
+    ordered = cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)
+    return ordered.reshape(-1, colours * num_frames * layout.patch**2)

@@ -1,0 +1,168 @@
+"""The vision tower of Qwen2.5-VL, block by block, and the signals that methods rank its tokens by.
+
+Stock modules in our own loop: the input of the last block is then at hand, and its queries and keys
+can be computed beside the fused kernel. The tower works in window order, in which the patches of an
+attention window are contiguous; everything that leaves this module is in raster order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
+    Qwen2_5_VisionTransformerPretrainedModel,
+    apply_rotary_pos_emb_vision,
+)
+from transformers.vision_utils import (
+    get_vision_cu_seqlens,
+    get_vision_position_ids,
+    get_vision_window_index,
+)
+
+from tango_core.ops.saliency import mean_query_attention
+
+# Attention probabilities in memory at once, in float32 numbers: a quarter of a GB. A frame of 448 x
+# 448 pixels has 1024 patches, so all its 16 heads fit.
+_PROBABILITIES_AT_ONCE = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class QwenTowerOutput:
+    """What one pass through the tower leaves.
+
+    Attributes:
+        tokens: (T, L, D) merged tokens, raster order.
+        block_input: (T * P, Dv) input of the last block, P patches per temporal position, window
+            order.
+        rotary: Cosine and sine of every patch, (T * P, head_dim) each, window order.
+        raster: (T * L,) int64: entry i is the place of raster token i in window order.
+        block: The last block.
+        merge: Patches of a token.
+    """
+
+    tokens: Tensor
+    block_input: Tensor
+    rotary: tuple[Tensor, Tensor]
+    raster: Tensor
+    block: nn.Module
+    merge: int
+
+    def in_raster_order(self, maps: Tensor) -> Tensor:
+        """Undo the window order of (T, L) or (T, L, C) maps."""
+        return maps.flatten(0, 1)[self.raster].view(maps.shape)
+
+
+def run_qwen_tower(
+    tower: Qwen2_5_VisionTransformerPretrainedModel,
+    patches: Tensor,
+    num_positions: int,
+    grid: tuple[int, int],
+) -> QwenTowerOutput:
+    """Run all blocks and the merger.
+
+    Args:
+        tower: Stock vision tower.
+        patches: (T * P, values) from `to_patches`.
+        num_positions: T.
+        grid: (H, W) tokens.
+    """
+    stock: Any = tower
+    side, device = stock.spatial_merge_size, patches.device
+    thw = torch.tensor([[num_positions, grid[0] * side, grid[1] * side]])
+    order, window_ends = get_vision_window_index(thw, side, stock.window_size, stock.patch_size)
+    frame_ends = get_vision_cu_seqlens(thw)
+    order = order.to(device)
+
+    def windowed(values: Tensor) -> Tensor:
+        return values.view(len(order), side * side, -1)[order].view(len(values), -1)
+
+    hidden = windowed(stock.patch_embed(patches))
+    cosine, sine = stock.rotary_pos_emb(hidden, get_vision_position_ids(thw, side).to(device))
+    rotary = (windowed(cosine), windowed(sine))
+    for index, block in enumerate(stock.blocks):
+        block_input = hidden
+        whole_frames = index in stock.fullatt_block_indexes
+        hidden = block(
+            hidden,
+            cu_seqlens=frame_ends if whole_frames else window_ends,
+            position_embeddings=rotary,
+        )
+    raster = torch.argsort(order)
+    tokens = stock.merger(hidden)[raster]
+    return QwenTowerOutput(
+        tokens=tokens.view(num_positions, grid[0] * grid[1], -1),
+        block_input=block_input,
+        rotary=rotary,
+        raster=raster,
+        block=block,
+        merge=side * side,
+    )
+
+
+def mean_query_saliency(output: QwenTowerOutput) -> Tensor:
+    """Attention of each frame's mean query to its tokens in the last block ("p-attn").
+
+    Returns:
+        (T, L) float32; every row sums to 1.
+    """
+    queries, keys = _queries_and_keys(output)
+    scores = mean_query_attention(queries, keys, len(output.tokens), output.merge)
+    return output.in_raster_order(scores)
+
+
+def received_patch_attention(output: QwenTowerOutput) -> Tensor:
+    """Mean self-attention that each token's patches receive together in the last block ("attn").
+
+    Softmax in float32, mean over heads, mean over the frame's patches as queries, sum over the
+    patches of a token. One frame at a time; of large frames a few heads at a time.
+
+    Returns:
+        (T, L) float32; every row sums to 1.
+    """
+    attention: Any = output.block.attn
+    num_positions, num_tokens, _ = output.tokens.shape
+    queries, keys = (
+        part.view(num_positions, -1, *part.shape[1:]).transpose(1, 2)
+        for part in _queries_and_keys(output)
+    )
+    num_heads, num_patches = queries.shape[1:3]
+    at_once = max(1, _PROBABILITIES_AT_ONCE // num_patches**2)
+    received = []
+    for query, key in zip(queries, keys, strict=True):
+        total = torch.zeros(num_patches, device=query.device)
+        for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
+            logits = heads.float() @ their_keys.float().mT * attention.scaling
+            total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
+        received.append(total.view(num_tokens, output.merge).sum(dim=1) / num_heads)
+    return output.in_raster_order(torch.stack(received))
+
+
+def mean_patch_keys(output: QwenTowerOutput) -> Tensor:
+    """Keys of the last block, averaged over heads and over the patches of a token.
+
+    Taken before the rotary embedding: a similarity of content, not of place.
+
+    Returns:
+        (T, L, head_dim) float32.
+    """
+    _, keys = _projected(output)
+    num_positions, num_tokens, _ = output.tokens.shape
+    averaged = keys.float().mean(dim=1).view(num_positions, num_tokens, output.merge, -1)
+    return output.in_raster_order(averaged.mean(dim=2))
+
+
+def _queries_and_keys(output: QwenTowerOutput) -> tuple[Tensor, Tensor]:
+    """Rotated queries and keys of the last block, (T * P, heads, head_dim) each, window order."""
+    queries, keys = apply_rotary_pos_emb_vision(*_projected(output), *output.rotary)
+    return queries, keys
+
+
+def _projected(output: QwenTowerOutput) -> tuple[Tensor, Tensor]:
+    """Queries and keys of the last block before the rotary embedding."""
+    block: Any = output.block
+    packed = block.attn.qkv(block.norm1(output.block_input))
+    queries, keys, _ = packed.view(len(packed), 3, block.attn.num_heads, -1).unbind(dim=1)
+    return queries, keys
