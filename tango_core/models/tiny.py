@@ -36,7 +36,7 @@ PATCH_SIZE = 8
 _PACKAGED = Path(__file__).parent.parent / "tiny"
 _UNTRAINED_NOTE = "untrained weights: answers are random"
 # Raised whenever the untrained checkpoint changes, so that an older directory is not reused.
-_UNTRAINED_VERSION = 2
+_UNTRAINED_VERSION = 3
 
 _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
     "<pad>",
@@ -93,7 +93,7 @@ def tiny_config(num_words: int) -> LlavaOnevisionConfig:
         vision_config=SiglipVisionConfig(
             hidden_size=128,
             num_hidden_layers=3,
-            num_attention_heads=4,
+            num_attention_heads=8,
             intermediate_size=384,
             image_size=IMAGE_SIZE,
             patch_size=PATCH_SIZE,
@@ -102,13 +102,14 @@ def tiny_config(num_words: int) -> LlavaOnevisionConfig:
         text_config=Qwen2Config(
             hidden_size=128,
             num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=4,
+            num_attention_heads=8,
+            num_key_value_heads=8,
+            head_dim=32,
             intermediate_size=320,
             vocab_size=vocab_size,
             max_position_embeddings=8192,
             tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
             bos_token_id=ids[_START],
             eos_token_id=ids[_END],
             pad_token_id=ids[_PAD],
