@@ -49,7 +49,8 @@ def card(trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = "") ->
 
 def _recipe_section(seed: int, recipe: Recipe) -> str:
     """How it was made, from the recipe itself."""
-    vision, digits, drawn, seen = recipe.vision, recipe.digits, recipe.drawn, recipe.seen
+    vision, digits, again = recipe.vision, recipe.digits, recipe.again
+    drawn, seen = recipe.drawn, recipe.seen
     return f"""## Recipe
 
 `tango train-tiny --seed {seed}`; clips of the split `train`, drawn as they are needed, each once
@@ -62,6 +63,7 @@ pruning method; none was run before the weights were final.
 | vision | tower and pooling head, then frozen | {FRAME_BATCH} labelled frames per step: what \
 is in every patch, what is in the frame | {vision.steps} | {vision.rate:g} |
 | digits | the same | frames with more digits | {digits.steps} | {digits.rate:g} |
+| again | the same | the same, other frames | {again.steps} | {again.rate:g} |
 | drawn | decoder | tokens drawn as mixtures of words from descriptions of clips, \
 {_frames(DRAWN)} frames | {drawn.steps} | {drawn.rate:g} |
 | projector | projector | least squares on {FIT_FRAMES} frames: tokens as drawn | - | - |

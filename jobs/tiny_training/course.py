@@ -61,6 +61,7 @@ def train_vision(
 
     teach(recipe.vision, seed, 0.0)
     teach(recipe.digits, seed + FRESH, PLATES)
+    teach(recipe.again, seed + 2 * FRESH, PLATES)
     return trainer
 
 
@@ -114,7 +115,7 @@ def _fitting_frames(
     """States of frames, and the tokens that they should become."""
     states, targets = [], []
     for index in range(FIT_FRAMES):
-        clip, moments = training_clip(seed + 2 * FRESH, index, 1)
+        clip, moments = training_clip(seed + 3 * FRESH, index, 1)
         states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
         targets.append(torch.from_numpy(meanings(clip, moments)) @ decoder.meaning)
     return torch.cat(states), torch.stack(targets)

@@ -47,12 +47,14 @@ class Recipe:
     Attributes:
         vision: Of the tower, on labelled frames.
         digits: The same, on frames with more digits.
+        again: That once more, from a high rate down again.
         drawn: Of the decoder, on tokens drawn from descriptions.
         seen: Of projector and decoder, on real frames.
     """
 
     vision: Stage
     digits: Stage
+    again: Stage
     drawn: Stage
     seen: Stage
 
@@ -60,6 +62,7 @@ class Recipe:
 FULL = Recipe(
     vision=Stage("vision", steps=2200, rate=1.5e-3),
     digits=Stage("digits", steps=900, rate=1e-3, warmup=50),
+    again=Stage("again", steps=1000, rate=8e-4, warmup=50),
     drawn=Stage("drawn", steps=1400, rate=2e-3),
     seen=Stage("seen", steps=1300, rate=1e-3, warmup=50),
 )
@@ -75,9 +78,8 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise ValueError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    return Recipe(
-        *(_shorten(one, share) for one in (FULL.vision, FULL.digits, FULL.drawn, FULL.seen))
-    )
+    stages = (FULL.vision, FULL.digits, FULL.again, FULL.drawn, FULL.seen)
+    return Recipe(*(_shorten(stage, share) for stage in stages))
 
 
 def _shorten(stage: Stage, share: float) -> Stage:

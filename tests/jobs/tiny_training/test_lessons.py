@@ -5,7 +5,15 @@ import torch
 from jobs.tiny_training.decoder import DecoderTrainer, drawn_tokens
 from jobs.tiny_training.frames import KINDS, NUM_PATCHES, PATCH, SIDE, label_patches, labelled_frame
 from jobs.tiny_training.lesson_plan import Lessons, TypeBalance
-from jobs.tiny_training.lessons import END, TYPE_NAMES, ask, drawn_lesson, training_clip
+from jobs.tiny_training.lessons import (
+    END,
+    TYPE_NAMES,
+    ask,
+    ask_all,
+    drawn_lesson,
+    training_clip,
+    word_id,
+)
 from jobs.tiny_training.meanings import MEANINGS, TOKEN_SIDE, TOKENS, meanings
 from jobs.tiny_training.packing import pack
 from jobs.tiny_training.recipe import DRAWN, SEEN, architecture
@@ -52,6 +60,28 @@ def test_frames_are_equal_for_equal_indices_only():
     assert np.array_equal(labelled_frame(0, 5)[0], labelled_frame(0, 5)[0])
     assert not np.array_equal(labelled_frame(0, 5)[0], labelled_frame(1, 5)[0])
     assert labelled_frame(0, 4)[1].kind.shape == (NUM_PATCHES,)
+
+
+def test_digits_can_take_the_place_of_icons():
+    few, many = (
+        [(labelled_frame(0, index, plates)[1].digit > 0).sum() for index in range(0, 40, 2)]
+        for plates in (0.0, 0.6)
+    )
+    assert sum(many) > 2 * sum(few)
+
+
+def test_the_only_scene_is_asked_for_in_training():
+    asked = {
+        len(clip.scenes): {TYPE_NAMES[one.kind] for one in ask_all(clip, seen)}
+        for clip, seen in (training_clip(0, index, 8) for index in range(30))
+    }
+    assert {"order", "inscene"} <= asked[1]
+    clip, seen = training_clip(0, 0, 1)
+    scene = word_id(clip.scenes[0].kind)
+    for one in ask_all(clip, seen):
+        if TYPE_NAMES[one.kind] in ("order", "inscene"):
+            assert one.reply[0] == scene
+            assert len(set(one.prompt)) > 4
 
 
 def test_drawn_tokens_say_what_is_where():

@@ -21,6 +21,7 @@ from tango_core.types import VideoFrames
 SHORT = Recipe(
     Stage("vision", 1, 1e-3, warmup=1, every=1),
     Stage("digits", 1, 1e-3, warmup=1, every=1),
+    Stage("again", 1, 1e-3, warmup=1, every=1),
     Stage("drawn", 4, 1e-3, warmup=1, every=2),
     Stage("seen", 2, 1e-3, warmup=1, every=1),
 )
