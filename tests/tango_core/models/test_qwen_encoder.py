@@ -8,10 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from qwen_checkpoints import MULTIPLE, WIDTH, build_qwen, save_qwen
 from torch import nn
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from tango_core.models import describe_model, load_encoder
+from tango_core.models.qwen_preprocessing import pair_frames, to_patches
 from tango_core.models.qwen_tower import QwenTowerOutput, mean_query_saliency
 from tango_core.types import ClipSource, VideoFrames
 
@@ -107,6 +110,18 @@ def test_tokens_are_the_stock_video_features(qwen, encoder, num_frames, grid):
     torch.testing.assert_close(
         features.tokens.flatten(0, 1), expected, rtol=1e-5, atol=1e-5 * scale
     )
+
+
+def test_patches_of_a_still_are_those_of_the_stock_processor(encoder):
+    frames = clip(1, (3, 5))
+    processor = Qwen2VLImageProcessorPil(
+        do_resize=False, patch_size=4, merge_size=2, temporal_patch_size=2
+    )
+    stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")
+    groups = torch.tensor(pair_frames(frames.pixels, 2))
+    patches = to_patches(groups, encoder.layout, *encoder._normalisation)
+    assert stock["image_grid_thw"].tolist() == [[1, 6, 10]]
+    torch.testing.assert_close(patches, stock["pixel_values"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("layout", ["sharded", "hub", "modules"])
