@@ -45,20 +45,15 @@ class FastVMerge(LayerPruner):
 
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of attention, averaged over heads; merge by cosine."""
-        hidden, visual = context.hidden, context.visual
-        length = len(hidden)
-        num_visual = visual.stop - visual.start
-        last = torch.tensor([length - 1], device=hidden.device)
-        scores = context.attention(last)[:, 0, visual].mean(dim=0)
-        ranked = rank_descending(scores)
-        kept = ranked[: num_kept(num_visual, self.retention)].sort().values
-        dropped = ranked[len(kept) :].sort().values
-        before = torch.arange(visual.start, device=hidden.device)
-        after = torch.arange(visual.stop, length, device=hidden.device)
-        keep = torch.cat([before, kept + visual.start, after])
-        states = hidden[visual].float()
-        merged = self._absorb(states[kept], states[dropped])
-        return Pruned(keep, torch.cat([hidden[before], merged.to(hidden.dtype), hidden[after]]))
+        ranked = rank_descending(context.last_token_scores())
+        count = num_kept(context.num_left, self.retention)
+        kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
+        states = context.hidden[context.visual].float()
+        keep = context.positions_with(kept)
+        hidden = context.hidden[keep]
+        rows = slice(context.visual.start, context.visual.start + count)
+        hidden[rows] = self._absorb(states[kept], states[dropped]).to(hidden.dtype)
+        return Pruned(keep, hidden)
 
     def _absorb(self, kept: torch.Tensor, dropped: torch.Tensor) -> torch.Tensor:
         """Blend every kept state with the mean of itself and what is most similar to it."""

@@ -7,7 +7,7 @@ release (thu-nics/FrameFusion).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.ops.saliency import rank_descending
 
 _STATE = "framefusion"
+PUBLISHED_COST = 0.3
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class FrameFusion(LayerPruner):
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers; the release's cost, 0.3.
-        layer: Not an option here; merging begins at layer 0.
+        layer: Earliest layer for the cut, where the target allows; merging begins at layer 0. For a
+            `retention` below 0.45 the cut may come at layer 1 all the same, as in the release: the
+            layers before it then take no larger part of the budget than at the release's cost.
         similarity: Cosine from which a token merges; 0.6 in the release.
         min_merged: Share of the current tokens below which merging ends; 0.1 in the release.
     """
 
-    layer: int = field(default=0, init=False, repr=False)
+    layer: int = 2
     similarity: float = 0.6
     min_merged: float = 0.1
 
@@ -90,6 +93,10 @@ class FrameFusion(LayerPruner):
             return context.select(_most_attended(context, everything, round(allowed)))
         return self._merge(context, budget, allowed)
 
+    def _may_cut(self, layer: int) -> bool:
+        """Whether the cut may stand before this layer."""
+        return layer >= min(self.layer, max(1, round(self.retention / PUBLISHED_COST)))
+
     def _merge(self, context: LayerContext, budget: _Budget, allowed: float) -> Pruned:
         """Merge what is similar enough, and decide how to go on.
 
@@ -109,7 +116,7 @@ class FrameFusion(LayerPruner):
         kept, states = _fused(context, merges, order)
         if budget.phase == "done":
             return _with_states(context, kept, states)
-        if num_merged < self.min_merged * context.num_left:
+        if num_merged < self.min_merged * context.num_left and self._may_cut(context.layer + 1):
             budget.phase = "cut"
         # Always so at the last layer: more than the budget would have merged there otherwise.
         if budget.left <= len(kept):

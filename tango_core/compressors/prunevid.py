@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept
-from tango_core.compressors.tango_plan import apportion
+from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.types import CompressedVideo, VisualFeatures

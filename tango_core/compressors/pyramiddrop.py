@@ -29,6 +29,7 @@ class PyramidDrop(StagedPruner):
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers.
+        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
         stages: Layers whose inputs are pruned; `None` for the quarter points.
         ratios: Published share of the original tokens after each stage.
     """

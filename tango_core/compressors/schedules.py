@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tango_core.compressors.base import LayerPruner
@@ -77,14 +77,15 @@ class StagedPruner(LayerPruner):
 
     Attributes:
         retention: Share of the visual tokens, averaged over all layers.
-        layer: Not an option here; see `stages`.
+        layer: Layers that see all tokens at least, where the target allows: a published first stage
+            before this layer moves up to it, but stays below the second. Not used with `stages`.
         stages: Ascending 0-based layers whose inputs are pruned; `None` for the published ones.
             Given ones do not move.
         ratios: Published share kept from each stage on, of the prompt's visual tokens; in (0, 1],
             not increasing.
     """
 
-    layer: int = field(default=0, init=False, repr=False)
+    layer: int = 2
     stages: tuple[int, ...] | None = None
     ratios: tuple[float, ...] = ()
 
@@ -155,6 +156,7 @@ class StagedPruner(LayerPruner):
         if self.stages is not None:
             return self.stages
         first, *later = self.published_stages(num_layers)
+        first = max(first, min(self.layer, min(later, default=num_layers) - 1))
         published = first + sum(
             length * ratio
             for length, ratio in zip(

@@ -39,6 +39,7 @@ class SparseVLM(StagedPruner):
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers.
+        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
         stages: Layers whose inputs are pruned, by the attention of the layer before; `None` for 3,
             7 and 16 (in a decoder too shallow for them, for the same parts of 32 layers).
         ratios: Share of the tokens kept after each stage; the release's table for 192 tokens.

@@ -153,7 +153,7 @@ class Tango(Compressor):
         """Measure, plan on the host, select, merge; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):
-            tokens = features.tokens.float().contiguous()
+            tokens = features.tokens.contiguous()
             squares, products = adjacent_products(tokens)
             scores, excluded = self._scores(features)
             pools = self._plan(features, squares, products)

@@ -1,8 +1,8 @@
 """Distances between the tokens of a clip under ST-RoPE, in pieces that stay in the cache.
 
-Rotated features are never held for a whole clip: they are made frame by frame (on an accelerator,
-as many at once as fit a fixed workspace), multiplied out, and overwritten. Norms scale the products
-instead of the features.
+Rotated features are never held for a whole clip: they are made pool by pool (on an accelerator, as
+many at once as fit a fixed workspace), multiplied out, and overwritten. Norms scale the products
+instead of the features, and half precision becomes float32 where it is read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from torch import Tensor
 from tango_core.ops.clustering import products_to_distances, write_products
 from tango_core.ops.st_rope import RotationTables, rotate
 
-# Floats that are rotated at once: 4 MB stay in the cache of a core, 1 GB keeps a GPU busy.
+# Floats that are multiplied out at once, and on a processor a part of them that is looked up and
+# rotated at once: 1.5 MB stay in the cache of a core. 1 GB keeps a GPU busy.
 CPU_WORKSPACE = 2**20
+CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
 
 
@@ -27,7 +29,7 @@ class Clip:
     """What selection reads.
 
     Attributes:
-        tokens: (T, L, D) float32, contiguous.
+        tokens: (T, L, D) any float dtype, contiguous.
         norms: (T, L) float32.
         scores: (T, L) float32.
         tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
@@ -40,114 +42,106 @@ class Clip:
     tables: RotationTables | None
     excluded: Tensor | None
 
+    @property
+    def time_width(self) -> int:
+        """Channels that rotate with time."""
+        return 0 if self.tables is None else 2 * self.tables.time.shape[-1]
+
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to the device without waiting for it."""
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
-def distances_within_frames(
-    clip: Clip, frames: NDArray[np.int64], cells: Tensor, *, whole: bool = False
-) -> Tensor:
-    """Squared distances between tokens of one frame, for several frames.
+def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
+    """Squared distances between all tokens of a frame, for several frames.
 
     Tokens of one frame share its time, and a rotation in common leaves their distances alone: the
     time section is used as it is.
 
     Args:
         clip: Measured features.
-        frames: (P,) frame numbers.
-        cells: (P, M) int64 grid cells.
-        whole: Whether they are all cells in order, which need not be gathered.
+        frames: (P,) ascending frame numbers.
+
+    Returns:
+        (P, L, L) float32.
+    """
+    _, num_cells, dim = clip.tokens.shape
+    device = clip.tokens.device
+    distances = torch.empty(len(frames), num_cells, num_cells, device=device)
+    step = _at_once(num_cells * dim, len(frames), device)
+    width = clip.time_width
+    turned = torch.empty(step, num_cells, dim - width, device=device)
+    for start in range(0, len(frames), step):
+        chunk = slice(start, start + step)
+        tokens = _frames_of(clip.tokens, frames[chunk]).float()
+        parts = [tokens]
+        if clip.tables is not None:
+            rotated = turned[: len(tokens)]
+            on_grid = (len(tokens), *clip.tables.grid, -1)
+            rotate(tokens.view(on_grid), clip.tables.of_grid(), out=rotated.view(on_grid))
+            parts = [tokens[..., :width], rotated]
+        write_products(parts, distances[chunk])
+    at = upload(frames, device)
+    products_to_distances(distances, 1 / clip.norms[at].clamp(min=1e-12))
+    return distances
+
+
+def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:
+    """Squared distances between some tokens of a pool, for several pools.
+
+    Args:
+        clip: Measured features.
+        rows: (P, M) int64 flat positions of the tokens.
+        of_one_frame: Whether a pool's tokens all share a frame, and so a rotation in time.
 
     Returns:
         (P, M, M) float32.
     """
-    num_groups, num_cells = cells.shape
-    dim, device = clip.tokens.shape[-1], cells.device
-    distances = torch.empty(num_groups, num_cells, num_cells, device=device)
-    step = _step(num_cells * dim, num_groups, device)
-    time_width = 0 if clip.tables is None else 2 * clip.tables.time.shape[-1]
-    gathered = torch.empty(step, num_cells, dim, device=device)
-    rotated = torch.empty(step, num_cells, dim - time_width, device=device)
-    for start in range(0, num_groups, step):
-        chunk = slice(start, start + step)
-        tokens = _tokens_at(clip, frames[chunk], cells[chunk], None if whole else gathered)
-        parts = [tokens]
-        if clip.tables is not None:
-            turned = rotated[: len(tokens)]
-            if whole:
-                shape = (len(tokens), *clip.tables.grid, -1)
-                rotate(tokens.view(shape), clip.tables.of_grid(), out=turned.view(shape))
-            else:
-                rotate(tokens, clip.tables.of_cells(cells[chunk]), out=turned)
-            parts = [tokens[..., :time_width], turned]
-        write_products(parts, distances[chunk])
-    products_to_distances(distances, _scale(clip, frames, cells))
-    return distances
-
-
-def distances_across_frames(
-    clip: Clip, frames: NDArray[np.int64], cells: Tensor, *, whole: bool = False
-) -> Tensor:
-    """Squared distances between tokens at the same cells of all frames of a segment.
-
-    Args:
-        clip: Measured features.
-        frames: (P, F) frame numbers.
-        cells: (P, M) int64 grid cells.
-        whole: Whether they are all cells in order, which need not be gathered.
-
-    Returns:
-        (P, F * M, F * M) float32, tokens in frame-major order.
-    """
-    num_pools, num_frames = frames.shape
-    num_cells, num_points = cells.shape[1], num_frames * cells.shape[1]
-    dim, device = clip.tokens.shape[-1], cells.device
+    num_pools, num_points = rows.shape
+    dim, device = clip.tokens.shape[-1], rows.device
     distances = torch.empty(num_pools, num_points, num_points, device=device)
-    step = _step(num_cells * dim, num_frames, device)
-    gathered = torch.empty(step, num_cells, dim, device=device)
-    points = torch.empty(num_frames, num_cells, dim, device=device)
-    for pool in range(num_pools):
-        places = [] if clip.tables is None else clip.tables.of_cells(cells[pool : pool + 1])
-        for start in range(0, num_frames, step):
-            chunk = slice(start, start + step)
-            at = cells[pool : pool + 1].expand(len(frames[pool, chunk]), -1)
-            tokens = _tokens_at(clip, frames[pool, chunk], at, None if whole else gathered)
-            if clip.tables is None:
-                points[chunk] = tokens
-            else:
-                times = clip.tables.of_frames(upload(frames[pool, chunk], device))
-                rotate(tokens, [times[:, :, None], *places], out=points[chunk])
-        write_products([points.reshape(1, num_points, dim)], distances[pool : pool + 1])
-        scale = _scale(clip, frames[pool], cells[pool : pool + 1]).reshape(1, -1)
-        products_to_distances(distances[pool : pool + 1], scale)
+    step = _at_once(num_points * dim, num_pools, device)
+    points = torch.empty(step, num_points, dim, device=device)
+    for start in range(0, num_pools, step):
+        chunk = rows[start : start + step]
+        rotated = points[: len(chunk)]
+        _write_rotated(clip, chunk.flatten(), rotated.view(-1, dim), of_one_frame)
+        write_products([rotated], distances[start : start + step])
+    norms = clip.norms.flatten()[rows]
+    products_to_distances(distances, 1 / norms.clamp(min=1e-12))
     return distances
 
 
-def _step(floats: int, count: int, device: torch.device) -> int:
-    """Frames to rotate at once."""
+def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
+    """Look up the tokens at (n,) flat positions and write them, rotated, to (n, D) `out`."""
+    num_cells, dim = clip.tokens.shape[1:]
+    tokens, width = clip.tokens.view(-1, dim), clip.time_width
+    frames, cells = rows // num_cells, rows % num_cells
+    step = len(rows)
+    if rows.device.type == "cpu":
+        step = max(1, CPU_CHUNK * torch.get_num_threads() // dim)
+    for start in range(0, len(rows), step):
+        chunk = slice(start, start + step)
+        found, target = tokens.index_select(0, rows[chunk]).float(), out[chunk]
+        if clip.tables is None:
+            target.copy_(found)
+        elif of_one_frame:
+            target[:, :width] = found[:, :width]
+            rotate(found, clip.tables.of_cells(cells[chunk]), out=target[:, width:])
+        else:
+            sections = [clip.tables.of_frames(frames[chunk]), *clip.tables.of_cells(cells[chunk])]
+            rotate(found, sections, out=target)
+
+
+def _at_once(floats: int, count: int, device: torch.device) -> int:
+    """How many of `count` things of so many floats fit the workspace; at least one."""
     workspace = CPU_WORKSPACE if device.type == "cpu" else DEVICE_WORKSPACE
     return min(count, max(1, workspace // max(floats, 1)))
 
 
-def _scale(clip: Clip, frames: NDArray[np.int64], cells: Tensor) -> Tensor:
-    """(Q, M) inverse norms of the tokens at (Q,) frames and (Q or 1, M) cells."""
-    norms = clip.norms[upload(frames, cells.device)[:, None], cells]
-    return 1 / norms.clamp(min=1e-12)
-
-
-def _tokens_at(
-    clip: Clip, frames: NDArray[np.int64], cells: Tensor, gathered: Tensor | None
-) -> Tensor:
-    """(Q, M, D) tokens at (Q,) frames and (Q, M) cells: a view of whole frames, or gathered."""
-    _, num_cells, dim = clip.tokens.shape
-    first, count = int(frames[0]), len(frames)
-    if gathered is None:
-        if (np.diff(frames) == 1).all():
-            return clip.tokens[first : first + count]
-        return clip.tokens[upload(frames, cells.device)]
-    flat = upload(frames, cells.device)[:, None] * num_cells + cells
-    target = gathered[:count]
-    torch.index_select(clip.tokens.reshape(-1, dim), 0, flat.flatten(), out=target.view(-1, dim))
-    return target
+def _frames_of(tokens: Tensor, frames: NDArray[np.int64]) -> Tensor:
+    """(P, L, D) some frames, as a view if they follow on each other."""
+    if frames[-1] - frames[0] == len(frames) - 1:
+        return tokens[int(frames[0]) : int(frames[-1]) + 1]
+    return tokens[upload(frames, tokens.device)]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tango_core.ops.budgets import apportion, fill
 
 Budget = Literal["official", "exact"]
 Cells = NDArray[np.int64]
@@ -167,50 +169,3 @@ def _exact(
         for group, count, part in zip(groups, totals, salient, strict=True)
     )
     return [Pool(tuple(next(chosen) for _ in pool)) for pool in pools]
-
-
-def fill(
-    amount: float, weights: NDArray[np.float64], capacity: NDArray[np.floating[Any]]
-) -> NDArray[np.float64]:
-    """Share an amount in proportion to weights; what exceeds a capacity goes to the others.
-
-    Args:
-        amount: To share out.
-        weights: (n,) positive.
-        capacity: (n,) upper bounds.
-
-    Returns:
-        (n,) shares; they add up to the smaller of `amount` and all capacity.
-    """
-    shares = np.zeros(len(weights))
-    is_open = np.ones(len(weights), dtype=bool)
-    while is_open.any():
-        level = (amount - shares[~is_open].sum()) / weights[is_open].sum()
-        over = is_open & (weights * level >= capacity)
-        if not over.any():
-            shares[is_open] = weights[is_open] * level
-            break
-        shares[over] = capacity[over]
-        is_open &= ~over
-    return shares
-
-
-def apportion(
-    total: int, quotas: NDArray[np.floating[Any]], capacity: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Turn fractional quotas into whole numbers by largest remainder.
-
-    Args:
-        total: What the result adds up to, if the capacities allow.
-        quotas: (n,) not negative, adding up to about `total`.
-        capacity: (n,) upper bounds.
-
-    Returns:
-        (n,) whole numbers; equal remainders go to the lowest index first.
-    """
-    counts: NDArray[np.int64] = np.floor(quotas + 1e-9).astype(np.int64).clip(max=capacity)
-    while (missing := min(total, int(capacity.sum())) - int(counts.sum())) > 0:
-        remainders = np.where(counts < capacity, quotas - counts, -np.inf)
-        order = np.argsort(-np.round(remainders, 9), kind="stable")[:missing]
-        counts[order[np.isfinite(remainders[order])]] += 1
-    return counts

@@ -1,7 +1,9 @@
 """Tango's selection: which tokens stay, and into which of them every other is folded.
 
-Pools of one shape run as one batch; a batch makes one matrix of distances, which serves picking,
-clustering and assignment. All sizes come from the plan, so nothing here waits for the device.
+Pools of one shape run as one batch. A pool in one frame makes one matrix of distances, which serves
+picking, clustering and assignment. In a pool across frames candidates compete within their frame
+only, so they are compared first, and the big matrix holds none of the picked. All sizes come from
+the plan, so nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from torch import Tensor
 
 from tango_core.compressors.tango_distances import (
     Clip,
-    distances_across_frames,
-    distances_within_frames,
+    distances_between,
+    distances_in_frames,
     upload,
 )
 from tango_core.compressors.tango_plan import Pool
@@ -165,52 +167,100 @@ def _fold(
     clip: Clip, batch: Batch, options: SelectOptions, anchors: Tensor, weights: Tensor
 ) -> None:
     """Write the anchor and the weight of every token of a batch."""
-    num_pools, num_frames = batch.frames.shape
+    num_frames = batch.frames.shape[1]
+    num_cells = clip.tokens.shape[1]
     total = len(anchors) - 1
+    own = (batch.frames[:, :, None] * num_cells + batch.cells[:, None, :]).flatten(1)
+    present = batch.present.repeat(1, num_frames)
     needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
-    distances = None
-    if needs_clusters:
-        whole = all(len(pool.groups[0].cells) == clip.tokens.shape[1] for pool in batch.pools)
-        if num_frames == 1:
-            frames = batch.host_frames[:, 0]
-            distances = distances_within_frames(clip, frames, batch.cells, whole=whole)
-        else:
-            frames = batch.host_frames
-            distances = distances_across_frames(clip, frames, batch.cells, whole=whole)
-    picked = _pick(clip, batch, options, distances).reshape(num_pools, -1)
-    flat = batch.frames[:, :, None] * clip.tokens.shape[1] + batch.cells[:, None, :]
-    own = flat.reshape(num_pools, -1)
-    members = batch.present.repeat(1, num_frames) & ~picked
-    if distances is None:
+    shared = _distances_of_pools(clip, batch, own) if needs_clusters and num_frames == 1 else None
+    picked = _pick(clip, batch, options, own, shared)
+    left = present & ~picked
+    if not needs_clusters:
         target = torch.where(batch.keeps_all[:, None], own, total)
         weight = torch.ones_like(own, dtype=torch.float32)
+    elif shared is not None:
+        target, weight = _merge_into_anchors(batch, options, shared, own, left, total)
     else:
-        num_points = own.shape[1]
-        num_centers = max(pool.merged for pool in batch.pools)
-        order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
-        ranks = torch.arange(num_centers, device=own.device)
-        chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
-        centers = chosen.sort(dim=-1).values
-        labels = assign_to_centers(distances, centers)
-        weight = member_weights(labels, centers, members, options.beta)
-        writers = centers
-        if options.legacy_writeback:
-            writers = torch.where(batch.keeps_all[:, None], centers, chosen)
-        padded = torch.cat([own, own.new_full((num_pools, 1), total)], dim=1)
-        target = padded.gather(1, writers.gather(1, labels))
-    target = torch.where(picked, own, torch.where(members, target, total))
+        num_left = [pool.num_left for pool in batch.pools]
+        places = left.sort(dim=1, descending=True, stable=True).indices[:, : max(num_left)]
+        rows = own.gather(1, places)
+        members = left.gather(1, places)
+        found = _merge_into_anchors(
+            batch, options, distances_between(clip, rows), rows, members, total
+        )
+        target = torch.full_like(own, total).scatter_(1, places, found[0])
+        weight = torch.zeros_like(own, dtype=torch.float32).scatter_(1, places, found[1])
+    target = torch.where(picked, own, torch.where(left, target, total))
     weight = torch.where(picked, 1.0, weight)
     # A static token stands for all frames of its segment, each with an equal part.
     longest = max(pool.groups[0].num_frames for pool in batch.pools)
     steps = torch.arange(longest, device=own.device)[:, None]
-    inside = (steps < batch.spans[:, None, None]) & batch.present.repeat(1, num_frames)[:, None]
-    spread = torch.where(inside, own[:, None] + steps * clip.tokens.shape[1], total)
+    inside = (steps < batch.spans[:, None, None]) & present[:, None]
+    spread = torch.where(inside, own[:, None] + steps * num_cells, total)
     anchors[spread] = torch.where(inside, target[:, None], total)
     weights[spread] = (weight / batch.spans[:, None])[:, None].expand_as(spread)
 
 
-def _pick(clip: Clip, batch: Batch, options: SelectOptions, distances: Tensor | None) -> Tensor:
-    """(P, F, M) bool: the salient tokens of every frame, at most one per cluster of candidates."""
+def _distances_of_pools(clip: Clip, batch: Batch, own: Tensor) -> Tensor:
+    """(P, M, M) squared distances of pools that lie in one frame each."""
+    if all(len(pool.groups[0].cells) == clip.tokens.shape[1] for pool in batch.pools):
+        return distances_in_frames(clip, batch.host_frames[:, 0])
+    return distances_between(clip, own, of_one_frame=True)
+
+
+def _merge_into_anchors(
+    batch: Batch,
+    options: SelectOptions,
+    distances: Tensor,
+    rows: Tensor,
+    members: Tensor,
+    total: int,
+) -> tuple[Tensor, Tensor]:
+    """Cluster the members of every pool.
+
+    Args:
+        batch: The pools.
+        options: See `SelectOptions`.
+        distances: (P, M, M) squared.
+        rows: (P, M) flat positions of the points.
+        members: (P, M) bool, the points that take part.
+        total: Stands for no position.
+
+    Returns:
+        (P, M) the flat position every point is written to, and its weight there.
+    """
+    num_pools, num_points = rows.shape
+    num_centers = max(pool.merged for pool in batch.pools)
+    order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
+    ranks = torch.arange(num_centers, device=rows.device)
+    chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
+    centers = chosen.sort(dim=-1).values
+    labels = assign_to_centers(distances, centers)
+    weight = member_weights(labels, centers, members, options.beta)
+    writers = centers
+    if options.legacy_writeback:
+        writers = torch.where(batch.keeps_all[:, None], centers, chosen)
+    padded = torch.cat([rows, rows.new_full((num_pools, 1), total)], dim=1)
+    return padded.gather(1, writers.gather(1, labels)), weight
+
+
+def _pick(
+    clip: Clip, batch: Batch, options: SelectOptions, own: Tensor, shared: Tensor | None
+) -> Tensor:
+    """Choose the salient tokens of every frame, at most one per cluster of candidates.
+
+    Args:
+        clip: Measured features.
+        batch: The pools.
+        options: See `SelectOptions`.
+        own: (P, F * M) flat positions.
+        shared: (P, M, M) squared distances of pools in one frame, where there is a use for them
+            anyway.
+
+    Returns:
+        (P, F * M) bool.
+    """
     num_pools, num_frames = batch.frames.shape
     num_cells = batch.cells.shape[1]
     device = clip.tokens.device
@@ -222,17 +272,17 @@ def _pick(clip: Clip, batch: Batch, options: SelectOptions, distances: Tensor | 
     slots = torch.arange(num_salient, device=device)
     chosen = slots.expand(num_pools, num_frames, -1)
     if options.diverse and any(group.candidates > group.salient > 0 for group in groups):
-        if distances is None:
-            between = _candidate_distances(clip, batch, ranked)
+        if shared is None:
+            rows = own.view(num_pools, num_frames, -1).gather(2, ranked)
+            between = distances_between(clip, rows.flatten(0, 1), of_one_frame=True)
         else:
-            rows = ranked + torch.arange(num_frames, device=device)[:, None] * num_cells
-            pools = torch.arange(num_pools, device=device)[:, None, None, None]
-            between = distances[pools, rows[..., :, None], rows[..., None, :]].flatten(0, 1)
+            pools = torch.arange(num_pools, device=device)[:, None, None]
+            between = shared[pools, ranked[:, 0, :, None], ranked[:, 0, None, :]]
         chosen = _one_per_cluster(between, batch, num_salient, options.num_neighbors)
     local = ranked.gather(2, chosen) if num_salient else chosen
     local = torch.where(slots < batch.salient[..., None], local, num_cells)
     picked = torch.zeros(num_pools, num_frames, num_cells + 1, dtype=torch.bool, device=device)
-    return picked.scatter_(2, local, True)[..., :num_cells]
+    return picked.scatter_(2, local, True)[..., :num_cells].flatten(1)
 
 
 def _group_scores(clip: Clip, batch: Batch) -> Tensor:
@@ -247,13 +297,6 @@ def _group_scores(clip: Clip, batch: Batch) -> Tensor:
     if clip.excluded is not None:
         eligible = eligible & ~clip.excluded[batch.cells]
     return scores.masked_fill(~eligible[:, None], -torch.inf)
-
-
-def _candidate_distances(clip: Clip, batch: Batch, ranked: Tensor) -> Tensor:
-    """(P * F, C, C) squared distances between candidates alone, when no pool is clustered."""
-    num_frames = ranked.shape[1]
-    cells = batch.cells[:, None].expand(-1, num_frames, -1).gather(2, ranked)
-    return distances_within_frames(clip, batch.host_frames.reshape(-1), cells.flatten(0, 1))
 
 
 def _one_per_cluster(

@@ -44,45 +44,60 @@ def squared_distances(points: Tensor) -> Tensor:
 
 
 def write_products(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Write the inner products of some groups of points, in blocks on and below the diagonal.
+    """Write the inner products of all points of a group with each other.
+
+    The matrix is symmetric, and only a little more than half of it is computed.
 
     Args:
         parts: (B, M, .) float32 each, together the channels of the points.
-        out: (B, M, M) float32; what lies above the diagonal blocks is left undefined.
+        out: (B, M, M) float32.
     """
+    if out.device.type == "cpu" and torch.get_num_threads() == 1 and out.shape[1] >= TILE:
+        _write_by_rank_k_update(parts, out)
+    else:
+        _write_by_blocks(parts, out)
+
+
+def _write_by_rank_k_update(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Leave symmetry to BLAS: NumPy calls `syrk` for a @ a.T, which PyTorch has no door to."""
+    first, *others = (part.detach().numpy() for part in parts)
+    target = out.numpy()
+    np.matmul(first, first.swapaxes(1, 2), out=target)
+    for other in others:
+        target += np.matmul(other, other.swapaxes(1, 2))
+
+
+def _write_by_blocks(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Multiply out the blocks on and below the diagonal, each with all cores, and mirror them."""
     blocks = _blocks(out)
     for number, rows in enumerate(blocks):
         for columns in blocks[: number + 1]:
-            block = out[:, rows, columns]
-            target = block if len(blocks) == 1 else torch.empty_like(block)
-            torch.bmm(parts[0][:, rows], parts[0][:, columns].mT, out=target)
+            block = torch.bmm(parts[0][:, rows], parts[0][:, columns].mT)
             for part in parts[1:]:
-                target.baddbmm_(part[:, rows], part[:, columns].mT)
-            if target is not block:
-                block.copy_(target)
+                block.baddbmm_(part[:, rows], part[:, columns].mT)
+            if columns == rows:
+                out[:, rows, rows] = torch.minimum(block, block.mT)
+            else:
+                out[:, rows, columns] = block
+                out[:, columns, rows] = block.mT
 
 
 def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None:
-    """Turn what `write_products` wrote into squared distances, in place.
+    """Turn inner products into squared distances, in place.
 
     Args:
-        products: (B, M, M).
+        products: (B, M, M), symmetric; the result is so to the bit.
         scale: (B, M) factors that the points are to be multiplied with: scaling their products is
             cheaper. `None` for ones.
     """
     diagonal = products.diagonal(dim1=1, dim2=2)
     factors = torch.ones_like(diagonal) if scale is None else scale
     squares = diagonal * factors**2
-    blocks = _blocks(products)
-    for number, rows in enumerate(blocks):
-        for columns in blocks[: number + 1]:
-            block = products[:, rows, columns]
-            block.mul_(factors[:, rows, None]).mul_(-2 * factors[:, None, columns])
-            block.add_(squares[:, rows, None]).add_(squares[:, None, columns]).clamp_(min=0)
-            if columns == rows:
-                block.copy_(torch.minimum(block, block.mT))
-            else:
-                products[:, columns, rows] = block.mT
+    for rows in _row_blocks(products):
+        block = products[:, rows]
+        factor = factors[:, rows, None] * factors[:, None]
+        sums = squares[:, rows, None] + squares[:, None]
+        torch.addcmul(sums, block, factor, value=-2, out=block).clamp_(min=0)
     diagonal.zero_()
 
 
@@ -94,6 +109,14 @@ def _blocks(matrix: Tensor) -> list[slice]:
         half = num_points // (2 * TILE) * TILE
         return [slice(0, half), slice(half, num_points)]
     return [slice(start, min(start + size, num_points)) for start in range(0, num_points, size)]
+
+
+def _row_blocks(matrix: Tensor) -> list[slice]:
+    """Rows of all groups that an elementwise pass looks at at once."""
+    num_groups, num_points, _ = matrix.shape
+    budget = CPU_ELEMENTS if matrix.device.type == "cpu" else DEVICE_ELEMENTS
+    step = max(1, budget // (num_groups * num_points))
+    return [slice(start, start + step) for start in range(0, num_points, step)]
 
 
 def _smallest(values: Tensor, count: int) -> Tensor:
@@ -144,9 +167,7 @@ def density_peaks(
     score = torch.empty_like(density)
     if members is not None:
         outside = torch.where(members, 0.0, torch.inf)
-    budget = CPU_ELEMENTS if distances.device.type == "cpu" else DEVICE_ELEMENTS
-    step = max(1, budget // (num_groups * num_points))
-    blocks = [slice(start, start + step) for start in range(0, num_points, step)]
+    blocks = _row_blocks(distances)
     for rows in blocks:
         block = distances[:, rows]
         if members is not None:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+BAGS = 32  # sums made at once from tokens of half precision
+
 
 def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
     """Weights with which the tokens of a cluster add up to its merged token.
@@ -44,9 +46,24 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     Returns:
         (K, D) float32.
     """
-    return F.embedding_bag(
-        sources, tokens.float(), offsets, mode="sum", per_sample_weights=weights.float()
-    )
+    weights = weights.float()
+    if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
+        return _bags(tokens.float(), sources, offsets, weights)
+    # A float32 copy of a clip of half precision would cost more than the sums.
+    sums = torch.empty(len(offsets), tokens.shape[1])
+    ends = torch.cat([offsets, offsets.new_tensor([len(sources)])]).tolist()
+    for first in range(0, len(offsets), BAGS):
+        last = min(first + BAGS, len(offsets))
+        part = slice(ends[first], ends[last])
+        rows = tokens.index_select(0, sources[part]).float()
+        local = torch.arange(len(rows))
+        sums[first:last] = _bags(rows, local, offsets[first:last] - part.start, weights[part])
+    return sums
+
+
+def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """(K, D) sums of weighted rows of float32 tokens."""
+    return F.embedding_bag(sources, tokens, offsets, mode="sum", per_sample_weights=weights)
 
 
 def merge_clusters(tokens: Tensor, labels: Tensor, centers: Tensor, beta: float = 0.6) -> Tensor:

@@ -53,13 +53,16 @@ class RotationTables:
         return self.row.shape[1], self.column.shape[1]
 
     def of_frames(self, frames: Tensor) -> Tensor:
-        """(2, Q, d_t / 2) rotations of (Q,) frames."""
-        return self.time[:, frames]
+        """(2, n, d_t / 2) rotations of (n,) frames."""
+        return self.time.index_select(1, frames)
 
     def of_cells(self, cells: Tensor) -> list[Tensor]:
-        """Row and column rotations, (2, ..., d_s / 2) each, of flat grid cells h * W + w."""
+        """Row and column rotations, (2, n, d_s / 2) each, of (n,) flat grid cells h * W + w."""
         width = self.column.shape[1]
-        return [self.row[:, cells // width], self.column[:, cells % width]]
+        return [
+            self.row.index_select(1, cells // width),
+            self.column.index_select(1, cells % width),
+        ]
 
     def of_grid(self) -> list[Tensor]:
         """Row and column rotations that broadcast over tokens (..., H, W, D) of whole frames."""
@@ -115,17 +118,14 @@ def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
             leave the time section out, for tokens that are only compared within their own frame.
         out: (..., sum of d) float32; written to.
     """
-    start = tokens.shape[-1] - out.shape[-1]
-    position = 0
-    for cosines, sines in rotations:
-        half = cosines.shape[-1]
-        u, v = tokens[..., start : start + half], tokens[..., start + half : start + 2 * half]
-        out_u = out[..., position : position + half]
-        out_v = out[..., position + half : position + 2 * half]
+    halves = [table.shape[-1] for table in rotations for _ in range(2)]
+    inputs = tokens[..., tokens.shape[-1] - out.shape[-1] :].split_with_sizes(halves, dim=-1)
+    outputs = out.split_with_sizes(halves, dim=-1)
+    for section, (cosines, sines) in enumerate(rotations):
+        u, v = inputs[2 * section : 2 * section + 2]
+        out_u, out_v = outputs[2 * section : 2 * section + 2]
         torch.mul(u, cosines, out=out_u).addcmul_(v, sines, value=-1)
         torch.mul(v, cosines, out=out_v).addcmul_(u, sines)
-        start += 2 * half
-        position += 2 * half
 
 
 def st_rope(

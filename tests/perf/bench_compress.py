@@ -45,8 +45,8 @@ from tango_core.types import VisualFeatures
 STAGES = {
     "similarity": (tango_module, "adjacent_products"),
     "plan": (tango_module, "plan_pools"),
-    "distances": (tango_select, "distances_within_frames"),
-    "distances ": (tango_select, "distances_across_frames"),
+    "distances": (tango_select, "distances_in_frames"),
+    "distances ": (tango_select, "distances_between"),
     "peaks": (tango_select, "density_peaks"),
     "assign": (tango_select, "assign_to_centers"),
     "merge": (tango_module, "gather_weighted"),

@@ -111,3 +111,13 @@ def test_an_average_below_one_layer_is_an_error_that_says_what_is_possible():
 def test_options_out_of_range_are_named(option, value):
     with pytest.raises(ValueError, match=option):
         FrameFusion(retention=0.5, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("retention", "layer", "cut"), [(0.3, 2, 1), (0.6, 2, 2), (0.9, 2, 2), (0.9, 0, 1), (0.9, 5, 3)]
+)
+def test_the_cut_waits_for_its_layer_where_the_target_allows(retention, layer, cut):
+    pruner = FrameFusion(retention=retention, layer=layer, similarity=1.0)  # nothing is that alike
+    counts, _ = walk(pruner, 28, HandMade(grid=(8, 3, 4)))
+    assert next(index for index, count in enumerate(counts) if count < counts[0]) == cut
+    assert sum(counts) / 28 == pytest.approx(retention * counts[0], abs=1)

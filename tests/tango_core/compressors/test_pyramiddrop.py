@@ -30,6 +30,15 @@ def test_small_targets_move_only_the_first_stage():
     assert schedule[21] == pytest.approx(schedule[1] / 4)
 
 
+def test_the_first_stage_stands_at_the_given_layer_where_the_target_allows_it():
+    assert list(PyramidDrop(retention=0.5, layer=10).schedule(28)) == [10, 14, 21]
+    assert list(PyramidDrop(retention=0.8, layer=20).schedule(28)) == [13, 14, 21]
+    early = PyramidDrop(retention=0.1, layer=10).schedule(28)
+    assert min(early) < 2.8  # all tokens in more layers would exceed the target
+    assert PyramidDrop(retention=0.5).layer == 2
+    assert list(PyramidDrop(retention=0.5).schedule(28)) == [7, 14, 21]
+
+
 def test_no_share_exceeds_one():
     assert PyramidDrop(retention=0.8).schedule(28) == pytest.approx({7: 1, 14: 0.8, 21: 0.4})
 
@@ -57,7 +66,7 @@ def test_tokens_are_ranked_by_the_layer_to_come():
         ({"retention": 0.5, "ratios": [0.5, 0.6, 0.1]}, "must not increase"),
         ({"retention": 0.5, "ratios": [0.5, 0.0, 0.0]}, r"in \(0, 1\]"),
         ({"retention": 0.5, "ratios": []}, "ratios must be a list"),
-        ({"retention": 0.5, "layer": 3}, "no option 'layer'"),
+        ({"retention": 0.5, "layer": -1}, "layer must be 0 or larger"),
     ],
 )
 def test_what_cannot_be_is_an_error_of_one_line(options, message):

@@ -1,6 +1,5 @@
 """Tango beyond the golden vectors: budgets, options, identities and edge cases."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +8,6 @@ from synthetic_features import make_clip
 
 from tango_core.compressors import build_method
 from tango_core.compressors.tango import Tango
-from tango_core.compressors.tango_plan import apportion, fill
 
 
 def _half_frozen(num_frames=8, grid=(6, 6), seed=0):
@@ -61,26 +59,6 @@ def test_official_rounding_overshoots_small_grids_and_undershoots_frozen_clips()
     frozen = Tango(0.2).compress(make_clip(8, (6, 6), "static"))
     assert frozen.num_kept == 36
     assert Tango(0.05, budget="exact").compress(make_clip(8, (6, 6), "noise")).num_kept == 14
-
-
-@given(
-    total=st.integers(0, 200),
-    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12),
-)
-@settings(max_examples=80, deadline=None)
-def test_largest_remainder_is_within_one_of_the_quota(total, sizes):
-    capacity = np.array(sizes)
-    weights = capacity.astype(float)
-    quotas = fill(float(total), weights, weights)
-    counts = apportion(total, quotas, capacity)
-    assert counts.sum() == min(total, capacity.sum())
-    assert (counts <= capacity).all()
-    assert (np.abs(counts - quotas) < 1 + 1e-6).all()
-
-
-def test_shares_beyond_a_capacity_go_to_the_others():
-    shares = fill(10.0, np.array([1.0, 1.0, 2.0]), np.array([1.0, 9.0, 9.0]))
-    np.testing.assert_allclose(shares, [1.0, 3.0, 6.0])
 
 
 def test_a_static_token_is_the_mean_over_its_segment():
