@@ -148,6 +148,32 @@ app.command("import")(cli_results.import_)
 app.add_typer(cli_results.data, name="data")
 
 
+@app.command("train-tiny")
+def train_tiny(
+    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
+    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Time on two free cores; less shortens every stage.")
+    ] = 90.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
+    ] = False,
+    tracking_uri: Tracking = None,
+) -> None:
+    """Train the embedded model from nothing."""
+    from jobs.train_tiny import train_tiny
+
+    trial = train_tiny(
+        output,
+        seed=seed,
+        minutes=minutes,
+        resume=resume,
+        tracking_uri=tracking_uri,
+        console=Console(),
+    )
+    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
+
+
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
