@@ -62,9 +62,9 @@ class Recipe:
 FULL = Recipe(
     vision=Stage("vision", steps=2200, rate=1.5e-3),
     digits=Stage("digits", steps=900, rate=1e-3, warmup=50),
-    again=Stage("again", steps=1000, rate=8e-4, warmup=50),
+    again=Stage("again", steps=700, rate=8e-4, warmup=50),
     drawn=Stage("drawn", steps=1400, rate=2e-3),
-    seen=Stage("seen", steps=1300, rate=1e-3, warmup=50),
+    seen=Stage("seen", steps=1000, rate=1e-3, warmup=50),
 )
 """What made the embedded weights."""
 
