@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.ops.clustering import products_to_distances, write_products
-from tango_core.ops.st_rope import RotationTables, rotate
+from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
 # Floats that are multiplied out at once, and on a processor a part of them that is looked up and
 # rotated at once: 1.5 MB stay in the cache of a core. 1 GB keeps a GPU busy.
@@ -71,16 +71,17 @@ def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
     distances = torch.empty(len(frames), num_cells, num_cells, device=device)
     step = _at_once(num_cells * dim, len(frames), device)
     width = clip.time_width
-    turned = torch.empty(step, num_cells, dim - width, device=device)
+    if clip.tables is not None:
+        places = clip.tables.of_grid()
+        turned = rotation_buffer((step, *clip.tables.grid), places)
     for start in range(0, len(frames), step):
         chunk = slice(start, start + step)
         tokens = _frames_of(clip.tokens, frames[chunk]).float()
         parts = [tokens]
         if clip.tables is not None:
             rotated = turned[: len(tokens)]
-            on_grid = (len(tokens), *clip.tables.grid, -1)
-            rotate(tokens.view(on_grid), clip.tables.of_grid(), out=rotated.view(on_grid))
-            parts = [tokens[..., :width], rotated]
+            rotate(tokens.view(len(tokens), *clip.tables.grid, dim), places, out=rotated)
+            parts = [tokens[..., :width], rotated.flatten(1, 2).flatten(2)]
         write_products(parts, distances[chunk])
     at = upload(frames, device)
     products_to_distances(distances, 1 / clip.norms[at].clamp(min=1e-12))
@@ -102,19 +103,22 @@ def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -
     dim, device = clip.tokens.shape[-1], rows.device
     distances = torch.empty(num_pools, num_points, num_points, device=device)
     step = _at_once(num_points * dim, num_pools, device)
-    points = torch.empty(step, num_points, dim, device=device)
+    if clip.tables is None:
+        points = torch.empty(step, num_points, 1, dim, device=device)
+    else:
+        points = rotation_buffer((step, num_points), clip.tables.all)
     for start in range(0, num_pools, step):
         chunk = rows[start : start + step]
         rotated = points[: len(chunk)]
-        _write_rotated(clip, chunk.flatten(), rotated.view(-1, dim), of_one_frame)
-        write_products([rotated], distances[start : start + step])
+        _write_rotated(clip, chunk.flatten(), rotated.flatten(0, 1), of_one_frame)
+        write_products([rotated.flatten(2)], distances[start : start + step])
     norms = clip.norms.flatten()[rows]
     products_to_distances(distances, 1 / norms.clamp(min=1e-12))
     return distances
 
 
 def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
-    """Look up the tokens at (n,) flat positions and write them, rotated, to (n, D) `out`."""
+    """Look up the tokens at (n,) flat positions and write them, rotated, to (n, ., .) `out`."""
     num_cells, dim = clip.tokens.shape[1:]
     tokens, width = clip.tokens.view(-1, dim), clip.time_width
     frames, cells = rows // num_cells, rows % num_cells
@@ -125,10 +129,10 @@ def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) ->
         chunk = slice(start, start + step)
         found, target = tokens.index_select(0, rows[chunk]).float(), out[chunk]
         if clip.tables is None:
-            target.copy_(found)
+            target.copy_(found[:, None])
         elif of_one_frame:
-            target[:, :width] = found[:, :width]
-            rotate(found, clip.tables.of_cells(cells[chunk]), out=target[:, width:])
+            target[:, :2, : width // 2] = found[:, :width].reshape(len(found), 2, -1)
+            rotate(found, clip.tables.of_cells(cells[chunk]), out=target[:, 2:])
         else:
             sections = [clip.tables.of_frames(frames[chunk]), *clip.tables.of_cells(cells[chunk])]
             rotate(found, sections, out=target)

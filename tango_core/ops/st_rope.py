@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+CACHE_LINE = 16  # floats
+
 
 def section_widths(dim: int) -> tuple[int, int, int]:
     """Split D channels into time, row and column sections of even width.
@@ -51,6 +53,11 @@ class RotationTables:
     def grid(self) -> tuple[int, int]:
         """(H, W)."""
         return self.row.shape[1], self.column.shape[1]
+
+    @property
+    def all(self) -> list[Tensor]:
+        """The three tables in the order of the sections."""
+        return [self.time, self.row, self.column]
 
     def of_frames(self, frames: Tensor) -> Tensor:
         """(2, n, d_t / 2) rotations of (n,) frames."""
@@ -108,6 +115,26 @@ def _table(positions: Tensor, width: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
+def rotation_buffer(shape: Sequence[int], rotations: Sequence[Tensor]) -> Tensor:
+    """Make room for rotated tokens, every half section in a row that starts on a cache line.
+
+    Rotating into rows that straddle cache lines, as half sections of 597 floats do when they are
+    packed, takes a third longer. What pads a row is zero and leaves inner products alone.
+
+    Args:
+        shape: Leading sizes.
+        rotations: Tables of the sections; the last size of each is half its width.
+
+    Returns:
+        (*shape, two per section, padded half width) float32.
+    """
+    halves = [table.shape[-1] for table in rotations]
+    padded = -(-max(halves) // CACHE_LINE) * CACHE_LINE
+    buffer = torch.empty(*shape, 2 * len(halves), padded, device=rotations[0].device)
+    buffer[..., min(halves) :] = 0
+    return buffer
+
+
 def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
     """Rotate the last sections of some tokens, one section per entry.
 
@@ -116,11 +143,11 @@ def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
         rotations: (2, ..., d / 2) cosines and sines of consecutive sections, each broadcasting
             against (..., d / 2). All three of a position give the whole token; row and column alone
             leave the time section out, for tokens that are only compared within their own frame.
-        out: (..., sum of d) float32; written to.
+        out: (..., 2 per section, d / 2 or more) of a `rotation_buffer`; written to.
     """
     halves = [table.shape[-1] for table in rotations for _ in range(2)]
-    inputs = tokens[..., tokens.shape[-1] - out.shape[-1] :].split_with_sizes(halves, dim=-1)
-    outputs = out.split_with_sizes(halves, dim=-1)
+    inputs = tokens[..., tokens.shape[-1] - sum(halves) :].split_with_sizes(halves, dim=-1)
+    outputs = [row[..., :half] for row, half in zip(out.unbind(-2), halves, strict=True)]
     for section, (cosines, sines) in enumerate(rotations):
         u, v = inputs[2 * section : 2 * section + 2]
         out_u, out_v = outputs[2 * section : 2 * section + 2]
@@ -155,6 +182,9 @@ def st_rope(
     units = torch.nn.functional.normalize(tokens.float(), dim=-1).reshape(-1, *grid, dim)
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
     times = tables.of_frames(torch.arange(num_frames, device=device))[:, :, None, None]
-    rotated = torch.empty_like(units)
-    rotate(units, [times, *tables.of_grid()], out=rotated)
-    return rotated.flatten(1, 2)
+    rotations = [times, *tables.of_grid()]
+    rotated = rotation_buffer(units.shape[:-1], rotations)
+    rotate(units, rotations, out=rotated)
+    halves = [table.shape[-1] for table in rotations for _ in range(2)]
+    rows = [row[..., :half] for row, half in zip(rotated.unbind(-2), halves, strict=True)]
+    return torch.cat(rows, dim=-1).flatten(1, 2)
