@@ -20,17 +20,31 @@ _ALONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
 _OPENING = re.compile(
     r"\s*(?:\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.))"
 )
+# "A dog": an article. "A or B", "A because ...", "A is correct": a letter.
+_ARTICLE = (
+    r"A\s+(?!(?:and|or|nor|but|because|since|is\s+(?:the\s+)?(?:answer|best|correct|right))\b)[a-z]"
+)
 # "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
 # a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
 _PHRASE = re.compile(
     r"(?i:\b(?:(?:answer|choice|option)(?:\s+(?:is|would\s+be|should\s+be|must\s+be))?"
     r"|choose|pick|select)\s*:?\s*(?:option\s+|letter\s+)?)[\"'*(\[]*"
-    r"(?!A\s+[a-z])([A-Z](?![\w'])|[a-z](?=[\"'*)\]]*\s*(?:[.,;!]|$)))",
+    rf"(?!{_ARTICLE})([A-Z](?![\w'])|[a-z](?=[\"'*)\]]*\s*(?:[.,;!]|$)))",
+)
+# After that letter: " or B", ", (B)", "/B".
+_CONTINUED = re.compile(
+    rf"[\"'*)\]]*\s*(?:[,/&]|and\b|or\b)\s*(?:option\s+)?[\"'*(\[]*"
+    rf"(?!{_ARTICLE}|I\b)([A-Z])(?![\w'-])"
 )
 _IN_BRACKETS = re.compile(r"\(\s*([A-Z])\s*\)")
 # A capital on its own; "A dog" begins with an article, and "I" is a pronoun unless it is marked.
-_BARE = re.compile(r"(?<![\w'-])(?!A\s+[a-z]|I\b)([A-Z])(?![\w'-])")
-_DENIED = re.compile(r"(?:\bnot|n't)\s+(?:option\s+)?\(?[A-Z]\)?(?!\w)")
+_BARE = re.compile(rf"(?<![\w'-])(?!{_ARTICLE}|I\b)([A-Z])(?![\w'-])")
+# After the letter that opens "(A) or (B)", "(A)(B)" and "A), B)": another one, marked like it.
+_ANOTHER = re.compile(
+    r"(?:\s*(?:[,/&]|and\b|or\b))?\s*[(\[]\s*([A-Za-z])\s*[)\]]"
+    r"|\s*(?:[,/&]|and\b|or\b)\s*([A-Z])\s*[.):](?!\w)"
+)
+_DENIED = re.compile(r"(?:\b[Nn]ot|n't)\s+(?:option\s+)?\(?[A-Z]\)?(?!\w)")
 
 
 def letter_of(index: int) -> str:
@@ -53,14 +67,19 @@ def read_letter(reply: str, num_choices: int) -> int | None:
     """Read a reply that is a letter or begins with one: `"B"`, `"(b)"`, `"B. A dog"`, `"B: a dog"`.
 
     Returns:
-        The option's index, or `None`, also for a letter beyond the last option.
+        The option's index, or `None`, also for a letter beyond the last option and for several
+        letters ("(A) or (B)").
     """
     alone = _ALONE.fullmatch(reply)
     if alone:
         return _index(alone[1], num_choices)
     opening = _OPENING.match(reply)
     if opening:
-        return _index(next(filter(None, opening.groups())), num_choices)
+        letter = next(filter(None, opening.groups())).upper()
+        another = _ANOTHER.match(reply, opening.end())
+        if another and next(filter(None, another.groups())).upper() != letter:
+            return None
+        return _index(letter, num_choices)
     return None
 
 
@@ -70,16 +89,20 @@ def read_option(reply: str, choices: Sequence[str]) -> int | None:
     The first rule that names an option decides: the reply is an option's text; it is or begins
     with a letter (`read_letter`); a phrase such as "the answer is B"; a letter in brackets; a
     capital letter on its own; an option's text occurs in it. A rule that names several options ends
-    the search with `None`, and so does a letter beyond the last option.
+    the search with `None`, and so does a letter beyond the last option. The "A" of an option
+    "Vitamin A" is no letter where the reply holds the whole option.
     """
     whole = [i for i, text in enumerate(choices) if _plain(text) == _plain(reply) != ""]
     if whole:
         return whole[0] if len(whole) == 1 else None
     if _ALONE.fullmatch(reply) or _OPENING.match(reply):
         return read_letter(reply, len(choices))
-    said = _DENIED.sub(" ", reply)
+    said = _DENIED.sub(" ", _without_lettered_texts(reply, choices))
     for pattern in (_PHRASE, _IN_BRACKETS, _BARE):
         letters = {letter.upper() for letter in pattern.findall(said)}
+        if pattern is _PHRASE:
+            continued = (_CONTINUED.match(said, match.end()) for match in pattern.finditer(said))
+            letters |= {more[1] for more in continued if more}
         if letters:
             return _index(letters.pop(), len(choices)) if len(letters) == 1 else None
     return _only_mention(reply, choices)
@@ -93,6 +116,16 @@ def mentioned(reply: str, choices: Sequence[str]) -> list[int]:
     return [
         i for i in found if not any(words[i] in words[j] and words[i] != words[j] for j in found)
     ]
+
+
+def _without_lettered_texts(reply: str, choices: Sequence[str]) -> str:
+    """Replace the texts of options that hold a letter of their own: "Vitamin A", "C major"."""
+    for choice in sorted(choices, key=len, reverse=True):
+        words = re.findall(r"[\w'%+-]+", choice)
+        if len(words) > 1 and re.search(r"(?<![\w'-])[A-Z](?![\w'-])", choice):
+            text = r"[^\w'%+-]+".join(map(re.escape, words))
+            reply = re.sub(rf"(?<![\w'-]){text}(?![\w'-])", "this", reply, flags=re.IGNORECASE)
+    return reply
 
 
 def _only_mention(reply: str, choices: Sequence[str]) -> int | None:

@@ -72,6 +72,24 @@ def test_strict_reading_takes_only_a_letter_in_front(reply, choice):
         ("The answer is not B.", None),
         ("B or C", None),
         ("A, B", None),
+        ("A or B", None),
+        ("A and B", None),
+        ("The answer is A or B", None),
+        ("The answer is (B), (C)", None),
+        ("The answer is C. A and B are wrong.", 2),
+        ("The answer is B, a cat", 1),
+        ("The answer is B, I think", 1),
+        ("Option A and option B", None),
+        ("(A) or (B)", None),
+        ("(A)(B)", None),
+        ("A), B)", None),
+        ("B. or C.", None),
+        ("(B) (b)", 1),
+        ("A because it barks", 0),
+        ("The answer is A because it barks", 0),
+        ("A is the correct answer", 0),
+        ("Not A", None),
+        ("Not A but C", 2),
         ("Either a dog or a cat", None),
         ("E", None),
         ("The answer is E.", None),
@@ -105,6 +123,27 @@ def test_general_reading(reply, choice):
 )
 def test_an_option_inside_a_longer_one_does_not_compete(reply, choice):
     assert read_option(reply, COLORS) == choice
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("It is Vitamin A.", 1),
+        ("The answer is vitamin a.", 1),
+        ("The answer is D major.", 0),
+        ("He shows plan C to a man", 2),
+        ("A man takes vitamin D", 3),
+        ("The answer is B, Vitamin A", 1),
+        ("I think it is C", 2),
+        ("A", 0),
+        ("D. Vitamin D", 3),
+        ("Vitamin A or Plan C", None),
+        ("Vitamin B", 1),
+    ],
+)
+def test_letters_inside_options_are_not_taken_for_the_answer(reply, choice):
+    options = ("D major", "Vitamin A", "Plan C", "Vitamin D")
+    assert read_option(reply, options) == choice
 
 
 def test_equal_options_cannot_be_told_apart_by_text():
