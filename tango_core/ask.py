@@ -34,6 +34,7 @@ from tango_core.models import (
     load_encoder,
     load_language_model,
 )
+from tango_core.models.checkpoint import ArchitectureError
 from tango_core.models.placement import resolve_device
 from tango_core.models.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
@@ -252,7 +253,9 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
         except ValueError as refusal:
             refusals.append(refusal)
     if not fitting:
-        raise refusals[0]
+        # What its own family objects to says more than that it is of no other.
+        own = [one for one in refusals if not isinstance(one, ArchitectureError)]
+        raise (own or refusals)[0]
     # Families share a layout; one that a checkpoint was not made for says so in its note.
     chosen = min(fitting, key=lambda spec: len(spec.note))
     logger.info("%s is read as %s; to change that, give model name and path", model, chosen.name)

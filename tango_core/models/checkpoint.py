@@ -42,6 +42,10 @@ _DIGESTED_JSON = (
 )
 
 
+class ArchitectureError(ValueError):
+    """A checkpoint is of another architecture than the model it was named for."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint whose configuration is on this machine.

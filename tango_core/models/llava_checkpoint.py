@@ -18,7 +18,7 @@ from typing import Any
 from transformers import LlavaOnevisionConfig
 
 from tango_core.models.chat import QWEN_1_5, ChatFormat, chat_format
-from tango_core.models.checkpoint import Checkpoint
+from tango_core.models.checkpoint import ArchitectureError, Checkpoint
 from tango_core.models.llava_original import ORIGINAL_MODEL_TYPE, original_config
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
@@ -53,8 +53,8 @@ def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
     """Configuration of a LLaVA-OneVision or LLaVA-Video checkpoint, original or converted.
 
     Raises:
-        ValueError: If it is of another architecture, or of a variant that this module does not
-            compute.
+        ArchitectureError: If it is of another architecture.
+        ValueError: If it is of a variant that this module does not compute.
         FileNotFoundError: If an original checkpoint names a vision tower that is not there.
     """
     content = checkpoint.config()
@@ -65,7 +65,7 @@ def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
     elif model_type == "llava_onevision":
         config = LlavaOnevisionConfig.from_dict(content)
     else:
-        raise ValueError(
+        raise ArchitectureError(
             f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
             f"{ORIGINAL_MODEL_TYPE!r} (lmms-lab); choose another model.name or give a checkpoint "
             "of LLaVA-OneVision or LLaVA-Video"

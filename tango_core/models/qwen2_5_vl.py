@@ -35,13 +35,13 @@ def describe(
     seconds_per_grid: float = 1.0,
 ) -> ModelSpec:
     """Describe a Qwen2.5-VL checkpoint; see `tango_core.models.describe_model`."""
+    checkpoint = resolve_checkpoint(path, revision)
+    config = read_qwen_config(checkpoint)
     if saliency_from is not None:
         raise ValueError(
             f"model.saliency_from is no setting of model {name}, whose tower ranks tokens by "
             "itself; leave it out"
         )
-    checkpoint = resolve_checkpoint(path, revision)
-    config = read_qwen_config(checkpoint)
     text = config.text_config
     multiple = read_patch_layout(config).multiple
     largest = _MAX_TOKENS * multiple**2 if max_pixels is None else max_pixels

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import Qwen2_5_VLConfig
 
-from tango_core.models.checkpoint import Checkpoint
+from tango_core.models.checkpoint import ArchitectureError, Checkpoint
 from tango_core.models.llava_checkpoint import read_normalisation
 from tango_core.models.qwen_preprocessing import PatchLayout
 
@@ -29,12 +29,13 @@ def read_qwen_config(checkpoint: Checkpoint) -> Qwen2_5_VLConfig:
     """Configuration of a Qwen2.5-VL checkpoint, flat as on the hub or nested.
 
     Raises:
-        ValueError: If it is of another architecture, or vision and language do not fit.
+        ArchitectureError: If it is of another architecture.
+        ValueError: If vision and language do not fit.
     """
     content = checkpoint.config()
     where = f"{checkpoint.setting} {checkpoint.source}"
     if content.get("model_type") != "qwen2_5_vl":
-        raise ValueError(
+        raise ArchitectureError(
             f"{where} holds a {content.get('model_type')!r} model, not 'qwen2_5_vl'; "
             "choose another model.name or give a Qwen2.5-VL checkpoint"
         )

@@ -10,6 +10,7 @@ import torch
 from clips import write_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from qwen_checkpoints import build_qwen, save_qwen
 
 from tango_core import Prompt, VideoChat, build_method, decode_frames
 from tango_core.benchmarks.custom import PROTOCOL
@@ -204,3 +205,13 @@ def test_the_published_head_is_taken_when_a_method_needs_one(
 def test_a_checkpoint_is_read_as_the_family_it_was_trained_as(newlines, name, tmp_path):
     directory = save_original(build_original(), tmp_path, mm_newline_position=newlines)
     assert VideoChat(str(directory)).spec.name == name
+
+
+def test_a_setting_that_the_family_lacks_is_named_and_not_the_other_families(tmp_path):
+    directory = str(save_qwen(build_qwen(num_layers=1), tmp_path))
+    assert VideoChat(directory).spec.name == "qwen2.5-vl-7b"
+    with pytest.raises(ValueError, match=r"saliency_from is no setting of model qwen2\.5-vl-7b"):
+        VideoChat(directory, saliency_from="/siglip")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="holds a 'bert' model"):
+        VideoChat(directory, saliency_from="/siglip")
