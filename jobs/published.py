@@ -26,12 +26,15 @@ def source() -> str:
 def published_scores(cell: Mapping[str, Any]) -> Scores:
     """Published accuracies for the setting of a cell; empty if there are none.
 
-    A cell matches if model, frames, method and retention are equal, all options have their defaults
-    and a step inside the language model is the published one.
+    A cell matches if model, frames, method, retention and protocol are equal (frames and protocol
+    may be unknown), all options have their defaults and a step inside the language model is the
+    published one.
 
     Args:
         cell: A flat summary with `model` and `num_frames`.
     """
+    if (cell.get("protocol") or _content()["protocol"]) != _content()["protocol"]:
+        return {}
     for row in _content()["rows"]:
         if (
             cell["model"] == row["model"]

@@ -184,6 +184,13 @@ class TestPublished:
         assert published_scores({**other, "num_frames": 32, "method": "their model"}) == {}
         assert published_scores({**other, "num_frames": 32, "retention_requested": 0.12}) == {}
 
+    @pytest.mark.parametrize(
+        ("protocol", "found"), [("vlmevalkit", True), ("", True), ("lmms_eval", False)]
+    )
+    def test_numbers_made_with_other_prompts_get_none(self, protocol, found):
+        (entry,) = cells_of(TANGO, benchmarks=["mvbench"])
+        assert bool(published_scores({**entry, "protocol": protocol})) is found
+
     def test_every_row_names_things_that_exist(self):
         path = jobs.published.files("jobs") / "published.yaml"
         rows = yaml.safe_load(path.read_text())["rows"]
