@@ -10,7 +10,7 @@ from tango_core.models.checkpoint import Checkpoint
 
 
 def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
-    """Tokenizer of a checkpoint.
+    """Tokenizer of a checkpoint; code inside it is never run, and nobody is asked about that.
 
     Args:
         checkpoint: Where its files are.
@@ -19,6 +19,7 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
 
     Raises:
         FileNotFoundError: If the checkpoint has none.
+        ValueError: If its files cannot be read, or need code of their own.
     """
     if not any(
         (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
@@ -29,9 +30,19 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
         )
     # A configuration chooses the tokenizer's class, against what the tokenizer's own files say.
     known = checkpoint.config().get("model_type") in CONFIG_MAPPING
-    return AutoTokenizer.from_pretrained(
-        checkpoint.directory, local_files_only=True, config=None if known else text_config
-    )
+    try:
+        return AutoTokenizer.from_pretrained(
+            checkpoint.directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            config=None if known else text_config,
+        )
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0].rstrip(" :.")
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: its tokenizer cannot be read ({reason}); "
+            "give a checkpoint with a stock tokenizer.json"
+        ) from error
 
 
 def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:

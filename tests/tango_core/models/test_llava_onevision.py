@@ -185,6 +185,22 @@ def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):
         load_language_model(NAME, str(path))
 
 
+def test_code_inside_a_checkpoint_is_not_run_even_if_somebody_would_say_yes(
+    tmp_path, stock, monkeypatch
+):
+    save_llava(stock, tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    own = {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}, "tokenizer_class": "Own"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | own))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nOwn = None")
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    with pytest.raises(ValueError, match="its tokenizer cannot be read") as error:
+        load_language_model(NAME, str(tmp_path))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
