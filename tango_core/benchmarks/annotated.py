@@ -114,6 +114,8 @@ class AnnotatedBenchmark(Benchmark):
         self.root = resolve_root(root, self.title, self.layout)
         self.media = MediaFinder(self.root)
         self.tables = self._tables()
+        if not any(table.rows for table in self.tables):
+            raise ValueError(f"{self.tables[0].path}: holds no questions; download the file again")
         self._records: list[Record] | None = None
 
     @abstractmethod

@@ -388,3 +388,10 @@ def test_a_damaged_annotation_file_is_named(tmp_path):
     (tmp_path / "lvb_val.json").write_text('[{"id": "1",')
     with pytest.raises(ValueError, match=r"lvb_val\.json: not JSON .*; download the file again"):
         load("longvideobench", tmp_path)
+
+
+def test_an_annotation_file_without_rows_is_named(tmp_path):
+    (tmp_path / "videomme.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"videomme\.json: holds no questions; download") as caught:
+        load("videomme", tmp_path)
+    assert "\n" not in str(caught.value)
