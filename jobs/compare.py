@@ -85,8 +85,9 @@ def compare_runs(run_dirs: Sequence[Path], output: Path, *, published: bool = Fa
     """Put the cells of all runs into one table and compare them question by question.
 
     A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
-    of the first run that has it; where nobody ran `full`, with the first cell of the first run that
-    has the benchmark. Questions that only one of the two was asked do not count.
+    of the first run that has it, under the same protocol if there is one; where nobody ran `full`,
+    with the first cell of the first run that has the benchmark. Questions that only one of the two
+    was asked do not count.
 
     Args:
         run_dirs: Finished runs, in the order in which they are shown.
@@ -154,7 +155,8 @@ def _named(cell: Summary, facts: JobFacts) -> Summary:
 def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
     """Which cell a cell is compared with; `None` if it would be itself."""
     own = cells[index]
-    for other, cell in enumerate(cells):
+    alike = sorted(enumerate(cells), key=lambda entry: entry[1]["protocol"] != own["protocol"])
+    for other, cell in alike:
         same = all(cell[field] == own[field] for field in ("benchmark", "model"))
         # Imported answers and runs of earlier versions do not know their frames.
         frames = {cell["num_frames"], own["num_frames"]} - {None}

@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -273,6 +274,27 @@ class TestCompareRuns:
         assert first["versus_full"] is None
         assert last["versus_full"] is not None
         assert "vs full, points" in Page(page.read_text()).words
+
+    def test_full_under_the_same_protocol_comes_first(self, tmp_path):
+        other, same, tango = (
+            replace(entry, protocol=protocol)
+            for entry, protocol in (
+                (cell("full"), "lmms_eval"),
+                (cell("full"), "vlmevalkit"),
+                (TANGO, "vlmevalkit"),
+            )
+        )
+        facts = facts_of(same, run_id="b")
+        answers = fake_answers(facts)
+        answers["correct"] = False
+        runs = [
+            self.run_of(tmp_path / "a", other),
+            write_run(tmp_path / "b", answers, facts),
+            self.run_of(tmp_path / "c", tango),
+        ]
+        report_runs(runs, tmp_path / "out")
+        last = self.summary_of(tmp_path / "out")["cells"][2]
+        assert last["versus_full"]["difference"] == pytest.approx(last["accuracy"])
 
     def test_one_run_is_reported_in_place(self, tmp_path):
         run = self.run_of(tmp_path / "a", *SWEEP)
