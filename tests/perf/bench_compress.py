@@ -1,7 +1,7 @@
 """Time `Tango.compress` against its arithmetic floor and against a plain transcription.
 
-    python tests/perf/bench_compress.py [--threads N] [--repeats N] [--device cuda] [--dtype
-    bfloat16]
+    OMP_NUM_THREADS=N python tests/perf/bench_compress.py [--threads N] [--repeats N]
+        [--device cuda] [--dtype bfloat16]
 
 The floor of a case is what no implementation can leave out: the Gram matrix of every pool that is
 clustered, and two passes over the tokens. Two variants are reported: products run in the pools' own
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import sys
@@ -92,6 +93,7 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "threads": options.threads,
         "dtype": options.dtype,
         "repeats": options.repeats,
+        "load average": round(os.getloadavg()[0], 1),
         "date": datetime.now(timezone.utc).date().isoformat(),
     }
 
