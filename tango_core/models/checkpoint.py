@@ -93,6 +93,24 @@ class Checkpoint:
             )
         return config
 
+    def weight_map(self) -> dict[str, str] | None:
+        """Name of the file that holds each tensor, or `None` for a checkpoint without an index.
+
+        Raises:
+            ValueError: If the index does not say so.
+        """
+        name = "model.safetensors.index.json"
+        index = self.read_json(name)
+        if index is None:
+            return None
+        located = index.get("weight_map")
+        if not isinstance(located, dict) or not all(isinstance(f, str) for f in located.values()):
+            raise ValueError(
+                f"{self.setting} {self.source}: {name} has no weight_map from tensors to files; "
+                "copy the checkpoint again"
+            )
+        return located
+
     def weight_files(self) -> tuple[str, ...]:
         """Names of the safetensors files, from the index if there is one.
 
@@ -100,9 +118,9 @@ class Checkpoint:
             FileNotFoundError: If there are none, or one that the index lists is missing in a local
                 directory.
         """
-        index = self.read_json("model.safetensors.index.json")
-        if index is not None:
-            names = sorted(set(index["weight_map"].values()))
+        located = self.weight_map()
+        if located is not None:
+            names = sorted(set(located.values()))
         elif self.revision is not None:
             names = ["model.safetensors"]
         else:

@@ -89,10 +89,10 @@ def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
     """Name of the file that holds each tensor."""
-    index = checkpoint.read_json("model.safetensors.index.json")
+    listed = checkpoint.weight_map()
     names = checkpoint.weight_files()
-    if index is not None:
-        return dict(index["weight_map"])
+    if listed is not None:
+        return listed
     located: dict[str, str] = {}
     for name, path in zip(names, checkpoint.fetch(names), strict=True):
         with _opened(checkpoint, path, "cpu") as tensors:
@@ -115,7 +115,7 @@ def _read(
             for source, target in targets.items():
                 if files[source] != name:
                     continue
-                value = tensors.get_tensor(source)
+                value = _tensor(checkpoint, path, tensors, source)
                 if expected is not None and tuple(value.shape) != expected[target]:
                     raise ValueError(
                         f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
@@ -135,6 +135,18 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
             f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); "
             "copy the checkpoint again"
         ) from None
+
+
+def _tensor(checkpoint: Checkpoint, path: Path, tensors: Any, name: str) -> Tensor:
+    """A tensor of an open file, which an index may have named by mistake."""
+    try:
+        value: Tensor = tensors.get_tensor(name)
+    except SafetensorError:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: {path.name} does not hold {name}, which "
+            "the index says it does; copy the checkpoint again"
+        ) from None
+    return value
 
 
 def _raise_unless_equal(

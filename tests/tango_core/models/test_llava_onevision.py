@@ -200,7 +200,6 @@ def test_code_inside_a_checkpoint_is_not_run_even_if_somebody_would_say_yes(
     assert not (tmp_path / "ran").exists()
 
 
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -72,6 +72,22 @@ def test_a_damaged_file_is_named(tmp_path, stock):
         assert "\n" not in str(error.value)
 
 
+def test_an_index_that_is_wrong_is_named(tmp_path, stock):
+    file = save_llava(stock, tmp_path, "sharded") / "model.safetensors.index.json"
+    located = json.loads(file.read_text())["weight_map"]
+    tensor = next(name for name in located if "vision_tower" in name)
+    other = next(name for name in sorted(located.values()) if name != located[tensor])
+    for content, words in (
+        ({"weight_map": located | {tensor: other}}, f"{other} does not hold {tensor}"),
+        ({"metadata": {}}, "has no weight_map"),
+        ({"weight_map": {tensor: None}}, "has no weight_map"),
+    ):
+        file.write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=words) as error:
+            load_encoder(NAME, str(tmp_path))
+        assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_tied_projection_shares_memory_with_the_embedding(tmp_path, tied):
     model = load_language_model(NAME, str(save_llava(build_llava(tied=tied), tmp_path))).model
