@@ -55,5 +55,5 @@ bench: $(READY)  ## Measure speed against floors and references, as ratios
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)
 
-clean:  ## Remove the environment, caches and generated data
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data runs
+clean:  ## Remove the environment, tool caches and generated clips (never ./runs or your own data)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data/shapes

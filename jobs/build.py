@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from jobs.config import BenchmarkSection, Job, RecipeError
-from pipeline.plan import Plan, build_cells, plan_clips
+from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
@@ -78,7 +78,7 @@ def make_plan(
     cache_root: str,
     *,
     answer: bool,
-    done: frozenset[tuple[str, str]],
+    done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
 ) -> Plan:
     """List the clips and look them up in the caches.
 
@@ -87,7 +87,7 @@ def make_plan(
         ingredients: From `build`.
         cache_root: Directory or URL of the caches.
         answer: Whether questions are answered, or only caches filled.
-        done: (benchmark, video id) of clips to leave out.
+        done: See `plan_clips`.
 
     Raises:
         RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
@@ -104,7 +104,12 @@ def make_plan(
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
-    if clips.num_rows == 0 and not done:
+    if answer and clips.num_rows and not any(q != "[]" for q in clips["questions"].to_pylist()):
+        raise RecipeError(
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clip has a question; add a "
+            "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
+        )
+    if clips.num_rows == 0 and not done and job.shard is None:
         raise RecipeError(
             f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
             "check benchmark.root"

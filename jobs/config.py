@@ -92,7 +92,7 @@ class DecodeSection:
     """
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
-    timeout_s: Annotated[float, Field(gt=0)] = 120
+    timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     memory_gib: Annotated[float, Field(ge=0.5)] = 4
 
 

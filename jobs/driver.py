@@ -21,12 +21,12 @@ from rich.console import Console
 from jobs.build import Ingredients, make_plan, make_settings
 from jobs.config import Job
 from jobs.facts import CellFacts, JobFacts
-from jobs.progress import JobProgress, is_failed
+from jobs.progress import JobProgress, is_decoded, is_failed
 from jobs.provenance import device_name, git_commit, versions
 from jobs.run_dirs import claim
 from pipeline.address import raise_if_unreachable
 from pipeline.answers import AnswerWriter, write_table
-from pipeline.plan import Cell, Plan
+from pipeline.plan import NOTHING_DONE, Cell, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from tango_core.benchmarks import Benchmark
@@ -104,11 +104,15 @@ def execute(
         raise_if_unreachable(places.address)
     claim(run_dir, job)
     writer = AnswerWriter(run_dir / "answers") if kind != "precompute" else None
-    done = writer.resume([name for name, _ in ingredients.methods]) if writer else frozenset()
-    if done:
-        logger.info("resuming: %d clips are finished", len(done))
+    done = writer.finished([name for name, _ in ingredients.methods]) if writer else NOTHING_DONE
     started_at, started = datetime.now(timezone.utc), time.monotonic()
     plan = make_plan(job, ingredients, places.cache_root, answer=kind != "precompute", done=done)
+    if writer:
+        names = (plan.clips[key].to_pylist() for key in ("benchmark", "video_id"))
+        to_do = set(zip(*names, strict=True))
+        writer.keep(done.keys() - to_do)
+        if done:
+            logger.info("resuming: %d clips are finished", len(done.keys() - to_do))
     _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
@@ -120,7 +124,7 @@ def execute(
             failures += _failures(result)
             counts["clips"] += 1
             counts["failed_clips"] += is_failed(result)
-            counts["decoded"] += result["decode_ms"] is not None
+            counts["decoded"] += is_decoded(result)
             counts["encoded"] += result["encode_ms"] is not None
             if result["status"] == "ok":
                 counts["hits"] += len(plan.caches) - result["num_misses"]
@@ -166,13 +170,15 @@ def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
 def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
     misses = sum(1 for missing in plan.clips["missing"].to_pylist() if missing)
+    gone = sum(status != "ok" for status in plan.clips["status"].to_pylist())
     logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache",
+        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s",
         plan.clips.num_rows,
         len(plan.cells) if plan.answer else 0,
         len(plan.caches),
         misses,
-        plan.clips.num_rows - misses,
+        plan.clips.num_rows - misses - gone,
+        f", {gone} missing" if gone else "",
     )
 
 

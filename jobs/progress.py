@@ -33,7 +33,7 @@ class JobProgress:
 
     def __init__(self, num_clips: int, console: Console) -> None:
         self.num_clips = num_clips
-        self.clips = self.decoded = self.encoded = self.answered = self.failed = 0
+        self.clips = self.cached = self.encoded = self.answered = self.failed = 0
         self._first = self._last_log = time.monotonic()
         self._live = console.is_terminal
         self._bar = Progress(
@@ -68,7 +68,7 @@ class JobProgress:
         if self.clips == 0:
             self._first = time.monotonic()  # workers and models have been started by now
         self.clips += 1
-        self.decoded += result["decode_ms"] is not None
+        self.cached += result["status"] == "ok" and result["num_misses"] == 0
         self.encoded += result["encode_ms"] is not None
         self.failed += is_failed(result)
         self.answered += len(result["answers"])
@@ -86,8 +86,7 @@ class JobProgress:
 
     def _state(self) -> str:
         """The counts in words."""
-        cached = self.clips - self.decoded - self.failed
-        parts = [f"encoded {self.encoded}", f"cached {max(cached, 0)}", f"answers {self.answered}"]
+        parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {self.answered}"]
         return " · ".join(
             [
                 *parts,
@@ -96,6 +95,11 @@ class JobProgress:
                 else f"failed {self.failed}",
             ]
         )
+
+
+def is_decoded(result: Row) -> bool:
+    """Whether a clip's frames were read in this attempt."""
+    return result["decode_ms"] is not None and result["status"] != "decode_failed"
 
 
 def is_failed(result: Row) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 
 from pipeline.rows import ANSWER, Row, to_table
 from pipeline.storage import Storage
+
+ClipName = tuple[str, str]
+"""Benchmark and video id."""
 
 _FLUSH_ROWS = 5_000
 _FLUSH_SECONDS = 10.0
@@ -30,6 +33,7 @@ class AnswerWriter:
         self.storage = Storage.at(str(folder))
         self._next = 1 + max((int(n[5:-8]) for n in self.storage.names(".parquet")), default=-1)
         self._pending: list[Row] = []
+        self._kept: frozenset[ClipName] | None = None
         self._last_flush = time.monotonic()
 
     def add(self, answers: Sequence[Row]) -> None:
@@ -42,8 +46,10 @@ class AnswerWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending as one more part."""
+        """Write what is pending as one more part; a run has at least one, if only an empty one."""
         if self._pending:
+            self._drop_the_others()
+        if self._pending or not self.storage.names(".parquet"):
             self._write(to_table(self._pending, ANSWER))
             self._pending = []
         self._last_flush = time.monotonic()
@@ -53,50 +59,62 @@ class AnswerWriter:
         _write(self.storage, f"part-{self._next:05d}.parquet", table)
         self._next += 1
 
-    def resume(self, cells: Sequence[str]) -> frozenset[tuple[str, str]]:
-        """Keep what an earlier attempt finished and drop what failed, to be tried again.
+    def finished(self, cells: Sequence[str]) -> dict[ClipName, frozenset[str]]:
+        """What an earlier attempt finished; nothing is changed on disk.
 
         Args:
             cells: Names of the job's cells; a clip is finished when every one of them has its
-                answers.
+                answers and none of these failed.
 
         Returns:
-            (benchmark, video id) of the finished clips.
+            For each finished clip, the ids of its questions.
         """
+        found = {}
+        for clip, answers in self._by_clip().items():
+            failed = any(row["status"] in _FAILED for row in answers.values())
+            if not failed and {cell for cell, _ in answers} == set(cells):
+                found[clip] = frozenset(question for _, question in answers)
+        return found
+
+    def keep(self, clips: Collection[ClipName]) -> None:
+        """Drop what is there of all other clips, once the first new answers arrive."""
+        self._kept = frozenset(clips)
+
+    def _by_clip(self) -> dict[ClipName, dict[tuple[str, str], Row]]:
+        """All rows on disk; of a row that is there twice the later one."""
+        by_clip: dict[ClipName, dict[tuple[str, str], Row]] = {}
+        for row in _read_parts(self.storage).to_pylist():
+            clip = by_clip.setdefault((row["benchmark"], row["video_id"]), {})
+            clip[row["cell"], row["question_id"]] = row
+        return by_clip
+
+    def _drop_the_others(self) -> None:
+        """Write the kept clips as one part, then delete the old ones.
+
+        A driver that dies in between leaves rows twice, which `_by_clip` resolves.
+        """
+        if self._kept is None:
+            return
         parts = self.storage.names(".parquet")
-        rows = [
-            row
-            for name in parts
-            for row in pq.read_table(pa.BufferReader(self.storage.read(name))).to_pylist()
-        ]
-        by_clip: dict[tuple[str, str], dict[tuple[str, str], Row]] = {}
-        for row in rows:
-            # A driver that died between the two steps below leaves a row twice; the later one
-            # counts.
-            by_clip.setdefault((row["benchmark"], row["video_id"]), {})[
-                row["cell"], row["question_id"]
-            ] = row
-        finished = {
-            clip: answers
-            for clip, answers in by_clip.items()
-            if {cell for cell, _ in answers} == set(cells)
-            and not any(row["status"] in _FAILED for row in answers.values())
-        }
+        clips = self._by_clip()
+        rows = [row for clip in clips if clip in self._kept for row in clips[clip].values()]
+        self._kept = None
         if parts:
-            kept = [row for answers in finished.values() for row in answers.values()]
-            self._write(to_table(kept, ANSWER))
-            for name in parts:
-                self.storage.delete(name)
-        return frozenset(finished)
+            self._write(to_table(rows, ANSWER))
+        for name in parts:
+            self.storage.delete(name)
 
 
 def read_answers(folder: Path) -> pa.Table:
     """All parts of a run's `answers` directory, in order."""
-    storage = Storage.at(str(folder))
-    parts = [
-        pq.read_table(pa.BufferReader(storage.read(name))) for name in storage.names(".parquet")
-    ]
-    return pa.concat_tables([ANSWER.empty_table(), *parts])
+    return _read_parts(Storage.at(str(folder)))
+
+
+def _read_parts(storage: Storage) -> pa.Table:
+    """All parts in a directory, in order."""
+    names = storage.names(".parquet")
+    parts = [pq.read_table(pa.BufferReader(storage.read(name))) for name in names]
+    return pa.concat_tables([ANSWER.empty_table(), *parts], promote_options="default")
 
 
 def write_table(table: pa.Table, path: Path) -> None:

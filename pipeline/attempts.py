@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.rows import Row, failed
 
@@ -35,8 +36,13 @@ class AttemptLedger:
 
 
 def start_ledger() -> Any:
-    """A ledger as an actor that takes no CPU, on the connected cluster."""
-    return ray.remote(num_cpus=0)(AttemptLedger).remote()
+    """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
+
+    Should its process die all the same, it starts again with nothing counted.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    return ray.remote(**options)(AttemptLedger).options(scheduling_strategy=here).remote()
 
 
 def too_many(attempt: int, row: Row, status: str) -> Row | None:

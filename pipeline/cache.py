@@ -147,6 +147,11 @@ class TokenCache:
         )
         self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
 
+    def discard(self, key: str) -> None:
+        """Remove a damaged clip, so that the next job computes it again."""
+        if self.storage.exists(f"{key}.parquet"):
+            self.storage.delete(f"{key}.parquet")
+
     def read(self, key: str) -> Entry:
         """Read one clip and check it.
 
@@ -158,13 +163,9 @@ class TokenCache:
         try:
             row = pq.read_table(pa.BufferReader(data)).to_pylist()[0]
         except (pa.ArrowException, IndexError) as error:
-            raise CacheError(
-                f"{self.storage.path(key)}.parquet cannot be read: {error}; delete it"
-            ) from error
+            raise CacheError(f"{self.storage.path(key)}.parquet cannot be read: {error}") from error
         if row["checksum"] != _checksum(row["tokens"], row["indices"]):
-            raise CacheError(
-                f"{self.storage.path(key)}.parquet is damaged (checksum differs); delete it"
-            )
+            raise CacheError(f"{self.storage.path(key)}.parquet is damaged (checksum differs)")
         return _from_row(row)
 
 

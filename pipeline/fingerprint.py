@@ -33,17 +33,23 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
     Raises:
         SourceMissingError: If there is nothing at `path`.
     """
-    place = Path(path)
-    if place.is_dir():
-        files = sorted(child for child in place.iterdir() if child.is_file())
-        parts = [f"{child.name}={source_fingerprint(str(child), hash_content)}" for child in files]
-        return "frames:" + digest("\n".join(parts), 32)
     try:
-        if hash_content:
-            return "sha256:" + _content_digest(place)
-        stat = place.stat()
+        return _fingerprint(Path(path), hash_content)
     except OSError as error:
         raise SourceMissingError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:  # a name that no file system can hold
+        raise SourceMissingError(f"{path!r}: {error}") from error
+
+
+def _fingerprint(place: Path, hash_content: bool) -> str:
+    """The same, with the file system's own errors."""
+    if place.is_dir():
+        files = sorted(child for child in place.iterdir() if child.is_file())
+        parts = [f"{child.name}={_fingerprint(child, hash_content)}" for child in files]
+        return "frames:" + digest("\n".join(parts), 32)
+    if hash_content:
+        return "sha256:" + _content_digest(place)
+    stat = place.stat()
     return f"stat:{stat.st_size}:{stat.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
 
 

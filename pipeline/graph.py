@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,9 @@ from pipeline.stages import answer, compress, decode
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
+_MAX_HITS_PER_BLOCK = 64
+# The last line of a stack trace, without the exception's module; the first of a chain is its cause.
+_RAISED = re.compile(r"^(?!ray\.)(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
 def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
@@ -40,7 +44,8 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
         WorkerError: If a stage cannot run at all.
     """
     _silence(DataContext.get_current())
-    dataset = build(plan, settings)
+    ledger = start_ledger()
+    dataset = build(plan, settings, ledger)
     if dataset is None:
         return
     batches = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
@@ -49,8 +54,15 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
             for row in block.to_pylist():
                 yield row if plan.answer else answer.result(row, [])
     except RayError as error:
-        # The worker's own exception is the last line of what Ray wraps around it.
-        raise WorkerError(str(error).strip().splitlines()[-1]) from error
+        raise WorkerError(_reason(error)) from error
+    finally:
+        ray.kill(ledger)
+
+
+def _reason(error: RayError) -> str:
+    """What the worker itself raised, in one line; Ray only hands it on as text."""
+    raised = _RAISED.search(str(error))
+    return raised.group(1) if raised else str(error).strip().splitlines()[-1]
 
 
 def _silence(context: DataContext) -> None:
@@ -65,11 +77,10 @@ def _silence(context: DataContext) -> None:
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
-def build(plan: Plan, settings: Settings) -> Dataset | None:
+def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     is_hit = pc.equal(pc.list_value_length(plan.clips["missing"]), 0)
     hits, misses = plan.clips.filter(is_hit), plan.clips.filter(pc.invert(is_hit))
-    ledger = start_ledger()
     parts = []
     if misses.num_rows:
         decoded = _blocks(misses).map_batches(
@@ -82,7 +93,10 @@ def build(plan: Plan, settings: Settings) -> Dataset | None:
         arguments = {"arguments": compress_arguments(plan, settings), "ledger": ledger}
         parts.append(_actors(decoded, CompressVideo, settings.pools.compress, arguments))
     if hits.num_rows:
-        parts.append(_blocks(to_table(hits.to_pylist(), ENCODED)))
+        for column in ENCODED:
+            if column.name not in hits.column_names:
+                hits = hits.append_column(column, pa.nulls(hits.num_rows, column.type))
+        parts.append(_blocks(hits.select(ENCODED.names), _MAX_HITS_PER_BLOCK))
     if not parts:
         return None
     encoded = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
@@ -134,10 +148,10 @@ def decode_video(block: pa.Table, **arguments: Any) -> pa.Table:
     return to_table(rows, DECODED)
 
 
-def _blocks(clips: pa.Table) -> Dataset:
+def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
     """Small blocks, so that clips start to flow at once and every worker gets some."""
     workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    size = min(_MAX_CLIPS_PER_BLOCK, max(1, math.ceil(clips.num_rows / (4 * workers))))
+    size = min(largest, max(1, math.ceil(clips.num_rows / (4 * workers))))
     return ray.data.from_arrow(
         [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
     )

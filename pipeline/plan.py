@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.types import VideoItem
 
 _ROWS_PER_CHUNK = 10_000
+NOTHING_DONE: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def plan_clips(
     caches: Mapping[str, TokenCache],
     *,
     hash_content: bool = False,
-    done: frozenset[tuple[str, str]] = frozenset(),
+    done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
     anew: bool = False,
 ) -> pa.Table:
     """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
@@ -107,8 +109,8 @@ def plan_clips(
         items: (benchmark name, clip) pairs.
         caches: Caches that must hold every clip before it can be answered.
         hash_content: Identify files by their bytes and not by size and modification time.
-        done: (benchmark name, video id) pairs to leave out, because an earlier attempt finished
-            them.
+        done: (benchmark name, video id) -> ids of the questions that an earlier attempt answered;
+            a clip with exactly these is left out.
         anew: Compute every clip for every cache, whether it is there or not.
 
     Raises:
@@ -125,7 +127,7 @@ def plan_clips(
                 f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)
-        if identity in done:
+        if done.get(identity) == frozenset(question.id for question in item.questions):
             continue
         pending.append(_plan_clip(benchmark, item, present, hash_content))
         if len(pending) == _ROWS_PER_CHUNK:

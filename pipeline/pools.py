@@ -6,6 +6,7 @@ here first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ class DecodePool:
 
     def __post_init__(self) -> None:
         """A task without CPUs would have no upper bound on its copies."""
-        if self.num_cpus <= 0:
+        if not 0 < self.num_cpus < math.inf:
             raise ValueError(f"pools.decode.num_cpus must be above 0, got {self.num_cpus}")
 
 
@@ -48,8 +49,12 @@ class ActorPool:
         """Refuse pools that nothing could run on."""
         if self.num_actors < 1:
             raise ValueError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
-        if self.num_gpus < 0 or self.num_cpus < 0:
-            raise ValueError(f"pools.*.num_gpus and num_cpus must not be negative, got {self}")
+        if not (0 <= self.num_gpus < math.inf and 0 <= self.num_cpus < math.inf):
+            raise ValueError(f"pools.*.num_gpus and num_cpus must be 0 or larger, got {self}")
+        if self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
+            raise ValueError(
+                f"pools.*.num_gpus above 1 must be a whole number, got {self.num_gpus:g}"
+            )
 
     @property
     def num_threads(self) -> int:
@@ -75,6 +80,10 @@ class Pools:
 def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequence[str]) -> None:
     """Refuse pools that can never be scheduled.
 
+    Actors are placed on nodes one by one, the largest first, each on the first node with room; then
+    one node must have the CPUs of one decode task left. That is at least as strict as Ray, so what
+    passes here runs.
+
     Args:
         pools: What the job asks for.
         nodes: Resources of every live node, e.g. `{"CPU": 8, "GPU": 1}`.
@@ -83,40 +92,35 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     Raises:
         PoolError: Names the pool, what it needs, what there is, and the setting to change.
     """
-    total = {kind: sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU")}
-    actors = {
-        name: pool
-        for name in ("compress", "answer")
+    free = [{kind: float(node.get(kind, 0)) for kind in ("CPU", "GPU")} for node in nodes]
+    cluster = ", ".join(f"{node['CPU']:g} CPUs and {node['GPU']:g} GPUs" for node in free[:4])
+    cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
+    actors = [
+        (name, pool)
+        for name, pool in (("compress", pools.compress), ("answer", pools.answer))
         if name in stages
-        for pool in [getattr(pools, name)]
-    }
-    for name, pool in actors.items():
-        if not any(
-            node.get("CPU", 0) >= pool.num_cpus and node.get("GPU", 0) >= pool.num_gpus
-            for node in nodes
-        ):
+        for _ in range(pool.num_actors)
+    ]
+    for name, pool in sorted(actors, key=lambda a: (-a[1].num_gpus, -a[1].num_cpus)):
+        if not _place({"GPU": pool.num_gpus, "CPU": pool.num_cpus}, free):
             raise PoolError(
-                f"no node of the cluster can hold one {name} actor ({pool.num_cpus:g} CPUs, "
-                f"{pool.num_gpus:g} GPUs); the cluster has {total['CPU']:g} CPUs and "
-                f"{total['GPU']:g} GPUs on {len(nodes)} node(s): "
-                f"lower pools.{name}.num_cpus or pools.{name}.num_gpus"
+                f"the cluster ({cluster}) has no room for {pool.num_actors} {name} actor(s) of "
+                f"{pool.num_cpus:g} CPUs and {pool.num_gpus:g} GPUs beside the other pool; lower "
+                f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
             )
-    gpus = sum(pool.num_actors * pool.num_gpus for pool in actors.values())
-    if gpus > total["GPU"]:
+    if "decode" in stages and not _place({"CPU": pools.decode.num_cpus, "GPU": 0}, free):
         raise PoolError(
-            f"the actor pools need {gpus:g} GPUs and the cluster has {total['GPU']:g}; "
-            "lower pools.compress.num_actors, pools.answer.num_actors or their num_gpus "
-            "(fractions are allowed)"
+            f"the actors leave no node of the cluster ({cluster}) with the "
+            f"{pools.decode.num_cpus:g} CPUs of one decode task; lower pools.compress.num_cpus, "
+            "pools.answer.num_cpus, their num_actors, or pools.decode.num_cpus"
         )
-    decode = pools.decode.num_cpus if "decode" in stages else 0
-    cpus = sum(pool.num_actors * pool.num_cpus for pool in actors.values())
-    if cpus + decode > total["CPU"]:
-        raise PoolError(
-            f"the actor pools reserve {cpus:g} CPUs and one decode task {decode:g}, and the "
-            f"cluster has {total['CPU']:g}; lower pools.compress.num_cpus, pools.answer.num_cpus, "
-            "their num_actors, or pools.decode.num_cpus"
-        )
-    if decode and not any(node.get("CPU", 0) >= decode for node in nodes):
-        raise PoolError(
-            f"no node has the {decode:g} CPUs of one decode task; lower pools.decode.num_cpus"
-        )
+
+
+def _place(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bool:
+    """Take `needs` from the first node that has them."""
+    for node in free:
+        if all(node[kind] >= amount - 1e-9 for kind, amount in needs.items()):
+            for kind, amount in needs.items():
+                node[kind] -= amount
+            return True
+    return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as pafs
 
@@ -28,6 +30,8 @@ class Storage:
         Raises:
             ValueError: If nothing installed understands the URL.
         """
+        if location.startswith("file://"):
+            location = unquote(urlsplit(location).path)
         if "://" not in location:
             return cls(pafs.LocalFileSystem(), str(Path(location).absolute()))
         try:
@@ -60,13 +64,14 @@ class Storage:
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def names(self, suffix: str = "") -> list[str]:
-        """Names of the visible files directly in here, sorted; empty if it does not exist."""
+        """Names of the visible, non-empty files directly in here, sorted."""
         selector = pafs.FileSelector(self.root, allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return sorted(
             info.base_name
             for info in found
             if info.type == pafs.FileType.File
+            and info.size > 0  # what a power failure may leave of a file is no file
             and info.base_name.endswith(suffix)
             and not info.base_name.startswith(".")
         )
@@ -77,8 +82,9 @@ class Storage:
         return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
 
     def exists(self, name: str) -> bool:
-        """Whether the file `name` is there."""
-        return bool(self.filesystem.get_file_info(self.path(name)).type == pafs.FileType.File)
+        """Whether the file `name` is there and not empty."""
+        info = self.filesystem.get_file_info(self.path(name))
+        return bool(info.type == pafs.FileType.File and info.size > 0)
 
     def size(self, name: str) -> int:
         """Bytes of the file `name`."""
@@ -96,13 +102,20 @@ class Storage:
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
         self.filesystem.create_dir(self.root, recursive=True)
-        # A leading dot hides the unfinished file from every Parquet reader that scans the
-        # directory.
-        target = self.path(f".{uuid.uuid4().hex}.tmp") if self.is_local else self.path(name)
-        with self.filesystem.open_output_stream(target) as file:
-            file.write(data)
-        if self.is_local:
-            self.filesystem.move(target, self.path(name))
+        if not self.is_local:
+            with self.filesystem.open_output_stream(self.path(name)) as file:
+                file.write(data)
+            return
+        # A leading dot hides the unfinished file from every Parquet reader of the directory.
+        aside = Path(self.path(f".{uuid.uuid4().hex}.tmp"))
+        try:
+            with aside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.path(name))
+        finally:
+            aside.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
         """Remove a file."""

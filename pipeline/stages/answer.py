@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pipeline.cache import Entry, TokenCache
+from pipeline.cache import CacheError, Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row, questions_of
 from tango_core.benchmarks.base import Protocol
@@ -65,7 +65,7 @@ class AnswerQuestions:
             try:
                 if cell.cache not in entries:
                     started = time.perf_counter()
-                    entries[cell.cache] = self.caches[cell.cache].read(row["clip_key"])
+                    entries[cell.cache] = self._read(cell.cache, row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
                 answers += self._answer(protocol, cell, entries[cell.cache], questions, facts)
             except Exception as error:  # the one place where what a clip provokes becomes a row
@@ -73,6 +73,14 @@ class AnswerQuestions:
                 failure = _failure("answer_failed")
                 answers += [_row(facts, q, failure, protocol, reason) for q in questions]
         return result(row, answers)
+
+    def _read(self, cache: str, key: str) -> Entry:
+        """A clip's tokens; a damaged entry is removed, for the next attempt to compute it again."""
+        try:
+            return self.caches[cache].read(key)
+        except CacheError as error:
+            self.caches[cache].discard(key)
+            raise CacheError(f"{error}; it was removed, --resume computes it again") from error
 
     def _answer(
         self,
@@ -141,7 +149,7 @@ def _facts(row: Row, cell: Cell, compress_ms: float | None) -> Row:
         "decode_video_ms": row["decode_ms"],
         "encode_ms": row["encode_ms"],
         "compress_ms": compress_ms,
-        "cache": "miss" if cell.cache in row["missing"] else "hit",
+        "cache": ("miss" if cell.cache in row["missing"] else "hit") if row["clip_key"] else None,
     }
 
 

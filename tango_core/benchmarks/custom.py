@@ -119,7 +119,7 @@ def _ask(table: Path) -> list[VideoItem]:
         logger.warning("%s: %d free-form answers are not scored", table, unscored)
     return [
         VideoItem(
-            video_id=video if clip is None else f"{video}#{clip[0]:g}-{clip[1]:g}",
+            video_id=video if clip is None else f"{video}#{clip[0]!r}-{clip[1]!r}",
             path=video if "://" in video else os.path.join(table.parent, video),
             clip=clip,
             questions=tuple(row.question for row in rows if row.question),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +17,7 @@ import ray
 from jobs_for_tests import job, plan_of, run, what_was_said
 
 from pipeline.answers import AnswerWriter, read_answers
+from pipeline.errors import WorkerError
 from pipeline.plan import Plan
 from pipeline.rows import Row, bounds
 from pipeline.run import run as run_plan
@@ -33,9 +36,13 @@ def shapes(tmp_path_factory):
 
 def workers_of(stage: str) -> list[psutil.Process]:
     """Processes of this test's Ray that run a stage."""
-    title = f"MapBatches({stage})"
+    return workers_titled(f"MapBatches({stage})")
+
+
+def workers_titled(title: str) -> list[psutil.Process]:
+    """Processes of this test's Ray by what Ray calls them."""
     found = []
-    for process in psutil.Process().children(recursive=True) + list(psutil.process_iter()):
+    for process in psutil.Process().children(recursive=True):
         try:
             if any(title in part for part in process.cmdline()):
                 found.append(process)
@@ -44,24 +51,55 @@ def workers_of(stage: str) -> list[psutil.Process]:
     return found
 
 
-def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
-    many = job(shapes, limit=40, model={"num_frames": 64})
-    plan = plan_of(many, tmp_path / "cache")
-    results: list[Row] = []
-    killed: set[int] = set()
-    for result in run_plan(plan, Settings()):
-        results.append(result)
-        if not killed and (actors := workers_of("CompressVideo")):
-            killed.add(actors[0].pid)
+def kill_when_encoding(plan: Plan, killed_at: list[int]) -> None:
+    """Wait until a few clips are in the cache, kill the encode actor, note how many there are."""
+    (cache,) = plan.caches.values()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not killed_at:
+        if len(cache.keys()) >= 3 and (actors := workers_of("CompressVideo")):
             os.kill(actors[0].pid, signal.SIGKILL)
-            in_cache = len(plan.caches[plan.cells[0].cache].keys())
-            assert in_cache < 40, "the actor was killed too late to prove anything"
-    assert killed, "no encode actor was found"
+            killed_at.append(len(cache.keys()))
+        time.sleep(0.01)
+
+
+def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
+    plan = plan_of(job(shapes, limit=40, model={"num_frames": 64}), tmp_path / "cache")
+    killed_at: list[int] = []
+    killer = threading.Thread(target=kill_when_encoding, args=(plan, killed_at))
+    killer.start()
+    results = list(run_plan(plan, Settings()))
+    killer.join()
+    assert killed_at, "no encode actor was found"
+    assert killed_at[0] < 40, "it was killed too late to prove anything"
     assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
     assert {result["status"] for result in results} == {"ok"}
     questions = [a["question_id"] for result in results for a in result["answers"]]
     assert len(questions) == len(set(questions))
-    assert len(plan.caches[plan.cells[0].cache].keys()) == 40
+    (cache,) = plan.caches.values()
+    assert len(cache.keys()) == 40
+
+
+def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
+    plan = plan_of(job(shapes, limit=24), tmp_path / "cache")
+    results: list[Row] = []
+    killed = False
+    for result in run_plan(plan, Settings()):
+        results.append(result)
+        if not killed:
+            (ledger,) = workers_titled("AttemptLedger")
+            os.kill(ledger.pid, signal.SIGKILL)
+            killed = True
+    assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
+    assert {result["status"] for result in results} == {"ok"}
+
+
+def test_a_stage_that_cannot_run_ends_the_job_with_its_own_reason(shapes, tmp_path, local_ray):
+    plan = plan_of(job(shapes, limit=2), tmp_path / "cache")
+    frames = replace(plan.model.frames, decoder="torchcodec")
+    plan = replace(plan, model=replace(plan.model, frames=frames))
+    with pytest.raises(WorkerError, match="torchcodec") as error:
+        list(run_plan(plan, Settings()))
+    assert "\n" not in str(error.value)
 
 
 @dataclass(frozen=True)

@@ -78,10 +78,11 @@ def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
 
 def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
     from pipeline import graph
+    from pipeline.attempts import start_ledger
 
     plan = plan_of(job(shapes, limit=2), tmp_path)
     pools = parse_equal_cpus()
-    operators = graph.build(plan, Settings(pools=pools)).materialize().stats()
+    operators = graph.build(plan, Settings(pools=pools), start_ledger()).materialize().stats()
     for name in ("decode_video", "CompressVideo", "AnswerQuestions"):
         assert f"MapBatches({name})" in operators
     assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"

@@ -11,6 +11,8 @@ from clips import write_clip
 from jobs_for_tests import answers_of, job, run
 
 from jobs.config import RecipeError
+from jobs.report import write_report
+from jobs.summary import write_summary
 
 
 @pytest.fixture
@@ -70,6 +72,53 @@ def test_failed_clips_are_not_cached_and_are_tried_again_on_resume(folder, tmp_p
     after = answers.set_index("question_id")
     good = before.index[before["status"] != "decode_failed"]
     pd.testing.assert_series_equal(before.loc[good, "text"], after.loc[good, "text"])
+
+
+def test_a_missing_file_is_neither_a_hit_nor_a_miss(folder, tmp_path):
+    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
+    answers = answers_of(run_dir)
+    missing = answers[answers["error"].fillna("").str.contains("No such file")]
+    assert len(missing) == 2
+    assert missing["cache"].isna().all()
+
+
+def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
+    for name in ("truncated", "empty", "text"):
+        (folder / f"{name}.mp4").unlink()
+    table = folder / "questions.csv"
+    table.write_text("video,question,options,answer\ngood.mp4,What is it?,a dog|a cat,A\n")
+    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
+    assert len(answers_of(run_dir)) == 1
+    with table.open("a") as file:
+        file.write("good.mp4,What else?,a sun|a moon,B\n")
+    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", run_dir)
+    assert (outcome.num_clips, outcome.num_encoded) == (1, 0)
+    assert len(answers_of(run_dir)) == 2
+
+
+def test_a_damaged_cache_entry_is_computed_again(folder, tmp_path):
+    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
+    (cached,) = (tmp_path / "runs" / "cache" / outcome.facts.caches[0]).glob("*.parquet")
+    cached.write_bytes(cached.read_bytes()[:-40])
+    damaged, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
+    assert damaged.num_failed_clips == 5
+    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", run_dir)
+    assert (outcome.num_encoded, outcome.num_failed_clips) == (1, 4)
+
+
+def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
+    (folder / "questions.csv").unlink()
+    with pytest.raises(RecipeError, match=r"no clip has a question.*tango precompute"):
+        run(recipe(folder, executor="local"), tmp_path / "runs")
+    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", kind="precompute")
+    assert outcome.num_encoded == 1
+
+
+def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
+    outcome, run_dir = run(recipe(folder, executor="local", shard="9/10"), tmp_path / "runs")
+    assert outcome.num_clips == 0
+    assert write_summary(run_dir)["num_questions"] == 0
+    assert write_report(run_dir).is_file()
 
 
 def test_a_replaced_video_is_encoded_again(folder, tmp_path):

@@ -40,25 +40,38 @@ def test_a_second_writer_goes_on_counting(folder):
     assert clips(folder) == ["v1", "v2"]
 
 
-def test_resuming_keeps_finished_clips_and_drops_failed_and_partial_ones(folder):
+def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_answer(folder):
     writer = AnswerWriter(folder)
     writer.add([answer("done", cell=cell) for cell in ("full", "tango")])
     writer.add([answer("unparsed", cell=cell, status="unparsed") for cell in ("full", "tango")])
     writer.add([answer("failed", cell=cell, status="answer_failed") for cell in ("full", "tango")])
     writer.add([answer("partial", cell="full")])
     writer.flush()
-    finished = AnswerWriter(folder).resume(["full", "tango"])
-    assert finished == {("b", "done"), ("b", "unparsed")}
-    assert sorted(clips(folder)) == ["done", "done", "unparsed", "unparsed"]
+    resumed = AnswerWriter(folder)
+    finished = resumed.finished(["full", "tango"])
+    assert finished == {("b", "done"): {"q1"}, ("b", "unparsed"): {"q1"}}
+    resumed.keep(finished)
+    resumed.flush()
+    assert len(clips(folder)) == 7, "a job that never starts leaves everything as it was"
+    resumed.add([answer("failed", cell=cell) for cell in ("full", "tango")])
+    resumed.flush()
+    assert sorted(clips(folder)) == ["done"] * 2 + ["failed"] * 2 + ["unparsed"] * 2
 
 
-def test_a_driver_that_died_while_resuming_leaves_no_answer_twice(folder):
+def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
     writer = AnswerWriter(folder)
     writer.add([answer("v1", text="old")])
     writer.flush()
-    writer.add(
-        [answer("v1", text="new")]
-    )  # the kept rows were written, the old part not yet deleted
+    writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
     writer.flush()
-    AnswerWriter(folder).resume(["full"])
-    assert read_answers(folder)["text"].to_pylist() == ["new"]
+    resumed = AnswerWriter(folder)
+    resumed.keep(resumed.finished(["full"]))
+    resumed.add([answer("v2")])
+    resumed.flush()
+    assert read_answers(folder)["text"].to_pylist() == ["new", "A"]
+
+
+def test_a_run_without_answers_is_still_a_run(folder):
+    AnswerWriter(folder).flush()
+    assert read_answers(folder).num_rows == 0
+    assert len(list(folder.glob("*.parquet"))) == 1

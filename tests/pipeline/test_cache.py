@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -98,6 +99,15 @@ def test_damage_is_found_and_named(cache):
     cache.storage.write("k1.parquet", b"no parquet at all")
     with pytest.raises(CacheError, match=r"k1\.parquet cannot be read"):
         cache.read("k1")
+
+
+def test_what_a_power_failure_leaves_is_no_entry(cache):
+    path = Path(cache.storage.root) / "k1.parquet"
+    path.touch()
+    assert cache.keys() == set()
+    cache.write(CLIP, entry())
+    assert path.stat().st_size > 0
+    assert cache.keys() == {"k1"}
 
 
 def test_two_writers_of_one_clip_leave_one_entry(tmp_path):

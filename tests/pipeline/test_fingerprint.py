@@ -51,6 +51,12 @@ def test_a_missing_file_is_named(tmp_path):
         source_fingerprint(str(tmp_path / "gone.mp4"))
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "nul\0byte", "lone\udc80surrogate"])
+def test_a_name_that_no_file_can_have_is_a_missing_file(tmp_path, name):
+    with pytest.raises(SourceMissingError):
+        source_fingerprint(f"{tmp_path}/{name}")
+
+
 def test_two_clips_of_one_file_never_collide():
     keys = {clip_key("f", clip) for clip in (None, (0.0, 1.0), (0.0, 1.5), (0.5, 1.0))}
     assert len(keys) == 4

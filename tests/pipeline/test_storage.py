@@ -9,7 +9,14 @@ def test_a_writer_that_dies_leaves_the_old_file_and_nothing_visible(tmp_path):
     with pytest.raises(TypeError):
         storage.write("a.parquet", object())  # the stream opens, the first byte cannot be written
     assert storage.read("a.parquet") == b"old"
-    assert storage.names() == ["a.parquet"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_a_file_url_is_a_local_path(tmp_path):
+    storage = Storage.at(f"file://{tmp_path}/my%20cache")
+    storage.write("a", b"bytes")
+    assert storage.is_local
+    assert (tmp_path / "my cache" / "a").read_bytes() == b"bytes"
 
 
 def test_writing_again_replaces_the_file_whole(tmp_path):
