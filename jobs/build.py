@@ -40,7 +40,9 @@ def build(job: Job) -> Ingredients:
     """
     methods = job.all_methods
     try:
-        for _, options in methods:
+        for name, options in methods:
+            if "num_layers" in options:
+                raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
             build_method(
                 **options
             )  # names and values first: they are cheaper to check than a checkpoint

@@ -258,7 +258,7 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key {key!r}; {hint}"
     if first["type"] in ("missing", "missing_argument"):
         return f"key {key!r} is missing"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").split(" or an instance of ")[0]
     message = message[:1].lower() + message[1:]
     if isinstance(first.get("input"), (dict, list)) or not key:
         return f"{key}: {message}" if key else message

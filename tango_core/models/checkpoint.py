@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from safetensors import SafetensorError, safe_open
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SMALL_FILES = ("*.json", "*.txt", "*.model")
@@ -195,15 +196,29 @@ def weights_digest(checkpoint: Checkpoint) -> str:
     above 64 MiB 65 blocks of 64 KiB at even distances are read, the first and the last included.
     Another training run changes every block; a hand edit of a few numbers in a large file may go
     unseen.
+
+    Raises:
+        ValueError: If a weight file is damaged; better here than in every worker.
     """
     if checkpoint.revision is not None:
         return checkpoint.revision
     total = hashlib.sha256()
     present = [name for name in _DIGESTED_JSON if (checkpoint.directory / name).is_file()]
+    for name in checkpoint.weight_files():
+        _raise_if_damaged(checkpoint.directory / name)
     for name in (*present, *checkpoint.weight_files()):
         file = checkpoint.directory / name
         total.update(f"{name}\0{file.stat().st_size}\0{_file_digest(file)}\n".encode())
     return total.hexdigest()[:40]
+
+
+def _raise_if_damaged(file: Path) -> None:
+    """Read the header of a safetensors file, which says how long the file must be."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is damaged: {error}; copy it again") from error
 
 
 def _file_digest(file: Path) -> str:

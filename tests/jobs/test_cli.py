@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 import yaml
 
 from jobs.cli import main
+from tango_core import describe_model
 
 
 @pytest.fixture
@@ -78,6 +80,8 @@ def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
         ({"method": {"name": "tango", "retention": 0}}, [], "retention must be in (0, 1], got 0"),
         ({"method": {"name": "tango", "retention": 1.5}}, [], "must be in (0, 1], got 1.5"),
         ({"method": {"name": "tango", "alhpa": 2}}, [], "did you mean 'alpha'?"),
+        ({"method": {"name": "tango", "num_layers": 2}}, [], "no option 'num_layers'"),
+        ({}, ["--set", "model=tiny"], "model: input should be a dictionary, got 'tiny'"),
         ({}, ["--set", "method.retention=ten"], "got 'ten'"),
         ({"model": {"name": "llava-onevision-7b", "path": "/no/such"}}, [], "/no/such"),
         ({"model": {"name": "llava"}}, [], "choose one of"),
@@ -94,6 +98,17 @@ def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, e
     code, _, err = tango("evaluate", recipe(**changes), *arguments)
     assert code == 2
     assert expected in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+def test_a_damaged_checkpoint_is_found_before_any_worker_starts(tango, recipe, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(describe_model("tiny").path, broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100_000])
+    code, _, err = tango("evaluate", recipe(model={"path": str(broken)}, executor="ray"))
+    assert code == 2
+    assert "model.safetensors is damaged" in err
     assert len(err.strip().splitlines()) == 1, err
 
 
