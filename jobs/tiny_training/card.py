@@ -88,7 +88,7 @@ def _accuracy_section(trial: Trial) -> str:
     lines = [
         "## Accuracy with all tokens\n",
         f"Clips of the split `test`, seed {trial.seed}, which training never sees, from their "
-        f"H.264 files, {trial.num_frames} frames; weights as shipped, in float16. Intervals are "
+        f"H.264 files, {trial.num_frames} frames; weights as shipped, stored in float16. Intervals are "
         "95 %, with clips as clusters. Guessing gives 25 %.\n",
         "| questions | right | interval | asked | clips |",
         "|---|---|---|---|---|",

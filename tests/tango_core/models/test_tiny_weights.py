@@ -1,0 +1,66 @@
+"""The trained weights of the package, asked about held-out clips without video files."""
+
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from tango_core.benchmarks import shapes
+from tango_core.compressors import build_method
+from tango_core.metrics import clustered_accuracy
+from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.types import VideoFrames
+
+NUM_CLIPS = 40
+NUM_FRAMES = 8
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return describe_model("tiny", num_frames=NUM_FRAMES)
+
+
+@pytest.fixture(scope="module")
+def answered(spec):
+    """Per question: type, clip, whether the reply is right."""
+    encoder, language_model = load_encoder(spec), load_language_model(spec)
+    keep_all = build_method("full").compressor
+    rows = []
+    for index in range(NUM_CLIPS):
+        clip = shapes.clip_at("test", 0, index)
+        moments = shapes.sample_moments(clip.num_moments, NUM_FRAMES)
+        seconds = np.array(moments) * shapes.SECONDS_PER_MOMENT
+        video = keep_all.compress(
+            encoder.encode(VideoFrames(shapes.render(clip, moments), seconds), frozenset())
+        )
+        asked = shapes.pick(shapes.questions(clip), 5, shapes.rng_of("test", 0, index, "pick"))
+        prompts = [shapes.PROTOCOL.render(question) for question in asked]
+        answers = language_model.answer(video, prompts, max_new_tokens=8)
+        rows += [
+            (
+                question.groups["type"],
+                index,
+                shapes.PROTOCOL.read_choice(reply.text, question) == question.answer,
+            )
+            for question, reply in zip(asked, answers, strict=True)
+        ]
+    return rows
+
+
+def test_the_trained_weights_are_package_data(spec):
+    directory = files("tango_core") / "tiny"
+    assert spec.path == str(directory)
+    assert spec.note == ""
+    names = {entry.name for entry in directory.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= names
+    assert sum(entry.stat().st_size for entry in directory.iterdir()) < 15 * 2**20
+
+
+def test_the_weights_answer_as_well_as_their_card_says(spec, answered):
+    card = (files("tango_core") / "tiny" / "README.md").read_text()
+    line = re.search(r"\*\*all\*\* \| ([\d.]+) % \| ([\d.]+) to ([\d.]+) %", card)
+    promised = float(line[1]) / 100
+    _, clips, right = zip(*answered, strict=True)
+    found = clustered_accuracy(right, clips)
+    assert found.low <= promised <= found.high
