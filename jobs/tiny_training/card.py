@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.tiny_training.recipe import DRAWN, FIT_FRAMES, FRAME_BATCH, SEEN, Recipe
+from jobs.tiny_training.recipe import DRAWN, FRAME_BATCH, SEEN, Recipe
 from jobs.tiny_training.trial import Trial
 from tango_core.benchmarks.shapes import ASKED
 from tango_core.metrics import Accuracy
@@ -66,7 +66,7 @@ is in every patch, what is in the frame | {vision.steps} | {vision.rate:g} |
 | again | the same | the same, other frames | {again.steps} | {again.rate:g} |
 | drawn | decoder | tokens drawn as mixtures of words from descriptions of clips, \
 {_frames(DRAWN)} frames | {drawn.steps} | {drawn.rate:g} |
-| projector | projector | least squares on {FIT_FRAMES} frames: tokens as drawn | - | - |
+| projector | projector | least squares on {recipe.fit_frames} frames: tokens as drawn | - | - |
 | seen | projector and decoder | rendered clips of {_frames(SEEN)} frames | {seen.steps} | \
 {seen.rate:g} |
 
@@ -88,8 +88,8 @@ def _accuracy_section(trial: Trial) -> str:
     lines = [
         "## Accuracy with all tokens\n",
         f"Clips of the split `test`, seed {trial.seed}, which training never sees, from their "
-        f"H.264 files, {trial.num_frames} frames; weights as shipped, stored in float16. Intervals are "
-        "95 %, with clips as clusters. Guessing gives 25 %.\n",
+        f"H.264 files, {trial.num_frames} frames; weights as shipped, stored in float16. Intervals "
+        "are 95 %, with clips as clusters. Guessing gives 25 %.\n",
         "| questions | right | interval | asked | clips |",
         "|---|---|---|---|---|",
         _line("**all**", overall),

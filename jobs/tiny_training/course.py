@@ -27,7 +27,6 @@ from jobs.tiny_training.packing import Packed, pack
 from jobs.tiny_training.projector import fit_projector, patch_states
 from jobs.tiny_training.recipe import (
     DRAWN,
-    FIT_FRAMES,
     FRAME_BATCH,
     FRESH,
     PLATES,
@@ -94,7 +93,7 @@ def train_seen(
     """Fit the projector, then teach projector and decoder on real frames."""
     vision.requires_grad_(False)
     torch.manual_seed(seed)
-    states, targets = _fitting_frames(vision, decoder, seed)
+    states, targets = _fitting_frames(vision, decoder, seed, recipe.fit_frames)
     projector, explained = fit_projector(config, vision, states, targets)
     report("projector", 1, 1, {"explained": explained})
     trainer = SeenTrainer(projector, decoder)
@@ -110,11 +109,11 @@ def train_seen(
 
 @torch.no_grad()
 def _fitting_frames(
-    vision: VisionTrainer, decoder: DecoderTrainer, seed: int
+    vision: VisionTrainer, decoder: DecoderTrainer, seed: int, number: int
 ) -> tuple[Tensor, Tensor]:
     """States of frames, and the tokens that they should become."""
     states, targets = [], []
-    for index in range(FIT_FRAMES):
+    for index in range(number):
         clip, moments = training_clip(seed + 3 * FRESH, index, 1)
         states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
         targets.append(torch.from_numpy(meanings(clip, moments)) @ decoder.meaning)

@@ -15,8 +15,6 @@ FRAME_BATCH = 12
 """Frames per step of the vision stage; larger batches learn less per minute on a CPU."""
 PLATES = 0.6
 """Share of the icons of crowded frames that are digits in the second part of the vision stage."""
-FIT_FRAMES = 400
-"""Frames that the projector's first fit sees."""
 FRESH = 1_000_000
 """Added to the seed for clips that no earlier stage has drawn."""
 MINUTES = 90.0
@@ -50,6 +48,7 @@ class Recipe:
         again: That once more, from a high rate down again.
         drawn: Of the decoder, on tokens drawn from descriptions.
         seen: Of projector and decoder, on real frames.
+        fit_frames: Frames that the projector's first fit sees.
     """
 
     vision: Stage
@@ -57,6 +56,7 @@ class Recipe:
     again: Stage
     drawn: Stage
     seen: Stage
+    fit_frames: int = 400
 
 
 FULL = Recipe(
@@ -78,8 +78,14 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise ValueError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    stages = (FULL.vision, FULL.digits, FULL.again, FULL.drawn, FULL.seen)
-    return Recipe(*(_shorten(stage, share) for stage in stages))
+    return Recipe(
+        vision=_shorten(FULL.vision, share),
+        digits=_shorten(FULL.digits, share),
+        again=_shorten(FULL.again, share),
+        drawn=_shorten(FULL.drawn, share),
+        seen=_shorten(FULL.seen, share),
+        fit_frames=FULL.fit_frames,
+    )
 
 
 def _shorten(stage: Stage, share: float) -> Stage:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from jobs.tiny_training.assemble import assemble, save
 from jobs.tiny_training.course import train_drawn, train_seen, train_vision
 from jobs.tiny_training.frames import frame_batch, labelled_frame
 from jobs.tiny_training.projector import patch_states, pooled
@@ -24,6 +23,7 @@ SHORT = Recipe(
     Stage("again", 1, 1e-3, warmup=1, every=1),
     Stage("drawn", 4, 1e-3, warmup=1, every=2),
     Stage("seen", 2, 1e-3, warmup=1, every=1),
+    fit_frames=40,
 )
 
 
@@ -142,15 +142,15 @@ def test_a_training_is_not_overwritten_and_not_continued_with_other_options(mode
         train_tiny(output, recipe=SHORT, seed=1, resume=True)
 
 
-def test_the_saved_model_makes_the_tokens_that_were_trained_with(tmp_path):
-    config = architecture()
-    vision = train_vision(config, SHORT, 0, tmp_path, ignore)
-    decoder = train_drawn(config, SHORT, 0, tmp_path, ignore)
-    seen = train_seen(config, SHORT, vision, decoder, 0, tmp_path, ignore)
-    save(assemble(config, vision, seen.projector, seen.decoder), tmp_path / "model")
+def test_the_saved_model_makes_the_tokens_that_were_trained_with(model):
+    output, _ = model
+    config, stages = architecture(), output / "training"
+    vision = train_vision(config, SHORT, 0, stages, ignore)
+    decoder = train_drawn(config, SHORT, 0, stages, ignore)
+    seen = train_seen(config, SHORT, vision, decoder, 0, stages, ignore)
     clip = clip_at("validation", 0, 0)
     frames = render(clip, sample_moments(16, 4))
-    encoder = load_encoder(describe_model("tiny", str(tmp_path / "model"), num_frames=4))
+    encoder = load_encoder(describe_model("tiny", str(output), num_frames=4))
     features = encoder.encode(VideoFrames(frames, np.arange(4) * 2.0), frozenset())
     with torch.no_grad():
         states = patch_states(vision, torch.from_numpy(frames))
