@@ -26,7 +26,7 @@ from tango_core import decode_frames, load_encoder
 from tango_core.compressors.full import Full
 from tango_core.types import CompressedVideo, VisualFeatures
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
 
     plan = plan_of(job(shapes, limit=1), tmp_path)
     settings = Settings(pools=Pools(answer=ActorPool(num_gpus=1)))
-    with pytest.raises(PoolError, match=r"answer actor .*lower pools\.answer"):
+    with pytest.raises(PoolError, match=r"1 answer actor.*lower pools\.answer"):
         next(run_plan(plan, settings))
 
 
