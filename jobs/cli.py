@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from jobs import cli_results, cli_tools
+from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
     from jobs.driver import Places
@@ -176,7 +177,9 @@ def train_tiny(
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
     for noisy in (
         "ray",
         "httpx",
@@ -189,10 +192,14 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         app()
-    except KeyboardInterrupt:
-        _fail("interrupted; finished clips are kept, continue with --resume", 130)
-    except (ValueError, OSError) as error:
+    except SystemExit as stop:
+        if stop.code == 130:  # typer's code for Ctrl-C, which it passes on without a word
+            _fail("interrupted; what was finished is kept, --resume continues it", 130)
+        raise
+    except (ValueError, OSError, WorkerError) as error:
         _fail(str(error), 2)
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:
