@@ -42,7 +42,7 @@ def test_rows_about_one_clip_become_one_item(load, tmp_path):
         "b.mp4,Describe it.,,,,,,\n"
         "a.mp4,And later?,red|blue,1,4,8,,\n"
     )
-    assert [item.video_id for item in items] == ["b.mp4", "a.mp4#1.5-4", "a.mp4#4-8"]
+    assert [item.video_id for item in items] == ["b.mp4", "a.mp4#1.5-4.0", "a.mp4#4.0-8.0"]
     assert [item.clip for item in items] == [None, (1.5, 4.0), (4.0, 8.0)]
     assert items[0].path == str(tmp_path / "b.mp4")
     named, counted, free = items[0].questions
@@ -283,3 +283,12 @@ def test_replies_are_read_by_the_general_rules_and_free_replies_name_no_option()
     assert PROTOCOL.read_choice("The answer is B.", question) == 1
     assert PROTOCOL.read_choice("I cannot tell.", question) is None
     assert PROTOCOL.read_choice("B", Question("q", "Describe it.")) is None
+
+
+def test_clips_that_differ_by_a_hundredth_of_a_second_have_two_ids(tmp_path):
+    table = tmp_path / "q.csv"
+    table.write_text(
+        "video,question,start,end\na.mp4,one?,12345.67,12350\na.mp4,two?,12345.71,12350\n"
+    )
+    ids = [item.video_id for item in CustomBenchmark(root=str(table)).items()]
+    assert len(set(ids)) == 2
