@@ -290,5 +290,5 @@ def test_clips_that_differ_by_a_hundredth_of_a_second_have_two_ids(tmp_path):
     table.write_text(
         "video,question,start,end\na.mp4,one?,12345.67,12350\na.mp4,two?,12345.71,12350\n"
     )
-    ids = [item.video_id for item in CustomBenchmark(root=str(table)).items()]
+    ids = [item.video_id for item in build_benchmark("custom", root=str(table)).items()]
     assert len(set(ids)) == 2
