@@ -13,6 +13,7 @@ from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
 from tango_core.models import Device, ModelSpec, describe_model
+from tango_core.models.checkpoint import raise_if_damaged
 from tango_core.types import VideoItem
 
 
@@ -63,6 +64,7 @@ def build(job: Job) -> Ingredients:
             seconds_per_grid=job.model.seconds_per_grid,
             sinks=job.model.sinks,
         )
+        raise_if_damaged(model.path)
         num_layers = model.decoder.num_layers
         built = tuple(
             (name, build_method(num_layers=num_layers, **options)) for name, options in methods

@@ -124,7 +124,8 @@ class _OnBlocks:
         key = "|".join((self._failure, row["benchmark"], row["video_id"]))
         attempt = ray.get(self._ledger.begin.remote(key))
         done = self._stage(too_many(attempt, row, self._failure) or row)
-        self._ledger.end.remote(key)
+        # Waited for: a process that is killed by the next clip must not leave this one as begun.
+        ray.get(self._ledger.end.remote(key))
         return done
 
 

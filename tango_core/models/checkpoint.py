@@ -196,29 +196,35 @@ def weights_digest(checkpoint: Checkpoint) -> str:
     above 64 MiB 65 blocks of 64 KiB at even distances are read, the first and the last included.
     Another training run changes every block; a hand edit of a few numbers in a large file may go
     unseen.
-
-    Raises:
-        ValueError: If a weight file is damaged; better here than in every worker.
     """
     if checkpoint.revision is not None:
         return checkpoint.revision
     total = hashlib.sha256()
     present = [name for name in _DIGESTED_JSON if (checkpoint.directory / name).is_file()]
-    for name in checkpoint.weight_files():
-        _raise_if_damaged(checkpoint.directory / name)
     for name in (*present, *checkpoint.weight_files()):
         file = checkpoint.directory / name
         total.update(f"{name}\0{file.stat().st_size}\0{_file_digest(file)}\n".encode())
     return total.hexdigest()[:40]
 
 
-def _raise_if_damaged(file: Path) -> None:
-    """Read the header of a safetensors file, which says how long the file must be."""
-    try:
-        with safe_open(file, framework="pt"):
-            pass
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is damaged: {error}; copy it again") from error
+def raise_if_damaged(path: str) -> None:
+    """Read the headers of a local checkpoint's weight files, which say how long each must be.
+
+    A driver asks this before it starts workers, each of which would stumble over the same file. A
+    hub id is not looked at.
+
+    Raises:
+        ValueError: If a file is damaged.
+    """
+    if not Path(path).is_dir():
+        return
+    for name in Checkpoint(path, Path(path), None).weight_files():
+        file = Path(path) / name
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file} is damaged: {error}; copy it again") from error
 
 
 def _file_digest(file: Path) -> str:
