@@ -32,7 +32,7 @@ def local_ray():
 
 @pytest.fixture(autouse=True)
 def project_loggers():
-    """Our loggers as a new process has them: libraries that earlier tests loaded reconfigure all."""
+    """Our loggers as in a new process: libraries that earlier tests loaded reconfigure all."""
     logging.disable(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
