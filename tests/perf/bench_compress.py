@@ -17,15 +17,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import statistics
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import reference_tango
 from compress_cases import CASES, DIM, Case, make_features
+from timing import machine, spread, timed
 
 from tango_core.compressors import tango as tango_module
 from tango_core.compressors import tango_select
@@ -74,42 +71,6 @@ def main() -> None:
     (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / f"{name}.md").write_text(markdown(results))
     print(markdown(results))
-
-
-def machine(options: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers depend on."""
-    device = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        device = names[0].split(":")[1].strip() if names else device
-    if options.device != "cpu":
-        device = torch.cuda.get_device_name()
-    return {
-        "device": device,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "threads": options.threads,
-        "dtype": options.dtype,
-        "repeats": options.repeats,
-        "load average": round(os.getloadavg()[0], 1),
-        "date": datetime.now(timezone.utc).date().isoformat(),
-    }
-
-
-def timed(run: Callable[[], object], device: str) -> tuple[float, float]:
-    """Wall and processor milliseconds of one call (device events on an accelerator)."""
-    if device != "cpu":
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        return start.elapsed_time(stop), float("nan")
-    wall, cpu = time.perf_counter(), time.process_time()
-    run()
-    return (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3
 
 
 @contextmanager
@@ -239,12 +200,6 @@ def against_reference(tango: Tango, features: VisualFeatures, device: str) -> di
         "kept_sets_equal": torch.equal(kept, ours.indices.cpu()),
         "largest_relative_difference": error,
     }
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Minimum, median and maximum."""
-    numbers = (min(values), statistics.median(values), max(values))
-    return dict(zip(("min", "median", "max"), (round(value, 3) for value in numbers), strict=True))
 
 
 def markdown(results: dict[str, Any]) -> str:

@@ -19,8 +19,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bench_compress import machine, timed
 from compress_cases import make_features
+from timing import machine, timed
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor
