@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 from transformers import AutoModel, LlavaOnevisionConfig
 
-from tango_core.compressors.base import LayerPruner
-from tango_core.models.base import LanguageModel, ModelSpec
+from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoint import resolve_checkpoint
 from tango_core.models.decoder import Decoder
-from tango_core.models.generation import GreedyGenerator, LaidOutPrompt
+from tango_core.models.generation import LaidOutPrompt
+from tango_core.models.greedy import GreedyLanguageModel, tied_output
 from tango_core.models.llava_checkpoint import LANGUAGE, half_of, read_config, read_extras
 from tango_core.models.newlines import Newlines, lay_out_clip
 from tango_core.models.placement import resolve_device
 from tango_core.models.text import load_tokenizer, read_eos_ids
 from tango_core.models.time_instruction import time_instruction
 from tango_core.models.weights import load_module
-from tango_core.types import Answer, CompressedVideo, Positions, Prompt
+from tango_core.types import CompressedVideo, Positions, Prompt
 
 
 class LanguageHalf(nn.Module):
@@ -33,7 +31,7 @@ class LanguageHalf(nn.Module):
         self.image_newline = nn.Parameter(torch.empty(text.hidden_size))
 
 
-class LlavaLanguageModel(LanguageModel):
+class LlavaLanguageModel(GreedyLanguageModel):
     """Embedding, Qwen2 decoder, output projection and newline token of a LLaVA model.
 
     Args:
@@ -46,9 +44,7 @@ class LlavaLanguageModel(LanguageModel):
     """
 
     def __init__(self, spec: ModelSpec, newlines: Newlines) -> None:
-        self.spec = spec
         self.newlines = newlines
-        device = resolve_device(spec.device)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         config = read_config(checkpoint)
         self.model = load_module(
@@ -56,41 +52,17 @@ class LlavaLanguageModel(LanguageModel):
             checkpoint,
             half_of(LANGUAGE),
             dtype=getattr(torch, spec.dtype),
-            device=device,
-            tied={"lm_head.weight": "language_model.embed_tokens.weight"}
-            if config.tie_word_embeddings
-            else None,
+            device=resolve_device(spec.device),
+            tied=tied_output(config.tie_word_embeddings),
         )
-        self.decoder = Decoder(self.model.language_model, self.model.lm_head)
-        self.tokenizer = load_tokenizer(checkpoint, config.text_config)
         self.chat = read_extras(checkpoint).chat
         self._frame_height = config.vision_config.image_size
-        self.generator = GreedyGenerator(
-            self.decoder,
-            read_eos_ids(checkpoint, config, self.tokenizer),
-            lambda ids: str(self.tokenizer.decode(ids, skip_special_tokens=True)),
-        )
-
-    def answer(
-        self,
-        video: CompressedVideo,
-        prompts: Sequence[Prompt],
-        *,
-        pruner: LayerPruner | None = None,
-        positions: Positions = "renumbered",
-        max_new_tokens: int = 16,
-        share_prefix: bool = True,
-    ) -> list[Answer]:
-        """Answer all prompts about one clip, greedily; see `LanguageModel.answer`.
-
-        With a shared prefix, times per question are shares of the time spent together; see
-        `GreedyGenerator.answer`.
-        """
-        return self.generator.answer(
-            [self.lay_out(video, prompt, positions) for prompt in prompts],
-            pruner=pruner,
-            max_new_tokens=max_new_tokens,
-            share_prefix=share_prefix,
+        tokenizer = load_tokenizer(checkpoint, config.text_config)
+        super().__init__(
+            spec,
+            Decoder(self.model.language_model, self.model.lm_head),
+            tokenizer,
+            read_eos_ids(checkpoint, config, tokenizer),
         )
 
     def lay_out(
@@ -106,12 +78,7 @@ class LlavaLanguageModel(LanguageModel):
         Raises:
             ValueError: If the tokens are not as wide as the decoder.
         """
-        width = self.spec.decoder.hidden_size
-        if video.tokens.shape[1] != width:
-            raise ValueError(
-                f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "
-                f"{width}; encode the clip with the same checkpoint"
-            )
+        self._check_width(video)
         left = self._tokenize(self.chat.left())
         right = self._tokenize(self.chat.right(prompt, self._about_clip(video)))
         layout = lay_out_clip(video.indices, video.grid, self.newlines)
@@ -140,7 +107,3 @@ class LlavaLanguageModel(LanguageModel):
     def _about_clip(self, video: CompressedVideo) -> str:
         """The sentence about the clip that goes in front of a question."""
         return time_instruction(video, self.spec.time_instruction, self._frame_height)
-
-    def _tokenize(self, text: str) -> tuple[int, ...]:
-        """Token ids of a piece of the conversation."""
-        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
