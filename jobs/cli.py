@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,52 +61,50 @@ HashContent = Annotated[
 RUNS = Path("runs")
 
 
-@app.command()
-def evaluate(
-    recipe: Recipe,
-    set_: Set = [],  # noqa: B006
-    limit: Limit = None,
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    resume: Resume = None,
-    address: Address = None,
-    shard: Shard = None,
-    mode: Mode = None,
-    hash_content: HashContent = False,
-) -> None:
-    """Measure one method on one benchmark."""
+def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., None]:
+    """A command with the options of every job that measures.
+
+    Args:
+        run: Recipe, changed keys and places -> exit code.
+    """
+
+    def command(
+        recipe: Recipe,
+        set_: Set = [],  # noqa: B006
+        limit: Limit = None,
+        output: Output = RUNS,
+        cache: Cache = None,
+        tracking_uri: Tracking = None,
+        resume: Resume = None,
+        address: Address = None,
+        shard: Shard = None,
+        mode: Mode = None,
+        hash_content: HashContent = False,
+    ) -> None:
+        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        _exit(run(recipe, changes, _places(output, cache, address, tracking_uri, resume)))
+
+    return command
+
+
+def _evaluate(recipe: Path, changes: list[str], places: Places) -> int:
     from jobs.config import load_job
     from jobs.evaluate import evaluate
 
-    job = load_job(
-        recipe, _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-    )
-    _exit(evaluate(job, _places(output, cache, address, tracking_uri, resume), Console()))
+    return evaluate(load_job(recipe, changes), places, Console())
 
 
-@app.command()
-def sweep(
-    recipe: Recipe,
-    set_: Set = [],  # noqa: B006
-    limit: Limit = None,
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    resume: Resume = None,
-    address: Address = None,
-    shard: Shard = None,
-    mode: Mode = None,
-    hash_content: HashContent = False,
-) -> None:
-    """Measure several methods, retentions and benchmarks in one pass over the clips."""
+def _sweep(recipe: Path, changes: list[str], places: Places) -> int:
     from jobs.config import load_jobs
     from jobs.sweep import sweep
 
-    jobs = load_jobs(
-        recipe, _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-    )
-    _exit(sweep(jobs, _places(output, cache, address, tracking_uri, resume), Console()))
+    return sweep(load_jobs(recipe, changes), places, Console())
+
+
+app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
+app.command(
+    "sweep", help="Measure several methods, retentions and benchmarks in one pass over the clips."
+)(_measuring(_sweep))
 
 
 @app.command()
