@@ -158,6 +158,10 @@ def train_tiny(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
     ] = False,
+    beside: Annotated[
+        list[Path],
+        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
+    ] = [],  # noqa: B006
     tracking_uri: Tracking = None,
 ) -> None:
     """Train the embedded model from nothing."""
@@ -168,6 +172,7 @@ def train_tiny(
         seed=seed,
         minutes=minutes,
         resume=resume,
+        beside=beside,
         tracking_uri=tracking_uri,
         console=Console(),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,13 +23,15 @@ from jobs.tiny_training.card import write_card
 from jobs.tiny_training.course import train_drawn, train_seen, train_vision
 from jobs.tiny_training.display import StageDisplay
 from jobs.tiny_training.recipe import MINUTES, Recipe, architecture, recipe_for
-from jobs.tiny_training.tracking import track_training
-from jobs.tiny_training.trial import Trial, try_model
+from jobs.tiny_training.tracking import TRIALS, track_training
+from jobs.tiny_training.trial import Trial, read_trials, try_model, write_trials
 
 logger = logging.getLogger(__name__)
 
 TRAINING = "training"
 RECORD = "training.json"
+TRIED = ((0, 8), (0, 16), (1, 8))
+"""Draws of the held-out clips, and frames of each; the first pair is the card's table."""
 
 
 def train_tiny(
@@ -38,6 +41,7 @@ def train_tiny(
     minutes: float = MINUTES,
     resume: bool = False,
     clips: int = 200,
+    beside: Sequence[Path] = (),
     recipe: Recipe | None = None,
     tracking_uri: str | None = None,
     console: Console | None = None,
@@ -50,6 +54,7 @@ def train_tiny(
         minutes: Time to aim at on two free cores; less than the full recipe shortens all stages.
         resume: Go on from the checkpoints in `output`; seed and minutes must be the same.
         clips: Held-out clips for the card, up to 200.
+        beside: Finished trainings with other seeds, whose accuracy the card shows too.
         recipe: Lengths of the stages; `None` for those that fit `minutes`.
         tracking_uri: MLflow store; `None` for SQLite in `output`.
         console: Where progress is shown.
@@ -59,10 +64,12 @@ def train_tiny(
 
     Raises:
         ValueError: If an option is out of range, `output` holds a training that is not to be
-            resumed, or one with other options.
+            resumed, or one with other options; if one of `beside` has another recipe.
+        FileNotFoundError: If one of `beside` holds no finished training.
     """
     chosen = recipe or recipe_for(minutes)
     directory = output / TRAINING
+    others = [_finished(other, chosen) for other in beside]
     _open(directory, {"seed": seed, **asdict(chosen)}, resume)
     # One thread and one process that prepares the next batches: two cores, equal results.
     torch.set_num_threads(1)
@@ -74,12 +81,27 @@ def train_tiny(
         seen = train_seen(config, chosen, vision, decoder, seed, directory, display.report)
     save(assemble(config, vision, seen.projector, seen.decoder), output)
     spent = (time.monotonic() - started) / 60
-    logger.info("trained in %.1f minutes; asking about %d held-out clips", spent, clips)
-    trial = try_model(output, directory / "clips", clips=clips)
-    (directory / "trial.json").write_text(json.dumps(asdict(trial), indent=2) + "\n")
-    write_card(output, [(seed, trial)], chosen)
+    logger.info("trained in %.1f minutes; asking about held-out clips", spent)
+    trials = [
+        try_model(output, directory / "clips", clips=clips, num_frames=num_frames, seed=draw)
+        for draw, num_frames in TRIED
+    ]
+    write_trials(trials, directory / TRIALS)
+    write_card(output, trials, [(seed, trials[0]), *others], chosen)
     track_training(output, tracking_uri)
-    return trial
+    return trials[0]
+
+
+def _finished(output: Path, recipe: Recipe) -> tuple[int, Trial]:
+    """Seed and accuracy of a training that ran before, with the same recipe."""
+    directory = output / TRAINING
+    if not (directory / TRIALS).is_file():
+        raise FileNotFoundError(f"--beside: {output} holds no finished training")
+    record = json.loads((directory / RECORD).read_text())
+    seed = int(record.pop("seed"))
+    if record != json.loads(json.dumps(asdict(recipe))):
+        raise ValueError(f"--beside: {output} was trained with another recipe or --minutes")
+    return seed, read_trials(directory / TRIALS)[0]
 
 
 def _open(directory: Path, options: dict[str, object], resume: bool) -> None:

@@ -11,40 +11,32 @@ from tango_core.benchmarks.shapes import ASKED
 from tango_core.metrics import Accuracy
 
 CARD = "README.md"
-BAR, TYPE_BAR = 0.95, 0.90
-"""What a checkpoint should reach: over all questions, and for every type."""
 
 
 def write_card(
-    output: Path, trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = ""
+    output: Path, trials: Sequence[Trial], seeds: Sequence[tuple[int, Trial]], recipe: Recipe
 ) -> Path:
     """Write the card of a trained directory.
 
     Args:
         output: The directory.
-        trials: Training seed and accuracy; the first one is of the weights in the directory.
-        recipe: What they were trained with.
-        note: Further limits worth knowing, as sentences.
+        trials: Accuracy of its weights; the first one in full, of the others the sum.
+        seeds: Training seeds and their accuracy, beginning with the directory's own.
+        recipe: What all were trained with.
 
     Returns:
         The card's path.
     """
     path = output / CARD
-    path.write_text(card(trials, recipe, note), encoding="utf-8")
-    return path
-
-
-def card(trials: Sequence[tuple[int, Trial]], recipe: Recipe, note: str = "") -> str:
-    """Return the card as Markdown."""
-    seed, shipped = trials[0]
     parts = [
         _HEAD,
-        _recipe_section(seed, recipe),
-        _accuracy_section(shipped),
-        _seeds_section(trials),
-        _LIMITS + (f"\n{note}\n" if note else ""),
+        _recipe_section(seeds[0][0], recipe),
+        _accuracy_section(trials),
+        _seeds_section(seeds),
+        _LIMITS,
     ]
-    return "\n".join(part for part in parts if part)
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
 
 
 def _recipe_section(seed: int, recipe: Recipe) -> str:
@@ -82,8 +74,9 @@ def _frames(plan: Sequence[object]) -> str:
     return ", ".join(str(length) for length in lengths[:-1]) + f" or {lengths[-1]}"
 
 
-def _accuracy_section(trial: Trial) -> str:
+def _accuracy_section(trials: Sequence[Trial]) -> str:
     """The table of the weights in the directory."""
+    trial, *further = trials
     overall = trial.overall
     lines = [
         "## Accuracy with all tokens\n",
@@ -107,6 +100,14 @@ def _accuracy_section(trial: Trial) -> str:
             text = ", ".join(f"{right} → {reply} ({number})" for right, reply, number in pairs)
             lines.append(f"| `{kind}` | {text} |")
         lines.append("")
+    if further:
+        found = "; ".join(
+            f"seed {one.seed} with {one.num_frames} frames: {100 * one.overall.value:.1f} % of "
+            f"{one.overall.num_questions}, no type below "
+            f"{100 * min(kind.value for kind in one.by_type.values()):.1f} %"
+            for one in further
+        )
+        lines.append(f"Other held-out clips and numbers of frames: {found}.\n")
     return "\n".join(lines)
 
 
@@ -124,6 +125,8 @@ def _seeds_section(trials: Sequence[tuple[int, Trial]]) -> str:
         return "One training seed was run; how much seeds differ is not known.\n"
     kinds = list(trials[0][1].by_type)
     lines = [
+        "## Training seeds\n",
+        "The same recipe with other seeds, on the clips of the table above; the first one ships.\n",
         "| training seed | all | " + " | ".join(kinds) + " |",
         "|---" * (len(kinds) + 2) + "|",
     ]

@@ -7,15 +7,17 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 
+from jobs.tiny_training.trial import read_trials
 from jobs.tracked import flatten
 from jobs.tracking import default_tracking_uri
 
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "tango-train-tiny"
+TRIALS = "trials.json"
+"""File in the training's directory that holds what `try_model` found."""
 _AT_ONCE = 1000
 
 
@@ -53,7 +55,7 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
         for start in range(0, len(points), _AT_ONCE):
             client.log_batch(run, metrics=points[start : start + _AT_ONCE])
         client.log_artifact(run, str(output / "README.md"))
-        client.log_artifact(run, str(directory / "trial.json"))
+        client.log_artifact(run, str(directory / TRIALS))
         client.set_terminated(run)
     except (MlflowException, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -70,9 +72,9 @@ def _points(directory: Path) -> Iterator[tuple[str, float, int]]:
             step = int(figures.pop("step"))
             for name, value in figures.items():
                 yield f"{log.stem}/{name}", value, step
-    trial: dict[str, Any] = json.loads((directory / "trial.json").read_text())
-    yield "accuracy", trial["overall"]["value"], 0
-    for kind, accuracy in trial["by_type"].items():
-        yield f"accuracy/{kind}", accuracy["value"], 0
-    yield "saliency_on_objects", trial["saliency_share"], 0
-    yield "object_tokens", trial["object_share"], 0
+    trial = read_trials(directory / TRIALS)[0]
+    yield "accuracy", trial.overall.value, 0
+    for kind, accuracy in trial.by_type.items():
+        yield f"accuracy/{kind}", accuracy.value, 0
+    yield "saliency_on_objects", trial.saliency_share, 0
+    yield "object_tokens", trial.object_share, 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,6 +117,33 @@ def try_model(
         float(np.mean(masses)),
         float(np.mean(shares)),
     )
+
+
+def write_trials(trials: Sequence[Trial], path: Path) -> None:
+    """Write what was found, for `read_trials`."""
+    path.write_text(json.dumps([asdict(trial) for trial in trials], indent=2) + "\n")
+
+
+def read_trials(path: Path) -> list[Trial]:
+    """Read what `write_trials` wrote.
+
+    Raises:
+        FileNotFoundError: If the file is not there: the training has not finished.
+    """
+    return [_as_trial(found) for found in json.loads(path.read_text())]
+
+
+def _as_trial(found: dict[str, Any]) -> Trial:
+    """A trial from its JSON."""
+    changed = {
+        "overall": Accuracy(**found["overall"]),
+        "by_type": {kind: Accuracy(**accuracy) for kind, accuracy in found["by_type"].items()},
+        "confusions": {
+            kind: [(right, reply, number) for right, reply, number in pairs]
+            for kind, pairs in found["confusions"].items()
+        },
+    }
+    return Trial(**{**found, **changed})
 
 
 def _touched(split: str, seed: int, index: int, num_frames: int, side: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from jobs.tiny_training.frames import frame_batch, labelled_frame
 from jobs.tiny_training.projector import patch_states, pooled
 from jobs.tiny_training.recipe import FULL, MINUTES, Recipe, architecture, recipe_for
 from jobs.tiny_training.stage import Stage, rate_at
+from jobs.tiny_training.trial import read_trials
 from jobs.tiny_training.vision import VisionTrainer
 from jobs.train_tiny import train_tiny
 from tango_core.benchmarks.shapes import clip_at, render, sample_moments
@@ -120,6 +121,28 @@ def test_a_training_leaves_a_model_a_card_and_its_figures(model):
     assert (output / "mlflow.db").is_file()
     assert 0 < trial.object_share < 1
     assert 0 < trial.saliency_share < 1
+
+
+def test_the_card_shows_trainings_with_other_seeds_of_the_same_recipe(model, tmp_path):
+    output, trial = model
+    other = tmp_path / "other"
+    own = train_tiny(other, recipe=SHORT, seed=1, clips=2, beside=[output])
+    rows = (other / "README.md").read_text().splitlines()
+    found = {row.split(" | ")[0]: row.split(" | ")[1] for row in rows if row.startswith("| ")}
+    assert found["| 1"] == f"{100 * own.overall.value:.1f}"
+    assert found["| 0"] == f"{100 * trial.overall.value:.1f}"
+    with pytest.raises(ValueError, match="another recipe"):
+        train_tiny(tmp_path / "full", beside=[output])
+    with pytest.raises(FileNotFoundError, match="no finished training"):
+        train_tiny(tmp_path / "full", recipe=SHORT, beside=[tmp_path])
+    assert not (tmp_path / "full").exists()
+
+
+def test_what_was_found_is_read_back_as_it_was(model):
+    output, trial = model
+    trials = read_trials(output / "training" / "trials.json")
+    assert trials[0] == trial
+    assert [(one.seed, one.num_frames) for one in trials] == [(0, 8), (0, 16), (1, 8)]
 
 
 def test_curves_and_accuracy_are_in_mlflow(model):
