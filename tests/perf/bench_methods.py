@@ -1,85 +1,228 @@
-"""Time every method that compresses before the language model, beside two reads of its input.
+"""Time every method against a plain transcription of its publication, and against two reads.
 
-    OMP_NUM_THREADS=1 python tests/perf/bench_methods.py [--threads N] [--repeats N]
+    OMP_NUM_THREADS=N python tests/perf/bench_methods.py [--threads N] [--repeats N] [--seconds S]
+        [--device cuda] [--dtype bfloat16] [--only NAME ...]
 
-There is no second implementation of the other methods to compare with, as `reference_tango` is for
-Tango; the ratio to two reads says how far a method is from being bound by memory.
-Results go to tests/perf/results/methods_<threads>threads.md.
+Methods before the language model compress a clip; methods inside it run one step on a prompt that
+holds all tokens of that clip (`pruner_cases`). Every repetition times ours, the reference, two
+reads of the tokens and a plain look for non-finite values one after the other, so that a busy
+machine slows all of them; ratios are of pairs, and minimum, median and maximum are given.
+
+References check nothing, while `compress` refuses a clip with NaN or infinity in it: a promise that
+costs a read. The second ratio adds a plain `isfinite().all()` to the reference's time.
+
+Results go to tests/perf/results/methods_<device>_<dtype>_<threads>threads.{json,md}.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import reference_tango
 from compress_cases import make_features
-from timing import machine, timed
+from pruner_cases import build_pruner, make_contexts, pruner_names
+from references import COMPRESSORS, PRUNERS
+from timing import machine, spread, timed
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.tango import Tango
+from tango_core.types import VisualFeatures
 
 RETENTION = 0.1
 KINDS = ("scenes", "noise")
+KEY_DIM = 72
+LEAST_REPEATS = 3
+
+# What both sides keep, to compare: positions and tokens.
+Kept = tuple[Tensor, Tensor]
 
 
 def main() -> None:
-    """Time all methods on two kinds of clips and write a table."""
+    """Time all methods on two kinds of clips and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=2.0, help="per method and kind of clip")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--only", nargs="*", help="methods to time; the results are not written")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    options.device, options.dtype = "cpu", "float32"
-    names = [name for name, method in METHODS.items() if issubclass(method, Compressor)]
-    lines = [
-        f"# Methods at retention {RETENTION}, 32 x 196 x 3584",
-        "",
-        ", ".join(f"{key} {value}" for key, value in machine(options).items()),
-        "",
-        "Milliseconds of wall time, minimum; in brackets as a multiple of two reads of the tokens.",
-        "",
-        "| method | " + " | ".join(KINDS) + " |",
-        "|---" * (1 + len(KINDS)) + "|",
-    ]
-    columns = [measure(kind, names, options.repeats) for kind in KINDS]
-    lines += [
-        f"| {name} | " + " | ".join(column[name] for column in columns) + " |" for name in names
-    ]
-    text = "\n".join(lines) + "\n"
+    results: dict[str, Any] = {"machine": machine(options), "cases": []}
+    dtype = getattr(torch, options.dtype)
+    for kind in KINDS:
+        features = with_signals(make_features(kind, options.device, dtype))
+        for name in options.only or [*METHODS, *(set(PRUNERS) - set(METHODS))]:
+            if name in pruner_names():
+                ours, reference = pruner_runs(name, kind, options.device, dtype)
+            else:
+                ours, reference = compressor_runs(name, features)
+            case = {"method": name, "clip": kind, "inside": name in pruner_names()}
+            case |= measure(ours, reference, features.tokens, options)
+            results["cases"].append(case)
+            print(json.dumps(case), flush=True)
+    print(markdown(results))
+    if options.only:
+        return
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
-    (folder / f"methods_{options.threads}threads.md").write_text(text)
-    print(text)
+    name = f"methods_{options.device}_{options.dtype}_{options.threads}threads"
+    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(markdown(results))
 
 
-def measure(kind: str, names: list[str], repeats: int) -> dict[str, str]:
-    """Cells of the table for one kind of clip."""
-    features = make_features(kind)
+def with_signals(features: VisualFeatures) -> VisualFeatures:
+    """The clip with every signal that some method reads."""
     generator = torch.Generator().manual_seed(1)
-    features = replace(
+    keys = torch.randn(*features.tokens.shape[:2], KEY_DIM, generator=generator)
+    return replace(
         features,
         attention=features.saliency,
-        keys=torch.randn(*features.tokens.shape[:2], 72, generator=generator),
+        keys=keys.to(features.tokens),
         frame_embeddings=features.tokens.mean(dim=1),
     )
 
-    def best(run: Callable[[], object]) -> float:
-        return min(timed(run, "cpu")[0] for _ in range(repeats + 1))
 
-    reads = best(lambda: (features.tokens.sum(), features.tokens.sum()))
-    cells = {}
-    for name in names:
-        options = {} if name == "full" else {"retention": RETENTION}
-        compressor = build_method(name, **options).compressor
-        spent = best(lambda compressor=compressor: compressor.compress(features))
-        cells[name] = f"{spent:.1f} ({spent / reads:.1f})"
+def compressor_runs(
+    name: str, features: VisualFeatures
+) -> tuple[Callable[[], Kept], Callable[[], Kept]]:
+    """Our compressor and its reference."""
+    compressor = build_method(
+        name, **({} if name == "full" else {"retention": RETENTION})
+    ).compressor
+    assert isinstance(compressor, Compressor)
+
+    def ours() -> Kept:
+        video = compressor.compress(features)
+        return video.indices, video.tokens
+
+    if isinstance(compressor, Tango):
+        tau = compressor.resolved_tau
+        return ours, lambda: reference_tango.compress(features, RETENTION, tau)
+    return ours, lambda: COMPRESSORS[name](features, RETENTION)
+
+
+def pruner_runs(
+    name: str, kind: str, device: str, dtype: torch.dtype
+) -> tuple[Callable[[], Kept], Callable[[], Kept]]:
+    """One step of our pruner and of its reference; earlier layers have run."""
+    pruner, layers, share = build_pruner(name, RETENTION)
+    *before, context = make_contexts(kind, layers, device, dtype)
+    for earlier in before:
+        pruner.prune(earlier)
+        PRUNERS[name](earlier, share)
+    remembered = dict(context.scratch)
+
+    def ours() -> Kept:
+        context.scratch.clear()
+        context.scratch.update(remembered)
+        pruned = pruner.prune(context)
+        return pruned.keep, pruned.hidden
+
+    return ours, lambda: PRUNERS[name](context, share)
+
+
+def measure(
+    ours: Callable[[], Kept],
+    reference: Callable[[], Kept],
+    tokens: Tensor,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Time both sides next to each other and compare what they keep."""
+    runs: dict[str, Callable[[], object]] = {
+        "ours": ours,
+        "reference": reference,
+        "reads": lambda: (tokens.sum(), tokens.sum()),
+        "check": lambda: tokens.isfinite().all(),
+    }
+    results = {name: run() for name, run in runs.items()}
+    (indices, kept), (expected, vectors) = results["ours"], results["reference"]
+    equal = torch.equal(indices.cpu(), expected.cpu())
+    error = float("nan")
+    if equal:
+        error = float((kept.float() - vectors.float()).abs().max() / vectors.abs().max())
+    del results, kept, vectors
+    times: dict[str, list[float]] = defaultdict(list)
+    start = time.perf_counter()
+    for repeat in range(options.repeats):
+        if repeat >= LEAST_REPEATS and time.perf_counter() - start > options.seconds:
+            break
+        for name, run in runs.items():
+            times[name].append(timed(run, options.device)[0])
+    checked = [sum(pair) for pair in zip(times["reference"], times["check"], strict=True)]
+    return {
+        "pairs": len(times["ours"]),
+        "ours_ms": spread(times["ours"]),
+        "reference_ms": spread(times["reference"]),
+        "ratio": spread(quotients(times["ours"], times["reference"])),
+        "ratio_of_minima": round(min(times["ours"]) / min(times["reference"]), 3),
+        "ratio_with_check": spread(quotients(times["ours"], checked)),
+        "two_reads_ms": spread(times["reads"]),
+        "multiple_of_two_reads": spread(quotients(times["ours"], times["reads"])),
+        "kept_sets_equal": equal,
+        "largest_relative_difference": error,
+    }
+
+
+def quotients(values: list[float], others: list[float]) -> list[float]:
+    """Ratios of pairs."""
+    return [value / other for value, other in zip(values, others, strict=True)]
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The results as a table for methods before and one for steps inside the language model."""
+    about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    lines = [
+        f"# Methods at retention {RETENTION}, 32 x 196 x 3584",
+        "",
+        about,
+        "",
+        "Milliseconds of wall time, minimum (median). Ratios to the plain reference are of minima, "
+        "then minimum / median / maximum of pairs; with check: the reference looks for non-finite "
+        "values too, as `compress` does; median. Last, ours as a multiple of two reads, median.",
+        "",
+    ]
+    for title, inside in (("Before", False), ("One step inside", True)):
+        cases = [case for case in results["cases"] if case["inside"] == inside]
+        if not cases:
+            continue
+        lines += [
+            f"## {title} the language model",
+            "",
+            "| method | clip | ours | reference | ratio | of pairs | with check | two reads | "
+            "kept sets |",
+            "|---|---|---|---|---|---|---|---|---|",
+            *(f"| {' | '.join(row(case))} |" for case in cases),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def row(case: dict[str, Any]) -> list[str]:
+    """Cells of one method and clip."""
+    cells = [case["method"], case["clip"]]
+    cells += [
+        f"{case[k]['min']:.1f} ({case[k]['median']:.1f})" for k in ("ours_ms", "reference_ms")
+    ]
+    cells.append(f"{case['ratio_of_minima']:.2f}")
+    cells.append(" / ".join(f"{value:.2f}" for value in case["ratio"].values()))
+    cells.append("-" if case["inside"] else f"{case['ratio_with_check']['median']:.2f}")
+    cells.append(f"{case['multiple_of_two_reads']['median']:.1f}")
+    cells.append("equal" if case["kept_sets_equal"] else "DIFFER")
     return cells
 
 

@@ -1,26 +1,84 @@
-"""The package and the plain transcription are two implementations of one text: they must agree."""
+"""The package and the plain transcriptions are two implementations of one text: they must agree."""
 
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from layer_contexts import HandMade, attention_of
 from synthetic_features import make_clip
 
+from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.base import LayerContext
+from tango_core.compressors.hybrid import INNER
 from tango_core.compressors.tango import Tango
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_tango
+from pruner_cases import build_pruner
+from references import COMPRESSORS, PRUNERS
+
+
+def test_every_method_has_a_reference():
+    assert {*COMPRESSORS, *PRUNERS, "tango"} == {*METHODS, *INNER}
 
 
 @pytest.mark.parametrize("retention", [0.08, 0.2, 0.45])
 @pytest.mark.parametrize("kind", ["scene", "noise", "static"])
 @pytest.mark.parametrize(("num_frames", "grid"), [(1, (6, 6)), (5, (4, 7)), (9, (6, 6))])
 @pytest.mark.parametrize("seed", range(3))
-def test_both_keep_the_same_tokens(seed, num_frames, grid, kind, retention):
+def test_tango_keeps_the_same_tokens(seed, num_frames, grid, kind, retention):
     features = make_clip(num_frames, grid, kind, seed=seed, dim=48)
     tango = Tango(retention)
     ours = tango.compress(features)
     kept, tokens = reference_tango.compress(features, retention, tango.resolved_tau)
     assert ours.indices.tolist() == kept.tolist()
     torch.testing.assert_close(ours.tokens, tokens, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("retention", [0.15, 0.3, 0.45])
+@pytest.mark.parametrize("kind", ["scene", "noise"])
+@pytest.mark.parametrize(("num_frames", "grid"), [(8, (6, 6)), (12, (4, 10))])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", sorted(COMPRESSORS))
+def test_other_methods_keep_the_same_tokens(name, seed, num_frames, grid, kind, retention):
+    features = make_clip(num_frames, grid, kind, seed=seed, dim=48)
+    options = {} if name == "full" else {"retention": retention}
+    ours = build_method(name, **options).compressor.compress(features)
+    kept, tokens = COMPRESSORS[name](features, retention)
+    assert ours.indices.tolist() == kept.tolist()
+    torch.testing.assert_close(ours.tokens, tokens, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("retention", [0.2, 0.5])
+@pytest.mark.parametrize("change", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", sorted(PRUNERS))
+def test_pruners_keep_the_same_tokens(name, seed, change, retention):
+    pruner, layers, share = build_pruner(name, retention)
+    prompt = HandMade((8, 5, 6), right=9, change=change, seed=seed, dim=48)
+    hidden, num_visual = prompt.hidden(), 240
+    results = []
+    for run in (pruner.prune, lambda context: PRUNERS[name](context, share)):
+        scratch: dict = {}
+        for layer in layers:
+            context = LayerContext(
+                layer=layer,
+                num_layers=28,
+                hidden=hidden,
+                visual=slice(prompt.left, prompt.left + num_visual),
+                num_visual=num_visual,
+                previous_visual=torch.arange(num_visual),
+                grid=prompt.grid,
+                visual_indices=prompt.visual_indices(),
+                attention=attention_of(layer - 1, len(hidden), seed),
+                keys=lambda: hidden[:, :8],
+                norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
+                scratch=scratch,
+                attention_ahead=attention_of(layer, len(hidden), seed),
+            )
+            result = run(context)
+        results.append(result)
+    ours, (keep, states) = results
+    assert ours.keep.tolist() == keep.tolist()
+    torch.testing.assert_close(ours.hidden, states, rtol=1e-5, atol=1e-5)

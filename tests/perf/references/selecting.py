@@ -1,0 +1,97 @@
+"""Methods that keep tokens as they are: the baselines, VidCom2, DivPrune, EVS."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tango_core.types import VisualFeatures
+
+
+def full(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """A copy of everything."""
+    flat = features.tokens.flatten(0, 1).float()
+    return torch.arange(len(flat), device=flat.device), flat.clone()
+
+
+def random(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """The first entries of the permutation of seed 0."""
+    flat = features.tokens.flatten(0, 1).float()
+    drawn = torch.randperm(len(flat), generator=torch.Generator().manual_seed(0))
+    kept = drawn[: round(len(flat) * retention)].sort().values.to(flat.device)
+    return kept, flat[kept]
+
+
+def uniform(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """The middles of equal stretches."""
+    flat = features.tokens.flatten(0, 1).float()
+    count = round(len(flat) * retention)
+    kept = (2 * torch.arange(count, device=flat.device) + 1) * len(flat) // (2 * count)
+    return kept, flat[kept]
+
+
+def topk(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """The most salient tokens of every frame, frame by frame."""
+    flat = features.tokens.flatten(0, 1).float()
+    num_frames, num_cells = features.saliency.shape
+    count = round(len(flat) * retention)
+    kept = []
+    for frame, scores in enumerate(features.saliency):
+        quota = (frame + 1) * count // num_frames - frame * count // num_frames
+        kept.append(scores.topk(quota).indices + frame * num_cells)
+    kept = torch.cat(kept).sort().values
+    return kept, flat[kept]
+
+
+def evs(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """The first frame, and what changed most after it (from a budget of one frame on)."""
+    tokens = features.tokens.float()
+    changes = torch.full(tokens.shape[:2], torch.inf, device=tokens.device)
+    changes[1:] = 1 - F.cosine_similarity(tokens[1:], tokens[:-1], dim=-1)
+    kept = changes.flatten().topk(round(changes.numel() * retention)).indices.sort().values
+    return kept, tokens.flatten(0, 1)[kept]
+
+
+def vidcom2(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """Least similar to the mean of the clip and of the frame, over half of the channels."""
+    tokens = features.tokens.float()
+    _, num_cells, dim = tokens.shape
+    spread = tokens.var(dim=(0, 1), unbiased=False)
+    channels = spread.topk(int(0.5 * dim), largest=False).indices
+    units = F.normalize(tokens[..., channels], dim=-1)
+
+    def similarity(center: Tensor) -> Tensor:
+        squares = ((units - center) ** 2).sum(dim=-1)
+        return sum(torch.exp(-squares / (2 * width)) for width in (1 / 8, 1 / 4, 1 / 2, 1, 2))
+
+    to_clip = similarity(units.mean(dim=(0, 1)))
+    to_frame = similarity(units.mean(dim=1, keepdim=True))
+    distinctness = -to_clip.mean(dim=1)
+    weights = torch.softmax((distinctness - distinctness.max()) / 0.01, dim=0)
+    shares = (retention * (1 + weights - weights.mean())).clamp(max=1)
+    kept = []
+    for frame, share in enumerate(shares.tolist()):
+        count = max(1, round(share * num_cells))
+        scores = to_clip[frame] + to_frame[frame]
+        kept.append(scores.topk(count, largest=False).indices + frame * num_cells)
+    kept = torch.cat(kept).sort().values
+    return kept, tokens.flatten(0, 1)[kept]
+
+
+def divprune(features: VisualFeatures, retention: float) -> tuple[Tensor, Tensor]:
+    """Farthest-point sampling on the whole matrix of cosine distances."""
+    flat = features.tokens.flatten(0, 1).float()
+    units = F.normalize(flat, dim=-1)
+    distances = 1 - units @ units.mT
+    gaps = distances.fill_diagonal_(torch.inf).amin(dim=1)
+    distances.fill_diagonal_(0)
+    chosen = [int(gaps.argmax())]
+    gaps = distances[chosen[0]].clone()
+    gaps[chosen[0]] = -1
+    while len(chosen) < round(len(flat) * retention):
+        chosen.append(int(gaps.argmax()))
+        gaps = torch.minimum(gaps, distances[chosen[-1]])
+        gaps[chosen[-1]] = -1
+    kept = torch.tensor(sorted(chosen), device=flat.device)
+    return kept, flat[kept]
