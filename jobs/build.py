@@ -6,15 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from jobs.config import BenchmarkSection, Job, RecipeError
 from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
-from tango_core.models import Device, ModelSpec, describe_model
+from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoint import raise_if_damaged
 from tango_core.types import VideoItem
+
+# Settings of a model for which a family or a harness has a default.
+_CHOICES = (
+    "pooling",
+    "time_instruction",
+    "max_pixels",
+    "position_rule",
+    "seconds_per_grid",
+    "sinks",
+    "sampling",
+)
 
 
 @dataclass(frozen=True)
@@ -48,22 +60,7 @@ def build(job: Job) -> Ingredients:
                 **options
             )  # names and values first: they are cheaper to check than a checkpoint
         benchmarks = {section.name: _benchmark(section) for section in job.all_benchmarks}
-        model = describe_model(
-            job.model.name,
-            _absolute(job.model.path),
-            num_frames=job.model.num_frames,
-            dtype=job.model.dtype,
-            device=_device(job),
-            decoder=job.decode.decoder,
-            revision=job.model.revision,
-            saliency_from=_absolute(job.model.saliency_from),
-            pooling=job.model.pooling,
-            time_instruction=job.model.time_instruction,
-            max_pixels=job.model.max_pixels,
-            position_rule=job.model.position_rule,
-            seconds_per_grid=job.model.seconds_per_grid,
-            sinks=job.model.sinks,
-        )
+        model = _model(job)
         raise_if_damaged(model.path)
         num_layers = model.decoder.num_layers
         built = tuple(
@@ -154,6 +151,47 @@ def _device(job: Job) -> Device:
     if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
         return "cuda"
     return job.model.device
+
+
+def _model(job: Job) -> ModelSpec:
+    """Describe the model: as the recipe says, else as the harness of its protocol does."""
+    section = job.model
+    chosen = {name: value for name in _CHOICES if (value := getattr(section, name)) is not None}
+    return describe_model(
+        section.name,
+        _absolute(section.path),
+        num_frames=section.num_frames,
+        dtype=section.dtype,
+        device=_device(job),
+        decoder=job.decode.decoder,
+        revision=section.revision,
+        saliency_from=_absolute(section.saliency_from),
+        **{**_of_harness(job, chosen), **chosen},
+    )
+
+
+def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the benchmarks' harness for what the recipe leaves open.
+
+    Raises:
+        ValueError: If the benchmarks' harnesses differ in them: a clip is encoded once per job.
+    """
+    found = {
+        section.protocol: {
+            name: value
+            for name, value in harness_settings(job.model.name, section.protocol).items()
+            if name not in chosen
+        }
+        for section in job.all_benchmarks
+    }
+    first, *others = found.values()
+    if any(other != first for other in others):
+        names = sorted({f"model.{name}" for settings in found.values() for name in settings})
+        raise ValueError(
+            f"protocols {' and '.join(found)} show model {job.model.name} other frames; run their "
+            f"benchmarks apart, or set {' and '.join(names)} for all of them"
+        )
+    return first
 
 
 def _benchmark(section: BenchmarkSection) -> Benchmark:

@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass
 from jobs.overrides import RecipeError as RecipeError
 from jobs.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from tango_core.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -64,6 +65,8 @@ class ModelSection:
         position_rule: `hf450 | hf5`: whose positions Qwen2.5-VL has behind a clip.
         seconds_per_grid: Time between two pairs of frames, as Qwen2.5-VL is told.
         sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
+        sampling: Which frames of a clip, a rule of `tango_core.sampling`; `null` for the rule that
+            the benchmarks' protocol has for the model.
     """
 
     name: str = "tiny"
@@ -79,6 +82,7 @@ class ModelSection:
     position_rule: Literal["hf450", "hf5"] | None = None
     seconds_per_grid: Annotated[float, Field(gt=0)] | None = None
     sinks: str | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -3,40 +3,91 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-Sampling = Literal["truncate", "round"]
+Sampling = Literal["truncate", "round", "per_second", "thinned", "inner", "middles"]
+SAMPLINGS: tuple[str, ...] = get_args(Sampling)
+
+# qwen-vl-utils: frames per second of a video whose number of frames nobody gave, and its bounds.
+_QWEN_RATE, _QWEN_FEWEST, _QWEN_MOST = 2.0, 4, 768
 
 # Bounds are often written with two or three decimals; a frame exactly on a bound must not depend on
 # float noise.
 BOUND_SLACK_S = 1e-6
 
 
-def frame_indices(num_available: int, num_frames: int, sampling: Sampling) -> NDArray[np.int64]:
-    """Choose frames uniformly from first to last, as the published pipelines do.
+def frame_indices(
+    num_available: int, num_frames: int, sampling: Sampling, rate: float | None = None
+) -> NDArray[np.int64]:
+    """Choose frames of a clip as the published pipelines do.
 
-    `"truncate"` is LLaVA-OneVision and LLaVA-Video with forced sampling: `linspace(0, n - 1, k)`
-    cut to integers; with n < k frames repeat. `"round"` is qwen-vl-utils: k becomes even (half to
-    even), `linspace` in float32 is rounded half to even, and a clip with n < k gives `n // 2 * 2`
-    frames. A clip of a single frame, which qwen-vl-utils refuses, gives that frame twice.
+    Of n frames, for k wanted:
+
+    - `truncate`: `linspace(0, n - 1, k)` cut to integers; with n < k frames repeat. LLaVA in
+      VLMEvalKit with forced sampling, LLaVA-OneVision in lmms-eval.
+    - `round`: k is made even (half to even), `linspace` in float32 is rounded half to even, and
+      n < k gives `n // 2 * 2` frames. qwen-vl-utils, hence Qwen2.5-VL in VLMEvalKit.
+    - `per_second`: every `round(rate)`-th from the first; if those are more than k, `truncate`.
+      LLaVA-Video in lmms-eval.
+    - `thinned`: two per second, but 4 to 768 and an even number, placed as by `round`; if those are
+      more than k, k of them as by `truncate`. Qwen2.5-VL in lmms-eval.
+    - `inner`: multiples of `n / (k + 1)`, cut to integers: neither first nor last. VLMEvalKit's
+      models that take lists of images.
+    - `middles`: the middles of k parts of equal length. MVBench's own rule, for such models; its
+      bounds are numbers of frames, too (`numbered_window`).
+
+    A clip of a single frame, which qwen-vl-utils refuses, gives that frame twice.
 
     Args:
         num_available: Frames in the clip (n), at least 1.
         num_frames: Frames wanted (k), at least 1.
         sampling: The rule.
+        rate: Frames per second of the clip, larger than 0; `per_second` and `thinned` need it.
 
     Returns:
-        (F,) positions in [0, n - 1], not descending.
+        (F,) positions in [0, n - 1], not descending. F is k, or less on clips that are too short
+        for `round`, `per_second` and `thinned`.
+
+    Raises:
+        ValueError: If the rule needs a rate and there is none.
     """
     if sampling == "truncate":
-        return np.linspace(0, num_available - 1, num_frames).astype(np.int64)
-    wanted = max(2, round(num_frames / 2) * 2)
-    if num_available < wanted:
-        wanted = max(2, num_available // 2 * 2)
-    return np.rint(_linspace_float32(num_available - 1, wanted)).astype(np.int64)
+        return _truncated(num_available, num_frames)
+    if sampling == "round":
+        wanted = max(2, round(num_frames / 2) * 2)
+        return _rounded(num_available, min(wanted, num_available // 2 * 2))
+    if sampling == "inner":
+        return _floors(num_available / (num_frames + 1) * np.arange(1, num_frames + 1))
+    if sampling == "middles":
+        part = (num_available - 1) / num_frames
+        return _floors(part / 2 + np.rint(part * np.arange(num_frames)))
+    if rate is None:
+        raise ValueError(f"sampling {sampling!r} needs the frames per second of the clip")
+    if sampling == "per_second":
+        every = np.arange(0, num_available, max(1, round(rate)), dtype=np.int64)
+        return every if len(every) <= num_frames else _truncated(num_available, num_frames)
+    count = max(num_available / rate * _QWEN_RATE, _QWEN_FEWEST)
+    count = math.floor(min(count, _QWEN_MOST, num_available) / 2) * 2
+    found = _rounded(num_available, count)
+    return found[np.unique(_truncated(len(found), num_frames))]
+
+
+def _truncated(num_available: int, num_frames: int) -> NDArray[np.int64]:
+    """`linspace` from first to last, cut to integers."""
+    return _floors(np.linspace(0, num_available - 1, num_frames))
+
+
+def _rounded(num_available: int, num_frames: int) -> NDArray[np.int64]:
+    """`torch.linspace` from first to last, rounded; at least two frames."""
+    return np.rint(_linspace_float32(num_available - 1, max(2, num_frames))).astype(np.int64)
+
+
+def _floors(places: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Positions below fractional ones."""
+    return places.astype(np.int64)
 
 
 def _linspace_float32(last: int, steps: int) -> NDArray[np.float32]:
@@ -69,18 +120,28 @@ def clip_window(times: NDArray[np.float64], start: float, end: float) -> tuple[i
     return nearest, nearest + 1
 
 
-def folder_window(num_images: int, start: float, end: float, fps: float) -> tuple[int, int]:
-    """Find the images of a frame folder that belong to [start, end], by MVBench's rule.
+def numbered_window(
+    num_frames: int, start: float, end: float, rate: float, first: int
+) -> tuple[int, int]:
+    """Find the frames that belong to [start, end] by their numbers: MVBench's rule.
 
-    Images count from 1; image `max(1, round(start * fps))` is the first and `min(round(end * fps),
-    n)` the last one, and an interval between two images gives the first of these.
+    Frame `max(first, round(start * rate))` is the first one and `round(end * rate)`, or the last
+    there is, the last one; an interval between two frames gives the first of these.
+
+    Args:
+        num_frames: Of the file or folder, at least 1.
+        start: Seconds, at least 0.
+        end: Seconds, at least `start`; may be infinite.
+        rate: Frames per second.
+        first: Number of the first frame: 1 in folders of images, 0 in files.
 
     Returns:
         0-based positions (first, one past the last), never empty.
     """
-    first = min(max(1, round(start * fps)), num_images)
-    last = num_images if math.isinf(end) else min(round(end * fps), num_images)
-    return first - 1, max(first, last)
+    last = num_frames - 1 + first
+    begin = min(max(first, round(start * rate)), last)
+    stop = last if math.isinf(end) else min(round(end * rate), last)
+    return begin - first, max(begin, stop) - first + 1
 
 
 def fit_size(

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from tango_core.decoders.errors import (
 from tango_core.decoders.extent import locate_clip
 from tango_core.decoders.folder import FolderReader
 from tango_core.decoders.probe import PacketIndex, VideoInfo, read_index
-from tango_core.sampling import Sampling, fit_size, folder_window, frame_indices
+from tango_core.sampling import SAMPLINGS, Sampling, fit_size, frame_indices, numbered_window
 from tango_core.types import ClipSource, VideoFrames
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")
-SAMPLINGS = ("truncate", "round")
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,10 @@ class FrameSpec:
     """How a clip is sampled and resized; part of the cache identity.
 
     Attributes:
-        num_frames: Frames per clip, at least 1. With `"truncate"` they repeat when the clip has
-            fewer; with `"round"` the clip then gives fewer (see `sampling.frame_indices`).
+        num_frames: Frames per clip, at least 1. Where a clip has fewer, they repeat, or the clip
+            gives fewer, as the rule of `sampling` has it.
         size: (height, width) every frame is stretched to, or `None` to keep the stream's size.
-        sampling: How a fractional index of `linspace(0, n - 1, num_frames)` becomes a frame:
-            `"truncate"` (LLaVA) or `"round"` (Qwen).
+        sampling: Which frames: one of the rules of `sampling.frame_indices`.
         decoder: `"auto"` uses decord where it is known to be exact and PyAV everywhere else.
         max_pixels: Instead of `size`: keep the aspect, round both sides to `multiple`, and fit this
             area (Qwen).
@@ -107,8 +105,8 @@ def decode_frames(
 
     A clip is made of the frames whose time lies in [start, end]; an end beyond the file is moved to
     its end; if no frame lies between the bounds, or they are equal, the nearest frame is the clip.
-    For a directory of images the bounds become image numbers by MVBench's rule
-    (`sampling.folder_window`).
+    For a directory of images, and for every clip with the sampling `"middles"`, the bounds become
+    numbers of frames by MVBench's rule (`sampling.numbered_window`).
 
     A file that ends before its header says is used as far as it goes, with a warning, unless fewer
     frames remain than sampling needs: then the clip is refused, because repeating a few frames of
@@ -121,8 +119,8 @@ def decode_frames(
             may be infinite.
 
     Returns:
-        `spec.num_frames` frames (fewer only with `"round"` on short clips), with the stream's own
-        time stamps.
+        `spec.num_frames` frames (fewer on short clips where the sampling does not repeat frames),
+        with the stream's own time stamps.
 
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
@@ -141,7 +139,10 @@ def decode_frames(
                 f"{path}: the clip starts at {start:g} s but its {len(reader.times)} images end at "
                 f"{length_s:.2f} s; check the clip's bounds and folder_fps"
             )
-        window = folder_window(len(reader.times), start, end, spec.folder_fps)
+        window = numbered_window(len(reader.times), start, end, spec.folder_fps, first=1)
+        if spec.sampling == "per_second":
+            # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
+            spec = replace(spec, sampling="truncate")
         return _collect(path, reader, spec, window, [], spec.folder_fps)
     index = read_index(path)
     warnings = [index.problem] if index.problem else []
@@ -232,7 +233,8 @@ def _decode_file(
 ) -> VideoFrames:
     """Decode one clip with one reader."""
     with closing(open_reader()) as reader:
-        window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames)
+        by_number = spec.sampling == "middles"
+        window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
         return _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
 
 
@@ -246,14 +248,17 @@ def _collect(
 ) -> VideoFrames:
     """Sample a window of frames, resize each as it arrives, and repeat what sampling repeats."""
     first, stop = window
-    positions = first + frame_indices(stop - first, spec.num_frames, spec.sampling)
+    duration_s = _duration(reader.times[first:stop], rate)
+    # Not always the quotient: rules that count frames by seconds need the rate to the last bit.
+    rate = rate or ((stop - first) / duration_s if duration_s > 0 else 1.0)
+    positions = first + frame_indices(stop - first, spec.num_frames, spec.sampling, rate)
     unique, slots = np.unique(positions, return_inverse=True)
     pictures: list[Picture] = []
     size: tuple[int, int] | None = None
     source: ClipSource | None = None
     for _, picture in reader.fetch(unique):
         size = size or _target_size(path, picture, spec)
-        source = source or ClipSource(_duration(reader.times[first:stop], rate), picture.shape[0])
+        source = source or ClipSource(duration_s, picture.shape[0])
         pictures.append(resize(picture, size))
     if len(pictures) != len(unique):
         raise ReaderError(

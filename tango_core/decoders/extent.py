@@ -9,7 +9,7 @@ import numpy as np
 from tango_core.decoders.base import Times
 from tango_core.decoders.errors import VideoDecodeError
 from tango_core.decoders.probe import PacketIndex
-from tango_core.sampling import clip_window
+from tango_core.sampling import clip_window, numbered_window
 
 # A header's length is rounded, and in Matroska it may be that of the sound: below this, nothing is
 # missing.
@@ -18,7 +18,12 @@ LOSS_SLACK_SHARE = 0.02
 
 
 def locate_clip(
-    path: str, times: Times, index: PacketIndex, clip: tuple[float, float], num_frames: int
+    path: str,
+    times: Times,
+    index: PacketIndex,
+    clip: tuple[float, float],
+    num_frames: int,
+    by_number: bool = False,
 ) -> tuple[tuple[int, int], Sequence[str]]:
     """Find the frames of a clip, and compare them with what the header announces.
 
@@ -28,6 +33,8 @@ def locate_clip(
         index: What header and packets say.
         clip: (start, end) in seconds; the end may be infinite.
         num_frames: Frames that sampling asks for.
+        by_number: Bounds are numbers of frames at the average rate (`sampling.numbered_window`),
+            not times, unless the rate is unknown.
 
     Returns:
         Positions (first, one past the last) into `times`, and warnings.
@@ -49,16 +56,20 @@ def locate_clip(
             f"{path}: the clip starts at {start:g} s but the video ends at {announced_end:.2f} s; "
             "check the clip's bounds"
         )
+    rate = index.info.rate
+    if by_number and rate:
+        window = numbered_window(len(times), start, end, rate, first=0)
+    else:
+        window = clip_window(times, start, end)
     if not cut_off:
-        return clip_window(times, start, end), ()
+        return window, ()
     extent = f"frames end at {frames_end:.2f} s of {announced_end:.2f} s announced"
     if start > frames_end:
         raise VideoDecodeError(
             f"{path}: the clip starts at {start:g} s but {extent}; the file is probably truncated"
         )
-    window = clip_window(times, start, end)
     num_left = window[1] - window[0]
-    num_lost = round((min(end, announced_end) - frames_end) * (index.info.rate or 25.0))
+    num_lost = round((min(end, announced_end) - frames_end) * (rate or 25.0))
     if num_lost <= 0:
         return window, ()
     if num_left < min(num_frames, num_left + num_lost):

@@ -2,7 +2,7 @@
 
 A model is two halves that load separately; a description needs neither of them. Adding a model is
 one line in `MODELS` and, if its architecture is new, one module with the functions `describe`,
-`load_encoder` and `load_language_model`.
+`load_encoder` and `load_language_model`, and `LMMS_EVAL`: what lmms-eval sets otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.models.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
+from tango_core.sampling import SAMPLINGS, Sampling
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "ModelSpec",
     "VisionEncoder",
     "describe_model",
+    "harness_settings",
     "load_encoder",
     "load_language_model",
 ]
@@ -89,6 +91,7 @@ def describe_model(
     position_rule: PositionRule | None = None,
     seconds_per_grid: float | None = None,
     sinks: str | None = None,
+    sampling: Sampling | None = None,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
 
@@ -117,6 +120,8 @@ def describe_model(
             for 1.0, which the publications tell it of every clip.
         sinks: File of attention sinks that `tango analyze sinks` wrote; `None` for the checkpoint's
             own, or the published ones on their grid.
+        sampling: Which frames of a clip, one of the rules of `sampling.frame_indices`; `None` for
+            the rule of VLMEvalKit for the family.
 
     Raises:
         ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
@@ -129,6 +134,7 @@ def describe_model(
     _raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
     _raise_unless_one_of("model.pooling", pooling, (None, "average", "bilinear"))
     _raise_unless_one_of("model.time_instruction", time_instruction, (None, *TIME_INSTRUCTIONS))
+    _raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
     _raise_unless_one_of("model.position_rule", position_rule, (None, "hf450", "hf5"))
     if seconds_per_grid is not None and not 0 < seconds_per_grid < math.inf:
         raise ValueError(
@@ -153,7 +159,30 @@ def describe_model(
         saliency_from=saliency_from,
         **_choices_of(name, family, choices),
     )
+    if sampling is not None:
+        spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))
+
+
+def harness_settings(name: str, protocol: str) -> Mapping[str, Any]:
+    """What a protocol's harness sets for a model otherwise than VLMEvalKit does.
+
+    VLMEvalKit's settings are the defaults of `describe_model`.
+
+    Args:
+        name: Entry of `MODELS`.
+        protocol: Name of a benchmark's protocol, e.g. `"lmms_eval"`.
+
+    Returns:
+        Arguments of `describe_model`: which frames the model is shown, and whose sentence about
+        them it reads.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    family = _family(_entry(name))
+    settings: Mapping[str, Any] = family.LMMS_EVAL if protocol.startswith("lmms_eval") else {}
+    return settings
 
 
 def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any) -> VisionEncoder:

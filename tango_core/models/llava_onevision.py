@@ -6,6 +6,9 @@ The two halves load from one checkpoint directory, in the layout of llava-hf or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tango_core.models.base import ModelSpec
 from tango_core.models.llava_description import describe_llava
 from tango_core.models.llava_encoder import LlavaEncoder
@@ -14,6 +17,8 @@ from tango_core.models.newlines import Newlines
 from tango_core.video import DecoderName
 
 _NEWLINES: Newlines = "one_token"
+# lmms-eval shows this family the frames that VLMEvalKit shows it.
+LMMS_EVAL: Mapping[str, str] = MappingProxyType({})
 
 
 def describe(

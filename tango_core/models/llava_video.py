@@ -8,7 +8,9 @@ which the published accuracies of the pruning methods were measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.llava_description import describe_llava
@@ -20,6 +22,10 @@ from tango_core.ops.saliency import Pooling
 from tango_core.video import DecoderName
 
 _NEWLINES: Newlines = "grid"
+# `llava_vid` of lmms-eval, by its defaults (`force_sample` and `add_time_instruction` are off).
+LMMS_EVAL: Mapping[str, str] = MappingProxyType(
+    {"sampling": "per_second", "time_instruction": "none"}
+)
 
 
 def describe(

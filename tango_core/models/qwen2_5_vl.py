@@ -5,6 +5,9 @@ The two halves load from one checkpoint directory; `qwen_checkpoint.py` says whi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tango_core.models.base import DecoderShape, ModelSpec
 from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
 from tango_core.models.llava_checkpoint import read_extras
@@ -18,6 +21,9 @@ from tango_core.video import DecoderName, FrameSpec
 # Area of a frame in tokens. At least 128 (qwen-vl-utils' default for video), at most 256: 448 x 448
 # pixels, the publication's "maximum frame resolution of 448".
 _MIN_TOKENS, _MAX_TOKENS = 128, 256
+
+# `qwen2_5_vl` of lmms-eval, by its defaults.
+LMMS_EVAL: Mapping[str, str] = MappingProxyType({"sampling": "thinned"})
 
 
 def describe(

@@ -77,3 +77,21 @@ def test_another_rule_of_positions_finds_the_tokens_in_the_cache(places, tmp_pat
         _, run_dir = run(recipe, tmp_path)
         cached = answers_of(run_dir).groupby("video_id")["cache"].first()
         assert (cached == "miss").sum() == misses
+
+
+def test_the_protocol_decides_which_frames_a_job_shows(places, tmp_path):
+    """Two frames per second of 8 s, thinned to five: three pairs; VLMEvalKit takes two pairs."""
+    path, shapes = places
+    for protocol, total in (("vlmevalkit", 50), ("lmms_eval", 75)):
+        recipe = job(
+            shapes,
+            benchmark={"name": "shapes", "root": str(shapes), "protocol": protocol},
+            model={"name": "qwen2.5-vl-7b", "path": path, **OPTIONS},
+            methods=[{"name": "tango", "retention": 0.5}],
+            limit=1,
+            executor="local",
+        )
+        _, run_dir = run(recipe, tmp_path)
+        answers = answers_of(run_dir)
+        assert set(answers["cache"]) == {"miss"}
+        assert set(answers["tokens_total"]) == {total}

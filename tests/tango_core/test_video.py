@@ -145,6 +145,23 @@ def test_rounding_gives_an_even_number_of_frames_of_a_short_clip():
     assert numbers_of(frames.pixels) == [0, 1, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("sampling", "bounds", "numbers"),
+    [
+        ("per_second", None, [0, 24, 48, 72, 96]),
+        ("per_second", (1.0, 3.0), [24, 48, 72]),
+        ("thinned", (1.0, 2.99), [24, 40, 55, 71]),
+        ("inner", (1.0, 2.99), [29, 34, 40, 45, 50, 56, 61, 66]),
+        ("middles", (1.0, 3.0), [27, 33, 39, 45, 51, 57, 63, 69]),
+        ("middles", (1.01, 1.03), [24, 24, 24, 24, 24, 25, 25, 25]),
+    ],
+)
+def test_rules_count_frames_from_the_start_of_the_clip(sampling, bounds, numbers):
+    """24 frames per second; MVBench's own rule has bounds in whole frames."""
+    frames = decode_frames(str(clip("closed_gop.mp4")), FrameSpec(8, sampling=sampling), bounds)
+    assert numbers_of(frames.pixels) == numbers
+
+
 class TestDamagedFiles:
     @pytest.mark.parametrize(
         ("name", "reason"),
@@ -254,6 +271,14 @@ class TestFolder:
         folder = write_folder(tmp_path / "frames", 6)
         with pytest.raises(VideoDecodeError, match=r"6 images end at 2.00 s"):
             decode_frames(str(folder), FrameSpec(4), (3.0, 4.0))
+
+    def test_one_frame_per_second_is_for_files_only(self, tmp_path):
+        """lmms-eval's LLaVA-Video spreads all its frames over a folder."""
+        folder = write_folder(tmp_path / "frames", 30)
+        frames = decode_frames(str(folder), FrameSpec(4, sampling="per_second"))
+        assert numbers_of(frames.pixels) == numbers_of(
+            decode_frames(str(folder), FrameSpec(4)).pixels
+        )
 
     def test_an_empty_folder_is_refused(self, tmp_path):
         with pytest.raises(VideoDecodeError, match="holds no frames"):

@@ -16,6 +16,7 @@ def test_an_unknown_name_lists_the_known_ones():
     [
         ({"dtype": "int8"}, "model.dtype must be one of auto, float32, float16, bfloat16"),
         ({"device": "tpu"}, "model.device must be one of auto, cpu, cuda"),
+        ({"sampling": "floor"}, "model.sampling must be one of truncate, round, .*, got 'floor'"),
         ({"num_frames": 0}, "model.num_frames must be 1 or larger, got 0"),
     ],
 )
