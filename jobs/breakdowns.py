@@ -1,4 +1,4 @@
-"""Every break-down of every cell in long form: one line per group, for spreadsheets."""
+"""Every break-down of every cell: as tables to read, and in long form for spreadsheets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from jobs.sections import breakdowns
+from jobs.tables import markdown_lines
 
 _HEADER = (
     "run_id",
@@ -37,6 +40,17 @@ def breakdowns_csv(cells: Sequence[Mapping[str, Any]]) -> str:
         for place, entry in _entries(cell):
             writer.writerow([*names, *place, entry["n"], entry["accuracy"], *entry["ci95"]])
     return stream.getvalue()
+
+
+def breakdowns_markdown(cells: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table per group: cells down, values across with the number of their questions."""
+    benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
+    texts = []
+    for table in breakdowns(cells, benchmarks):
+        header = ["cell", *(f"{head['name']} ({head['count']})" for head in table["heads"])]
+        rows = [[row["name"], *(e["text"] for e in row["entries"])] for row in table["rows"]]
+        texts.append(f"### {table['name']}\n\n{markdown_lines(header, rows)}")
+    return "\n\n".join(["Accuracy in %, in brackets the number of questions.", *texts])
 
 
 def _entries(cell: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str, str], Any]]:

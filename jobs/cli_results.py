@@ -25,11 +25,29 @@ def report(
     published: Annotated[
         bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
     ] = False,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compare every cell also with this method at the same retention, or with the "
+            "'previous' one of the recipe; may be given more than once.",
+            show_default=False,
+        ),
+    ] = None,
+    confusion: Annotated[
+        str | None,
+        typer.Option(
+            help="Write what is mistaken for what, by the values of this group of the questions "
+            "(shapes: type).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write tables, plots and a page for one run, or compare several."""
     from jobs.compare import report_runs
 
-    page = report_runs(runs, output, published=published)
+    page = report_runs(
+        runs, output, published=published, baselines=baseline or (), confusion=confusion
+    )
     table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
 

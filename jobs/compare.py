@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,22 +9,22 @@ from typing import Any
 
 import pandas as pd
 
-from jobs.breakdowns import breakdowns_csv
+from jobs.baselines import comparable, with_baselines
 from jobs.facts import JobFacts
 from jobs.measurements import normalize
-from jobs.paper_table import paper_table
 from jobs.plots import save_plots
 from jobs.report import JOB_FILE, REPORT_FILE, render_html, write_report
 from jobs.summary import (
     BASELINE,
-    SUMMARY_FILE,
     Summary,
     compare_rows,
     failed_rows,
     read_answers,
+    save_summary,
     summarize,
 )
-from jobs.tables import csv_table, labels, latex_table, markdown_table
+from jobs.table_files import write_confusion, write_tables
+from jobs.tables import labels
 
 _COUNTS = (
     "num_questions",
@@ -49,7 +48,12 @@ class LoadedRun:
 
 
 def report_runs(
-    run_dirs: Sequence[Path], output: Path | None = None, *, published: bool = False
+    run_dirs: Sequence[Path],
+    output: Path | None = None,
+    *,
+    published: bool = False,
+    baselines: Sequence[str] = (),
+    confusion: str | None = None,
 ) -> Path:
     """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
 
@@ -57,55 +61,46 @@ def report_runs(
         run_dirs: Finished runs.
         output: Where to write; `None` writes into the run itself, which must then be the only one.
         published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
+        baselines: What every cell is compared with besides `full`; see `with_baselines`.
+        confusion: Group of the questions for `confusion.*`; `None` writes none.
 
     Returns:
         Path of the page.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
-        ValueError: If there is no run, or several and no place to write to.
+        ValueError: If there is no run, or several and no place to write to, or a baseline or group
+            that the runs do not have.
     """
     if not run_dirs or (len(run_dirs) > 1 and output is None):
         raise ValueError(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    if output is None:
-        page = write_report(run_dirs[0])
-        summary = json.loads((run_dirs[0] / SUMMARY_FILE).read_text())
-        facts = JobFacts.load(run_dirs[0])
-        _write_tables(summary["cells"], run_dirs[0])
-        named = [_named(cell, facts) for cell in summary["cells"]]
-        _write_paper_tables(named, run_dirs[0], published)
-        return page
-    return compare_runs(run_dirs, output, published=published)
-
-
-def compare_runs(run_dirs: Sequence[Path], output: Path, *, published: bool = False) -> Path:
-    """Put the cells of all runs into one table and compare them question by question.
-
-    A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
-    of the first run that has it, under the same protocol if there is one; where nobody ran `full`,
-    with the first cell of the first run that has the benchmark. Questions that only one of the two
-    was asked do not count.
-
-    Args:
-        run_dirs: Finished runs, in the order in which they are shown.
-        output: Receives `summary.json`, `table.{md,csv,tex}`, `paper_table.{md,csv,tex}`,
-            `breakdowns.csv`, `plots/` and `report.html`.
-        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
-
-    Returns:
-        Path of the page.
-    """
     runs = [_load(folder) for folder in run_dirs]
-    cells, baseline = _paired_cells(runs)
+    pairs = [(run, cell) for run in runs for cell in run.summary["cells"]]
+    cells, reference = [_named(cell, run.facts) for run, cell in pairs], BASELINE
+    if output is not None:
+        cells, reference = _paired_cells(pairs)
+    cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
+    folder = output or run_dirs[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    if confusion is not None:
+        write_confusion(cells, [_rows(*pair) for pair in pairs], confusion, folder)
+    write_tables(cells, folder, published=published)
+    if output is None:
+        save_summary(runs[0].summary, folder)
+        return write_report(folder, {**runs[0].summary, "cells": cells})
+    return _write_comparison(runs, cells, output, reference)
+
+
+def _write_comparison(
+    runs: Sequence[LoadedRun], cells: Sequence[Summary], output: Path, reference: str
+) -> Path:
+    """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
-    summary = {**_totals(runs, facts), "cells": cells}
-    output.mkdir(parents=True, exist_ok=True)
-    (output / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    _write_tables(cells, output)
-    _write_paper_tables(cells, output, published)
+    summary = {**_totals(runs, facts), "cells": list(cells)}
+    save_summary(summary, output)
     save_plots(cells, output / "plots")
     failures = pd.concat([failed_rows(run.answers) for run in runs], ignore_index=True)
     jobs = {
@@ -113,7 +108,7 @@ def compare_runs(run_dirs: Sequence[Path], output: Path, *, published: bool = Fa
         for run in runs
         if (run.folder / JOB_FILE).is_file()
     }
-    page = render_html(summary, facts, failures=failures, jobs=jobs, baseline=baseline)
+    page = render_html(summary, facts, failures=failures, jobs=jobs, baseline=reference)
     (output / REPORT_FILE).write_text(page, encoding="utf-8")
     return output / REPORT_FILE
 
@@ -125,9 +120,14 @@ def _load(folder: Path) -> LoadedRun:
     return LoadedRun(folder, facts, answers, summarize(answers, facts))
 
 
-def _paired_cells(runs: Sequence[LoadedRun]) -> tuple[list[Summary], str]:
-    """The cells of all runs, each with its comparison, and what most of them are compared with."""
-    pairs = [(run, cell) for run in runs for cell in run.summary["cells"]]
+def _paired_cells(pairs: Sequence[tuple[LoadedRun, Summary]]) -> tuple[list[Summary], str]:
+    """All cells, each with its comparison, and what most of them are compared with.
+
+    A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
+    of the first run that has it, under the same protocol if there is one; where nobody ran `full`,
+    with the first cell of the first run that has the benchmark. Questions that only one of the two
+    was asked do not count.
+    """
     cells = [_named(cell, run.facts) for run, cell in pairs]
     names = set()
     for index, (run, cell) in enumerate(pairs):
@@ -136,9 +136,7 @@ def _paired_cells(runs: Sequence[LoadedRun]) -> tuple[list[Summary], str]:
         other = _baseline_of(index, cells)
         if other is None:
             continue
-        cells[index]["versus_full"] = compare_rows(
-            _rows(run, cell), _rows(*pairs[other]), _shared_mode(run, pairs[other][0])
-        )
+        cells[index]["versus_full"] = _compare((run, cell), pairs[other])
         reference = cells[other]
         same_model = reference["model"] == run.facts.model
         usual = reference["method"] == BASELINE and same_model
@@ -157,13 +155,15 @@ def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
     own = cells[index]
     alike = sorted(enumerate(cells), key=lambda entry: entry[1]["protocol"] != own["protocol"])
     for other, cell in alike:
-        same = all(cell[field] == own[field] for field in ("benchmark", "model"))
-        # Imported answers and runs of earlier versions do not know their frames.
-        frames = {cell["num_frames"], own["num_frames"]} - {None}
-        if cell["method"] == BASELINE and same and len(frames) < 2:
+        if cell["method"] == BASELINE and comparable(cell, own):
             return other
     first = next(i for i, cell in enumerate(cells) if cell["benchmark"] == own["benchmark"])
     return first if first != index else None
+
+
+def _compare(pair: tuple[LoadedRun, Summary], other: tuple[LoadedRun, Summary]) -> Summary | None:
+    """The paired comparison of two cells."""
+    return compare_rows(_rows(*pair), _rows(*other), _shared_mode(pair[0], other[0]))
 
 
 def _rows(run: LoadedRun, cell: Summary) -> pd.DataFrame:
@@ -216,19 +216,3 @@ def _totals(runs: Sequence[LoadedRun], facts: JobFacts) -> Summary:
         ),
         "latency_ms": {},
     }
-
-
-def _write_tables(cells: Sequence[dict[str, Any]], folder: Path) -> None:
-    """The table of cells in the forms that papers and spreadsheets take."""
-    (folder / "table.md").write_text(markdown_table(cells) + "\n", encoding="utf-8")
-    (folder / "table.csv").write_text(csv_table(cells), encoding="utf-8")
-    (folder / "table.tex").write_text(latex_table(cells) + "\n", encoding="utf-8")
-
-
-def _write_paper_tables(cells: Sequence[dict[str, Any]], folder: Path, published: bool) -> None:
-    """The layout of papers, and every break-down in long form."""
-    table = paper_table(cells, published=published)
-    (folder / "paper_table.md").write_text(table.markdown() + "\n", encoding="utf-8")
-    (folder / "paper_table.csv").write_text(table.csv(), encoding="utf-8")
-    (folder / "paper_table.tex").write_text(table.latex() + "\n", encoding="utf-8")
-    (folder / "breakdowns.csv").write_text(breakdowns_csv(cells), encoding="utf-8")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.rows import ANSWER, Row, to_table
+from pipeline.rows import ANSWER, Row, option_text, to_table
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
 from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
 
@@ -108,6 +108,8 @@ def _answer_row(
         "choice": choice,
         "answer": question.answer,
         "correct": None if question.answer is None else choice == question.answer,
+        "answer_text": option_text(question, question.answer),
+        "choice_text": option_text(question, choice),
         "harness_score": score(protocol.failed_reply if failed else text, question)
         if score
         else None,

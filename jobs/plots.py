@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 
 from jobs.canvas import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.summary import BASELINE
-from jobs.tables import labels, milliseconds
+from jobs.tables import labels, milliseconds, series_name
 
 Cell = dict[str, Any]
 
@@ -241,7 +240,7 @@ def _series(cell: Cell, cells: Sequence[Cell]) -> str:
     }
     if len(variants) == 1:
         return str(cell["method"])
-    return re.sub(r"\s*\br=[\d.]+", "", str(cell["cell"])).strip() or str(cell["method"])
+    return series_name(cell) or str(cell["method"])
 
 
 def _looks(cells: Sequence[Cell], theme: Theme) -> dict[str, tuple[str, str]]:

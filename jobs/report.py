@@ -16,7 +16,7 @@ from jobs.facts import JobFacts
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
 from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
-from jobs.tables import DASH, percent, render_table
+from jobs.tables import DASH, baseline_names, percent, render_table
 
 __all__ = ["render_html", "render_table", "write_report"]
 
@@ -87,6 +87,7 @@ def render_html(
         note=facts.note,
         cards=_cards(summary),
         baseline=baseline,
+        others=baseline_names(cells),
         profile=facts.mode == "profile",
         harness=any(cell.get("harness_accuracy") is not None for cell in cells),
         macro=any(cell.get("accuracy_macro") is not None for cell in cells),

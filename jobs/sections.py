@@ -10,7 +10,16 @@ import pandas as pd
 
 from jobs.facts import JobFacts
 from jobs.summary import BASELINE, Summary
-from jobs.tables import DASH, labels, milliseconds, p_value, percent, points, prefill_p50
+from jobs.tables import (
+    DASH,
+    change,
+    labels,
+    milliseconds,
+    p_value,
+    percent,
+    points,
+    prefill_p50,
+)
 
 _THROUGHPUT_NOTE = (
     "Throughput mode: stages overlap and a clip's questions share its prefix, so prefill and ttft "
@@ -151,6 +160,7 @@ def _row(
         "difference": points(versus.get("difference")),
         "difference_interval": f"{points(ends[0])} to {points(ends[1])}" if ends else "",
         "p": p_value(versus.get("p_value")),
+        "others": [_other(comparison) for comparison in cell.get("versus", {}).values()],
         "kept": percent(cell["retention_actual"], 2),
         "equivalent": percent(cell["equivalent_retention"], 2),
         "prefill": milliseconds(prefill_p50(cell)),
@@ -161,6 +171,12 @@ def _row(
         "unparsed": cell["num_unparsed"],
         "failed": cell["num_failed"],
     }
+
+
+def _other(versus: dict[str, Any] | None) -> dict[str, str]:
+    """The comparison with a further baseline."""
+    p = p_value((versus or {}).get("p_value"))
+    return {"difference": change(versus), "p": p}
 
 
 def _times(ratio: float | None) -> str:

@@ -148,9 +148,14 @@ def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
 def write_summary(run_dir: Path) -> Summary:
     """Read `facts.json` and the answers of a run directory, write its `summary.json`."""
     summary = summarize(read_answers(run_dir), JobFacts.load(run_dir))
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    (run_dir / SUMMARY_FILE).write_text(text + "\n")
+    save_summary(summary, run_dir)
     return summary
+
+
+def save_summary(summary: Summary, folder: Path) -> None:
+    """Write `summary.json` into a directory."""
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    (folder / SUMMARY_FILE).write_text(text + "\n")
 
 
 def _rows_of(answers: pd.DataFrame, cell: CellFacts) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_WIDTH = 100
@@ -37,12 +37,12 @@ def render_table(cells: Sequence[dict[str, Any]]) -> str:
     Args:
         cells: The flat summaries under `cells` of a `summary.json`.
     """
-    header, rows = _table(cells, [str(cell["cell"]) for cell in cells], with_p=False)
+    header, rows = _table(cells, [str(cell["cell"]) for cell in cells], brief=True)
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     widths[0] -= max(0, sum(widths) + 2 * (len(widths) - 1) - MAX_WIDTH)
     rendered = [_aligned(header, widths), "  ".join("─" * width for width in widths)]
-    parts = _shared_parts(cells)
+    parts = shared_parts(cells)
     for index, row in enumerate(rows):
         if parts[index] and (index == 0 or parts[index] != parts[index - 1]):
             rendered.append(parts[index])
@@ -52,11 +52,7 @@ def render_table(cells: Sequence[dict[str, Any]]) -> str:
 
 def markdown_table(cells: Sequence[dict[str, Any]]) -> str:
     """A GitHub-flavoured Markdown table."""
-    header, rows = _table(cells, labels(cells))
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(
-        "| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines
-    )
+    return markdown_lines(*_table(cells, labels(cells)))
 
 
 def latex_table(cells: Sequence[dict[str, Any]]) -> str:
@@ -71,6 +67,7 @@ def csv_table(cells: Sequence[dict[str, Any]]) -> str:
     """All figures of the cells, unrounded, one line per cell; empty where there is none."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
+    names = baseline_names(cells)
     writer.writerow(
         [
             *_CSV_FIELDS,
@@ -80,20 +77,19 @@ def csv_table(cells: Sequence[dict[str, Any]]) -> str:
             "versus_full_low",
             "versus_full_high",
             "versus_full_p",
+            *(f"versus_{name}{part}" for name in names for part in ("", "_low", "_high", "_p")),
             "prefill_ms_p50",
             "cache_hits",
             "cache_misses",
         ]
     )
     for cell in cells:
-        versus = cell["versus_full"] or {}
+        others = [cell["versus_full"], *(cell["versus"][name] for name in names)]
         writer.writerow(
             [
                 *(cell.get(field) for field in _CSV_FIELDS),
                 *(cell["accuracy_ci95"] or (None, None)),
-                versus.get("difference"),
-                *versus.get("difference_ci95", (None, None)),
-                versus.get("p_value"),
+                *(figure for versus in others for figure in _figures(versus or {})),
                 prefill_p50(cell),
                 cell["cache"]["hits"],
                 cell["cache"]["misses"],
@@ -132,16 +128,41 @@ def p_value(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def change(versus: dict[str, Any] | None) -> str:
+    """A paired difference in points with its interval; a dash if there is none."""
+    low, high = (versus or {}).get("difference_ci95", (None, None))
+    difference = points((versus or {}).get("difference"))
+    return difference if low is None else f"{difference} ({points(low)} to {points(high)})"
+
+
+def series_name(cell: Mapping[str, Any]) -> str:
+    """Name of a cell without its retention: the method with the options that the recipe names."""
+    return " ".join(word for word in str(cell["cell"]).split(" ") if not word.startswith("r="))
+
+
+def baseline_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the cells were compared with apart from `full`, in order."""
+    return list(dict.fromkeys(name for cell in cells for name in cell.get("versus", {})))
+
+
+def markdown_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose first column is text and whose others are numbers."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(
+        "| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines
+    )
+
+
 def labels(cells: Sequence[dict[str, Any]]) -> list[str]:
     """One name per cell; run and benchmark are named only where they differ."""
-    parts = _shared_parts(cells)
+    parts = shared_parts(cells)
     return [
         f"{part}: {cell['cell']}" if part else str(cell["cell"])
         for part, cell in zip(parts, cells, strict=True)
     ]
 
 
-def _shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
+def shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
     """Per cell its run and its benchmark, each only if the cells differ in it."""
     fields = [
         field for field in ("run_id", "benchmark") if len({cell.get(field) for cell in cells}) > 1
@@ -150,17 +171,26 @@ def _shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _table(
-    cells: Sequence[dict[str, Any]], names: Sequence[str], *, with_p: bool = True
+    cells: Sequence[dict[str, Any]], names: Sequence[str], *, brief: bool = False
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, formatted; what a harness would print only where there is a harness."""
+    """Header and rows, formatted; what a harness would print only where there is a harness.
+
+    A brief table has differences to `full` alone, without interval and p.
+    """
     with_harness = any(cell.get("harness_accuracy") is not None for cell in cells)
-    header = ["cell", "accuracy %", *(["harness %"] if with_harness else [])]
-    header += ["95 % interval", "vs full", *(["p"] if with_p else [])]
-    header += ["tokens %", "prefill ms", "cache hits", "failed"]
+    baselines = [] if brief else baseline_names(cells)
+    header = ["cell", "accuracy %", *(["harness %"] if with_harness else []), "95 % interval"]
+    for key in ("full", *baselines):
+        header += [f"vs {key}"] if brief else [f"vs {key}", "p"]
+    header += [*([] if brief else ["asked %"]), "tokens %", "prefill ms", "cache hits", "failed"]
     rows = []
     for name, cell in zip(names, cells, strict=True):
         low, high = cell["accuracy_ci95"] or (None, None)
-        versus = cell["versus_full"] or {}
+        differences: list[str] = []
+        for versus in (cell["versus_full"], *(cell["versus"][key] for key in baselines)):
+            p = p_value((versus or {}).get("p_value"))
+            difference = points((versus or {}).get("difference"))
+            differences += [difference] if brief else [change(versus), p]
         clips = cell["cache"]["hits"] + cell["cache"]["misses"]
         rows.append(
             [
@@ -168,8 +198,8 @@ def _table(
                 percent(cell["accuracy"]),
                 *([percent(cell.get("harness_accuracy"))] if with_harness else []),
                 DASH if low is None else f"{percent(low)} to {percent(high)}",
-                points(versus.get("difference")),
-                *([p_value(versus.get("p_value"))] if with_p else []),
+                *differences,
+                *([] if brief else [f"{100 * cell['retention_requested']:g}"]),
                 percent(cell["equivalent_retention"]),
                 milliseconds(prefill_p50(cell)),
                 f"{cell['cache']['hits']}/{clips}",
@@ -177,6 +207,12 @@ def _table(
             ]
         )
     return header, rows
+
+
+def _figures(versus: Mapping[str, Any]) -> list[float | None]:
+    """Difference, both ends of its interval, and p."""
+    interval = versus.get("difference_ci95", (None, None))
+    return [versus.get("difference"), *interval, versus.get("p_value")]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

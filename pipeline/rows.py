@@ -70,6 +70,8 @@ ANSWER = pa.schema(
         ("choice", pa.int64()),
         ("answer", pa.int64()),
         ("correct", pa.bool_()),
+        ("answer_text", pa.string()),
+        ("choice_text", pa.string()),
         ("harness_score", pa.float64()),
         ("tokens_total", pa.int64()),
         ("tokens_kept", pa.int64()),
@@ -148,6 +150,13 @@ def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
         Question(q["id"], q["text"], tuple(q["choices"]), q["answer"], q["groups"])
         for q in json.loads(row["questions"])
     )
+
+
+def option_text(question: Question, index: int | None) -> str | None:
+    """The option a question has at `index`; `None` for no index, or a free-form question."""
+    if index is None or not 0 <= index < len(question.choices):
+        return None
+    return question.choices[index]
 
 
 def failed(row: Mapping[str, Any], status: str, error: object) -> Row:

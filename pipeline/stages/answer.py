@@ -12,7 +12,7 @@ import torch
 
 from pipeline.cache import CacheError, Entry, TokenCache
 from pipeline.plan import Cell
-from pipeline.rows import Row, questions_of
+from pipeline.rows import Row, option_text, questions_of
 from tango_core.benchmarks.base import Protocol
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
@@ -169,6 +169,8 @@ def _row(
         "choice": answer.choice,
         "answer": question.answer,
         "correct": answer.choice == question.answer if scored else None,
+        "answer_text": option_text(question, question.answer),
+        "choice_text": option_text(question, answer.choice),
         "harness_score": score(answer.text if ran else protocol.failed_reply, question)
         if score
         else None,

@@ -10,7 +10,8 @@ import jobs
 from jobs.build import build
 from jobs.config import BenchmarkSection, load_job, load_jobs
 from tango_core.benchmarks import BENCHMARKS
-from tango_core.compressors import build_method, equivalent_retention
+from tango_core.compressors import METHODS, build_method, equivalent_retention
+from tango_core.compressors.base import Compressor
 from tango_core.models import MODELS
 
 RECIPES = Path(jobs.__file__).parent / "recipes"
@@ -68,6 +69,38 @@ def test_methods_inside_the_model_share_the_cache_of_all_tokens():
     }
     assert len(caches) == 5
     assert all(identity == {"name": "full"} for identity in caches.values())
+
+
+def test_the_table_of_the_embedded_world_has_every_compressor_at_five_retentions():
+    built = cells("shapes_table")
+    shares = {}
+    for name, method in built.items():
+        if not set(method.options) & {"layer", "inner"} or method.pruner is None:
+            words = [word for word in name.split(" ") if not word.startswith("r=")]
+            shares.setdefault(" ".join(words), []).append(method.options.get("retention"))
+    assert shares.pop("full") == [None]
+    compressors = {name for name, cls in METHODS.items() if issubclass(cls, Compressor)}
+    assert set(compressors) - {"full"} <= set(shares)
+    assert all(values == [0.05, 0.1, 0.15, 0.2, 0.5] for values in shares.values())
+
+
+def test_the_ablation_of_the_embedded_world_adds_one_part_per_row():
+    parts = ("diverse", "context_ratio", "st_rope", "timestamps", "legacy_writeback")
+    steps = [
+        [method.options[part] for part in parts]
+        for method in cells("shapes_table").values()
+        if method.name == "tango"
+        and method.options["budget"] == "exact"
+        and method.options["retention"] == 0.1
+    ]
+    assert steps == [
+        [False, 0, False, False, False],
+        [True, 0, False, False, False],
+        [True, 0.4, False, False, False],
+        [True, 0.4, True, False, False],
+        [True, 0.4, True, True, False],
+        [True, 0.4, True, True, True],
+    ]
 
 
 def test_table_2_is_the_published_setting_of_llava_video():

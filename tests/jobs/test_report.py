@@ -110,7 +110,7 @@ class TestTable:
         assert len({line.count("|") for line in markdown}) == 1
         body = latex_table(cells).split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
         assert len(body) == len(cells)
-        assert all(line.endswith(r" \\") and line.count(" & ") == 8 for line in body)
+        assert all(line.endswith(r" \\") and line.count(" & ") == 9 for line in body)
 
     def test_latex_escapes_what_would_break_a_document(self):
         odd = cell("tango", 0.1)
@@ -240,7 +240,8 @@ class TestCompareRuns:
         assert "b/job.yaml" in words
         assert {path.name for path in (tmp_path / "out").iterdir()} == {
             "report.html", "summary.json", "table.md", "table.csv", "table.tex", "plots",
-            "paper_table.md", "paper_table.csv", "paper_table.tex", "breakdowns.csv",
+            "paper_table.md", "paper_table.csv", "paper_table.tex", "grid.md", "breakdowns.md",
+            "breakdowns.csv",
         }  # fmt: skip
 
     def test_without_full_the_first_run_is_the_reference(self, tmp_path):
