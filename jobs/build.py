@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.config import BenchmarkSection, Job, RecipeError
+from jobs.facts import LeftOut
 from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -16,6 +18,8 @@ from tango_core.compressors import Method, build_method
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoint import raise_if_damaged
 from tango_core.types import VideoItem
+
+logger = logging.getLogger(__name__)
 
 # Settings of a model for which a family or a harness has a default.
 _CHOICES = (
@@ -37,11 +41,13 @@ class Ingredients:
         model: The Video LLM.
         benchmarks: Benchmark name -> benchmark.
         methods: (cell name, method) pairs.
+        left_out: Methods that the model has too few layers for.
     """
 
     model: ModelSpec
     benchmarks: dict[str, Benchmark]
     methods: tuple[tuple[str, Method], ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def build(job: Job) -> Ingredients:
@@ -62,15 +68,12 @@ def build(job: Job) -> Ingredients:
         benchmarks = {section.name: _benchmark(section) for section in job.all_benchmarks}
         model = _model(job)
         raise_if_damaged(model.path)
-        num_layers = model.decoder.num_layers
-        built = tuple(
-            (name, build_method(num_layers=num_layers, **options)) for name, options in methods
-        )
+        built, left_out = _methods(job, model)
     except (ValueError, TypeError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
-    return Ingredients(model, benchmarks, built)
+    return Ingredients(model, benchmarks, built, left_out)
 
 
 def make_plan(
@@ -192,6 +195,45 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
             f"benchmarks apart, or set {' and '.join(names)} for all of them"
         )
     return first
+
+
+def _methods(
+    job: Job, model: ModelSpec
+) -> tuple[tuple[tuple[str, Method], ...], tuple[LeftOut, ...]]:
+    """Build the methods for the layers of the model, and say which do not fit into them.
+
+    Options and retentions have been checked before: what fails now is the number of layers.
+
+    Raises:
+        ValueError: If one does not fit and may not be left out, or none fits.
+    """
+    built: list[tuple[str, Method]] = []
+    left_out: list[LeftOut] = []
+    num_layers = model.decoder.num_layers
+    for name, options in job.all_methods:
+        try:
+            built.append((name, build_method(num_layers=num_layers, **options)))
+        except ValueError as error:
+            if job.infeasible == "error":
+                raise ValueError(
+                    f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
+                ) from error
+            retention = options.get("retention", 1.0)
+            left_out.append(LeftOut(name, options["name"], retention, str(error)))
+    if not built:
+        raise ValueError(
+            f"model {model.name} can run no method of the recipe; {left_out[0].name!r}: "
+            f"{left_out[0].reason}"
+        )
+    for entry in left_out:
+        logger.warning(
+            "method %s at retention %g is left out on model %s: %s",
+            repr(entry.name),
+            entry.retention,
+            model.name,
+            entry.reason,
+        )
+    return tuple(built), tuple(left_out)
 
 
 def _benchmark(section: BenchmarkSection) -> Benchmark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from jobs.baselines import comparable, with_baselines
 from jobs.facts import JobFacts
 from jobs.measurements import normalize
+from jobs.notes import left_out_notes
 from jobs.plots import save_plots
 from jobs.report import JOB_FILE, REPORT_FILE, render_html, write_report
 from jobs.summary import (
@@ -87,7 +88,8 @@ def report_runs(
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
         write_confusion(cells, [_rows(*pair) for pair in pairs], confusion, folder)
-    write_tables(cells, folder, published=published)
+    notes = left_out_notes(run.facts for run in runs)
+    write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, {**runs[0].summary, "cells": cells})
@@ -194,6 +196,7 @@ def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
         started_at="",
         note=" ".join(dict.fromkeys(facts.note for facts in everyone if facts.note)),
         git_commit=", ".join(dict.fromkeys(facts.git_commit for facts in everyone)),
+        left_out=tuple(dict.fromkeys(entry for facts in everyone for entry in facts.left_out)),
         caches=tuple(dict.fromkeys(cache for facts in everyone for cache in facts.caches)),
         device=", ".join(dict.fromkeys(facts.device for facts in everyone)),
         peak_gib=None,
@@ -207,6 +210,7 @@ def _totals(runs: Sequence[LoadedRun], facts: JobFacts) -> Summary:
         "kind": facts.kind,
         "runs": [run.facts.run_id for run in runs],
         "note": facts.note,
+        "left_out": [asdict(entry) for entry in facts.left_out],
         **{name: sum(run.summary[name] for run in runs) for name in _COUNTS},
         "cache": {
             name: sum(run.summary["cache"][name] for run in runs) for name in ("hits", "misses")

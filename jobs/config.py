@@ -8,7 +8,6 @@ fields with the same dotted keys (`jobs.overrides`).
 from __future__ import annotations
 
 import difflib
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from jobs.methods import cell_name, spelled_out
 from jobs.overrides import RecipeError as RecipeError
 from jobs.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
@@ -121,6 +121,9 @@ class Job:
         shard: `i/n`: only every n-th clip, starting at the i-th (0-based); for arrays of
             independent jobs.
         hash_content: Identify files by their bytes and not by size and modification time.
+        infeasible: What becomes of a method that cannot have its retention in the layers of this
+            model: `error`, or `skip` to leave it out, which a warning, the summary and the report
+            then say.
     """
 
     benchmark: BenchmarkSection | None = None
@@ -136,6 +139,7 @@ class Job:
     limit: Annotated[int, Field(ge=1)] | None = None
     shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
     hash_content: bool = False
+    infeasible: Literal["error", "skip"] = "error"
 
     def __post_init__(self) -> None:
         """Exactly one of each pair of keys."""
@@ -161,7 +165,7 @@ class Job:
         """
         cells: dict[str, dict[str, Any]] = {}
         for entry in self.methods or ((self.method,) if self.method else ()):
-            for options in _spelled_out(entry):
+            for options in spelled_out(entry):
                 name = cell_name(options)
                 if name in cells:
                     raise RecipeError(f"methods: {name!r} is listed twice; remove one")
@@ -222,32 +226,6 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
         raise RecipeError(f"{source}: {_explain(error)}") from error
     job.all_methods  # noqa: B018  (raises on a nameless or doubled method)
     return job
-
-
-def cell_name(options: Mapping[str, Any]) -> str:
-    """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
-    parts = [str(options["name"])]
-    if "retention" in options:
-        parts.append(f"r={options['retention']}")
-    parts += [f"{k}={_short(v)}" for k, v in options.items() if k not in ("name", "retention")]
-    return " ".join(parts)
-
-
-def _short(value: Any) -> str:
-    """An option's value in a cell's name."""
-    return "+".join(str(v) for v in value.values()) if isinstance(value, dict) else str(value)
-
-
-def _spelled_out(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One set of options per combination of the values that are lists."""
-    if not isinstance(entry.get("name"), str):
-        raise RecipeError(
-            f"every method needs a name, e.g. {{name: tango, retention: 0.1}}; got {dict(entry)}"
-        )
-    values = [value if isinstance(value, list) else [value] for value in entry.values()]
-    return [
-        dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)
-    ]
 
 
 def _explain(error: ValidationError) -> str:

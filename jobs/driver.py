@@ -152,6 +152,7 @@ def execute(
         device=device_name(ingredients.model.device),
         num_frames=ingredients.model.frames.num_frames,
         versions=versions(),
+        left_out=ingredients.left_out,
     )
     facts.save(run_dir)
     return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})

@@ -14,10 +14,11 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from jobs.config import BenchmarkSection, Job, cell_name, parse_job
+from jobs.config import BenchmarkSection, Job, parse_job
 from jobs.driver import FAILURE
 from jobs.facts import CellFacts, JobFacts
 from jobs.lmms_eval_files import read_lmms_eval, write_lmms_eval
+from jobs.methods import cell_name
 from jobs.report import JOB_FILE, write_report
 from jobs.run_dirs import make_run_dir
 from jobs.summary import Summary, failed_rows, read_answers, write_summary

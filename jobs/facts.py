@@ -54,6 +54,23 @@ class CellFacts:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A method of the recipe that this model cannot run, and so nothing was measured of.
+
+    Attributes:
+        name: What its cell would have been called.
+        method: Entry of `METHODS`.
+        retention: Share of the visual tokens asked for, in (0, 1].
+        reason: Why not, in one line.
+    """
+
+    name: str
+    method: str
+    retention: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """What a run says about itself; everything in it is plain data.
 
@@ -74,6 +91,7 @@ class JobFacts:
         device: The processor in words, e.g. `"NVIDIA A100-SXM4-80GB"` or `"cpu"`.
         peak_gib: Largest device memory any actor allocated, in GiB.
         versions: Library -> version.
+        left_out: Methods of the recipe that the model cannot run (`infeasible: skip`).
     """
 
     run_id: str
@@ -91,6 +109,7 @@ class JobFacts:
     peak_gib: float | None = None
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
 
     def save(self, run_dir: Path) -> None:
         """Write `facts.json` into the run directory."""
@@ -127,6 +146,7 @@ class JobFacts:
             )
             for cell in facts["cells"]
         )
+        known["left_out"] = tuple(LeftOut(**entry) for entry in facts.get("left_out") or ())
         known["caches"] = tuple(facts.get("caches") or ())
         known["decoder"] = DecoderShape(**facts["decoder"]) if facts.get("decoder") else None
         return cls(**known)

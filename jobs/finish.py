@@ -41,6 +41,8 @@ def measure(job: Job, kind: Kind, places: Places, console: Console) -> int:
     say(render_table(summary["cells"]))
     if job.mode == "profile":
         say(f"\n{render_profile(summary['cells'])}\n")
+    for entry in outcome.facts.left_out:
+        say(f"left out: {entry.name} ({entry.reason})")
     say(f"clips:   {counted(outcome)}")
     say(f"answers: {run_dir / 'answers'}")
     say(f"report:  {report}")

@@ -57,11 +57,13 @@ class PaperTable:
         columns: (benchmark or "", column), the last two being Avg. and Perf.
         rows: Full runs first, then by retention.
         with_published: Whether published numbers stand beside the measured ones.
+        notes: Sentences printed below.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[PaperRow, ...]
     with_published: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def with_model(self) -> bool:
@@ -76,7 +78,7 @@ class PaperTable:
         text = "\n".join(
             "| " + " | ".join(part.replace("|", "\\|") for part in line) + " |" for line in lines
         )
-        return f"{text}\n\n{self._note()}" if self._note() else text
+        return "\n\n".join([text, *self._sentences()])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
@@ -104,8 +106,8 @@ class PaperTable:
                 lines.append("\\midrule")
             previous = group
             lines.append(" & ".join(map(latex_escaped, self._cells(row))) + r" \\")
-        note = f"\n% {self._note()}" if self._note() else ""
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + note
+        notes = [f"% {note}" for note in self._sentences()]
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *notes])
 
     def csv(self) -> str:
         """All figures unrounded, as shares; empty where there is none."""
@@ -139,10 +141,10 @@ class PaperTable:
             return text
         return f"{text} ({percent(printed)})"
 
-    def _note(self) -> str:
-        """What stands in brackets."""
+    def _sentences(self) -> list[str]:
+        """What stands in brackets, and the notes."""
         shown = self.with_published and any(row.published for row in self.rows)
-        return f"In brackets: published, {source()}." if shown else ""
+        return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
 
 
 def _below(benchmark: str, column: str) -> str:

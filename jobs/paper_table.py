@@ -14,7 +14,9 @@ from jobs.published import published_scores
 from jobs.summary import BASELINE
 
 
-def paper_table(cells: Sequence[Mapping[str, Any]], *, published: bool = False) -> PaperTable:
+def paper_table(
+    cells: Sequence[Mapping[str, Any]], *, published: bool = False, notes: Sequence[str] = ()
+) -> PaperTable:
     """Arrange the cells of any runs in the layout of papers.
 
     Cells of one model and method on several benchmarks share a row, whatever run they are from. A
@@ -23,6 +25,7 @@ def paper_table(cells: Sequence[Mapping[str, Any]], *, published: bool = False) 
     Args:
         cells: Flat summaries with `model`, `num_frames` and `run_id`.
         published: Set the paper's numbers beside the measured ones.
+        notes: Sentences to print below the table.
     """
     cells = _with_frames(cells)
     columns = _columns(cells)
@@ -54,7 +57,10 @@ def paper_table(cells: Sequence[Mapping[str, Any]], *, published: bool = False) 
     for row in rows.values():
         row.published = {key: value for key, value in row.published.items() if value is not None}
     return PaperTable(
-        (*columns, AVERAGE, SHARE), tuple(rows[key] for key in ranked), with_published=published
+        (*columns, AVERAGE, SHARE),
+        tuple(rows[key] for key in ranked),
+        with_published=published,
+        notes=tuple(notes),
     )
 
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.canvas import CSS_SCALE, DARK
 from jobs.facts import JobFacts
+from jobs.notes import left_out_notes
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
 from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
@@ -98,6 +99,7 @@ def render_html(
             }
             for benchmark in benchmarks
         ],
+        left_out=left_out_notes([facts]),
         plots=_plots(cells),
         breakdowns=breakdowns(cells, benchmarks),
         latency=latency_table(cells, facts.mode),

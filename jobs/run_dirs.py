@@ -12,8 +12,8 @@ import yaml
 from jobs.config import Job, RecipeError
 
 JOB_FILE = "job.yaml"
-# A run may be continued with other workers; everything else decides its results.
-_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures")
+# A run may be continued with other workers and other patience; the rest decides its results.
+_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
 
 
 def new_run_dir(job: Job, output: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
 
     Returns:
         Plain data for `summary.json`. `cells` holds one flat summary per cell of `facts`, in order;
-        the top level holds the run's totals and, for a run with one cell, all fields of that cell;
-        of a profile that `tango evaluate` made, the fields of the method beside all tokens.
+        the top level holds the run's totals, the methods that were left out (`left_out`) and, for a
+        run with one cell, all fields of that cell; of a profile that `tango evaluate` made, the
+        fields of the method beside all tokens.
     """
     answers = normalize(answers)
     parts = [_rows_of(answers, cell) for cell in facts.cells]
@@ -84,6 +86,7 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> Summary:
         "model": facts.model,
         "mode": facts.mode,
         "note": facts.note,
+        "left_out": [asdict(entry) for entry in facts.left_out],
         **_counts(answers),
         "latency_ms": latencies(answers, facts.mode, per_cell=False),
         "cache": cache_counts(answers),

@@ -15,19 +15,22 @@ from jobs.paper_table import paper_table
 from jobs.tables import csv_table, labels, latex_table, markdown_table
 
 
-def write_tables(cells: Sequence[dict[str, Any]], folder: Path, *, published: bool) -> None:
+def write_tables(
+    cells: Sequence[dict[str, Any]], folder: Path, *, published: bool, notes: Sequence[str] = ()
+) -> None:
     """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
 
     Args:
         cells: Flat summaries with `run_id`, `model` and `num_frames`.
         folder: Receives the files.
         published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
+        notes: Sentences to print under `table.*` and `paper_table.*`.
     """
-    paper = paper_table(cells, published=published)
+    paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": markdown_table(cells) + "\n",
+        "table.md": "\n\n".join([markdown_table(cells), *notes]) + "\n",
         "table.csv": csv_table(cells),
-        "table.tex": latex_table(cells) + "\n",
+        "table.tex": "\n% ".join([latex_table(cells), *notes]) + "\n",
         "paper_table.md": paper.markdown() + "\n",
         "paper_table.csv": paper.csv(),
         "paper_table.tex": paper.latex() + "\n",

@@ -85,6 +85,7 @@ def tags_of(facts: JobFacts) -> dict[str, str]:
         "model": facts.model,
         "cache": ", ".join(facts.caches),
         "device": facts.device,
+        "left_out": ", ".join(entry.name for entry in facts.left_out),
         **{f"version.{name}": version for name, version in facts.versions.items()},
     }
     return {key: value for key, value in tags.items() if value}

@@ -70,6 +70,7 @@ def test_a_recipe_runs_on_the_embedded_model_and_world(name, shapes, tmp_path):
         read = answers[answers["status"] == "ok"]
         assert ((read["choice_text"] == read["answer_text"]) == read["correct"]).all()
         summary = write_summary(run_dir)
+        assert {entry["name"] for entry in summary["left_out"]} == left_out
         pruned = [entry for entry in summary["cells"] if entry["method"] != "full"]
         assert pruned
         assert all(0 < entry["equivalent_retention"] < 0.65 for entry in pruned)

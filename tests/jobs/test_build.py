@@ -1,5 +1,6 @@
-"""What a recipe leaves open is filled in as the benchmarks' harness has it."""
+"""What a recipe leaves open is filled in, and what its model cannot run is left out."""
 
+import re
 from dataclasses import asdict
 
 import pytest
@@ -120,3 +121,44 @@ def test_nothing_else_enters_the_identity_of_frames():
         "multiple": 28,
         "folder_fps": 3.0,
     }
+
+
+FITS = {"name": "topk", "retention": 0.1}
+TOO_DEEP = {"name": "fastv", "retention": [0.2, 0.6], "layer": 2}
+REASON = "retention 0.2 cannot be reached with layer=2: all tokens in 2 of 4 layers average to 0.5"
+
+
+def on_four_layers(*methods, **changes):
+    """The ingredients of a job on the embedded model."""
+    recipe = {"benchmark": {"name": "shapes"}, "methods": list(methods), **changes}
+    return build(parse_job(recipe, "test"))
+
+
+def test_a_method_that_does_not_fit_the_model_ends_the_job():
+    message = rf"method 'fastv r=0\.2 layer=2': {re.escape(REASON)}.*set infeasible to skip"
+    with pytest.raises(RecipeError, match=message):
+        on_four_layers(FITS, TOO_DEEP)
+
+
+def test_a_method_that_does_not_fit_the_model_is_left_out_aloud(caplog):
+    ingredients = on_four_layers(FITS, TOO_DEEP, infeasible="skip")
+    assert [name for name, _ in ingredients.methods] == ["topk r=0.1", "fastv r=0.6 layer=2"]
+    (entry,) = ingredients.left_out
+    assert (entry.name, entry.method, entry.retention) == ("fastv r=0.2 layer=2", "fastv", 0.2)
+    assert entry.reason.startswith(REASON)
+    (line,) = caplog.messages
+    assert line == (
+        f"method 'fastv r=0.2 layer=2' at retention 0.2 is left out on model tiny: {entry.reason}"
+    )
+
+
+def test_a_mistake_is_no_method_that_does_not_fit():
+    with pytest.raises(RecipeError, match=r"retention must be in \(0, 1\], got 2"):
+        on_four_layers(FITS, {"name": "fastv", "retention": 2}, infeasible="skip")
+    with pytest.raises(RecipeError, match="did you mean 'layer'"):
+        on_four_layers(FITS, {"name": "fastv", "retention": 0.2, "leyer": 2}, infeasible="skip")
+
+
+def test_a_job_without_any_method_left_is_refused():
+    with pytest.raises(RecipeError, match=r"tiny can run no method of the recipe; 'dart r=0\.1'"):
+        on_four_layers({"name": "dart", "retention": 0.1}, infeasible="skip")

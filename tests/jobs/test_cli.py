@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+import jobs
 from jobs.cli import main
 from tango_core import describe_model
 
@@ -117,6 +119,25 @@ def test_evaluate_sends_a_recipe_with_several_methods_to_sweep(tango, recipe):
     code, _, err = tango("evaluate", path)
     assert code == 2
     assert "run it with `tango sweep`" in err
+
+
+def test_a_table_of_a_large_model_says_what_a_small_one_cannot_run(tango, tmp_path):
+    recipe = str(Path(jobs.__file__).parent / "recipes" / "table2_qwen2_5_vl.yaml")
+    embedded = ["--set", "model.name=tiny", "--set", "benchmark.name=shapes"]
+    code, out, err = tango("sweep", recipe, *embedded, "--limit", "1", "--set", "executor=local")
+    assert code == 0
+    reason = "retention 0.2 cannot be reached with layer=2: all tokens in 2 of 4 layers"
+    (warning,) = [line for line in err.splitlines() if "fastv" in line]
+    assert f"'fastv r=0.2 layer=2' at retention 0.2 is left out on model tiny: {reason}" in warning
+    assert f"left out: fastv r=0.2 layer=2 ({reason}" in out
+    (run_dir,) = [path for path in (tmp_path / "runs").iterdir() if (path / "job.yaml").exists()]
+    (entry,) = yaml.safe_load((run_dir / "summary.json").read_text())["left_out"]
+    assert (entry["name"], entry["retention"]) == ("fastv r=0.2 layer=2", 0.2)
+    assert tango("report", str(run_dir))[0] == 0
+    for name in ("report.html", "table.md", "table.tex", "paper_table.md", "paper_table.tex"):
+        text = (run_dir / name).read_text().replace("&#39;", "'")
+        assert f"Left out on tiny: fastv r=0.2 layer=2, retention 20 %: {reason}" in text, name
+    assert tango("sweep", recipe, *embedded, "--set", "infeasible=error")[0] == 2
 
 
 def test_too_many_failures_give_exit_code_1_and_all_results(tango, recipe, tmp_path):
