@@ -139,6 +139,7 @@ def _teach(
         packed = pack(
             [_asked(lessons, one, balance, rng) for one in lessons.lessons],
             lessons.num_frames * TOKENS,
+            lessons.pitch,
         )
         loss, by_kind = loss_of(lessons, packed, step)
         balance.update(by_kind)

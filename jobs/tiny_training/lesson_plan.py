@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,13 @@ CLIPS = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}
 """Clips per step by number of frames."""
 QUESTIONS = {1: 6, 2: 7, 4: 8, 8: 9, 16: 12}
 """Questions per clip by number of frames."""
+PITCHES = {1.0: 0.5, 1 / 2: 0.125, 1 / 4: 0.125, 1 / 8: 0.125, 1 / 16: 0.125}
+"""Weight of every distance between the positions of neighbouring visual tokens.
+
+Variable visual position encoding (V2PE, of InternVL3): a decoder that has only ever seen a frame
+take 64 positions reads the order of scenes from absolute distances, and then fails on any clip
+whose tokens are fewer and counted anew, whichever they are. The model is used at a distance of 1.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,10 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class StepLessons:
-    """The clips of one step, all of the same length."""
+    """The clips of one step, all of the same length and with positions at the same distance."""
 
     num_frames: int
+    pitch: float
     openly: float
     kinds: tuple[str, ...]
     lessons: tuple[Lesson, ...]
@@ -79,14 +87,19 @@ class Lessons(IterableDataset[StepLessons]):
         """Draw the lessons of a step."""
         phase = next(one for one in self.plan if step < one.until * self.total or one.until >= 1)
         rng = np.random.default_rng((self.seed, step, 1))
-        lengths = list(phase.frames)
-        weights = np.array(list(phase.frames.values()))
-        frames = int(rng.choice(lengths, p=weights / weights.sum()))
+        frames = int(_draw(phase.frames, rng))
+        pitch = _draw(PITCHES, rng)
         first = step * max(CLIPS.values())
         lessons = tuple(
             self.lesson_of(self.seed, first + row, frames) for row in range(CLIPS[frames])
         )
-        return StepLessons(frames, phase.openly, phase.kinds, lessons)
+        return StepLessons(frames, pitch, phase.openly, phase.kinds, lessons)
+
+
+def _draw(weights: Mapping[int, float] | Mapping[float, float], rng: np.random.Generator) -> float:
+    """Draw a key by its weight."""
+    shares = np.array(list(weights.values()))
+    return float(rng.choice(list(weights), p=shares / shares.sum()))
 
 
 def stream(dataset: IterableDataset[Any], workers: int = 1) -> Iterator[Any]:

@@ -19,7 +19,7 @@ class Packed:
         opening: Ids before the clip.
         num_visual: Tokens of a clip, newline included.
         text: (B, L) int64 ids of all questions and replies, padded with 0.
-        positions: (B, S) int64, every question counted on from the clip.
+        positions: (B, S) float32, every question counted on from the clip.
         mask: (B, 1, S, S) bool, `True` where attention is allowed.
         rows: (R,) sample and
         columns: (R,) place in the sequence of every state that predicts a word of a reply.
@@ -41,19 +41,24 @@ class Packed:
 
 
 def pack(
-    asked: Sequence[Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]], num_tokens: int
+    asked: Sequence[Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]],
+    num_tokens: int,
+    pitch: float = 1.0,
 ) -> Packed:
     """Pack questions.
 
     Args:
         asked: Per clip its questions as (type, prompt, reply).
         num_tokens: Visual tokens of a clip, newline not included.
+        pitch: Distance between the positions of neighbouring visual tokens.
     """
     start = len(OPENING) + num_tokens + 1
     longest = max(sum(len(p) + len(r) - 1 for _, p, r in one) for one in asked)
     size = start + longest
     text = torch.zeros(len(asked), longest, dtype=torch.long)
-    positions = torch.arange(size).repeat(len(asked), 1)
+    positions = torch.zeros(len(asked), size)
+    positions[:, :start] = _positions(num_tokens + 1, pitch)
+    behind = len(OPENING) + pitch * (num_tokens + 1)
     segment = torch.full((len(asked), size), -1)
     segment[:, :start] = 0
     rows, columns, targets, question = [], [], [], []
@@ -64,7 +69,7 @@ def pack(
             ids = (*prompt, *reply[:-1])
             text[row, at : at + len(ids)] = torch.tensor(ids)
             here = slice(start + at, start + at + len(ids))
-            positions[row, here] = start + torch.arange(len(ids))
+            positions[row, here] = behind + torch.arange(len(ids))
             segment[row, here] = number
             for offset, target in enumerate(reply):
                 rows.append(row)
@@ -87,3 +92,9 @@ def pack(
         torch.tensor(question),
         tuple(kinds),
     )
+
+
+def _positions(num_visual: int, pitch: float) -> Tensor:
+    """Positions of the opening and of a clip's tokens."""
+    clip = len(OPENING) + pitch * torch.arange(num_visual)
+    return torch.cat([torch.arange(len(OPENING)).float(), clip])

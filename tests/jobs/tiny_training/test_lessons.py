@@ -120,6 +120,20 @@ def test_packed_questions_get_the_logits_that_they_get_alone(decoder):
             )
 
 
+def test_the_pitch_sets_the_distance_of_visual_tokens_alone(decoder):
+    lesson = drawn_lesson(0, 2, 2)
+    asked = [(one.kind, one.prompt, one.reply) for one in lesson.asked[:2]]
+    wide, narrow = pack([asked], 2 * TOKENS), pack([asked], 2 * TOKENS, 1 / 4)
+    start = len(narrow.opening)
+    clip = narrow.positions[0, start : start + 2 * TOKENS + 1]
+    assert clip.tolist() == [start + index / 4 for index in range(2 * TOKENS + 1)]
+    behind = start + 2 * TOKENS + 1
+    assert wide.positions[0, :behind].tolist() == list(range(behind))
+    question = narrow.positions[0, behind : behind + len(asked[0][1])]
+    first = start + (2 * TOKENS + 1) / 4
+    assert question.tolist() == [first + index for index in range(len(asked[0][1]))]
+
+
 def test_replies_are_text_then_letter_then_the_end():
     clip = clip_at("train", 0, 0)
     for question in questions(clip):
