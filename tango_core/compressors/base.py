@@ -76,8 +76,7 @@ class Compressor(ABC):
         """
         self._check(features)
         if self.outer_retention >= 1:
-            num_total = features.tokens.shape[0] * features.tokens.shape[1]
-            video = select(features, torch.arange(num_total))
+            video = everything(features)
         else:
             video = self._compress_in_steps(features, clock)
         return video if features.source is None else replace(video, source=features.source)
@@ -115,6 +114,17 @@ def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None
                 f"{name} of this clip hold NaN or infinite values; "
                 "the encoder's dtype may have overflowed"
             )
+
+
+def everything(features: VisualFeatures) -> CompressedVideo:
+    """A copy of all tokens."""
+    tokens = features.tokens.clone(memory_format=torch.contiguous_format).flatten(0, 1)
+    return CompressedVideo(
+        tokens=tokens,
+        indices=torch.arange(len(tokens), device=tokens.device),
+        grid=(len(features.tokens), *features.grid),
+        timestamps=features.timestamps,
+    )
 
 
 def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
@@ -221,7 +231,15 @@ class LayerContext:
     def select(self, kept: Tensor) -> Pruned:
         """Keep the visual tokens at (k,) ascending `kept` and all text, unchanged."""
         keep = self.positions_with(kept)
+        if len(keep) == len(self.hidden):
+            return Pruned(keep, self.hidden.clone())
         return Pruned(keep, self.hidden[keep])
+
+    def select_merged(self, kept: Tensor, states: Tensor) -> Pruned:
+        """Keep the visual tokens at (k,) ascending `kept` with new (k, D) states, and all text."""
+        before, after = self.hidden[: self.visual.start], self.hidden[self.visual.stop :]
+        hidden = torch.cat([before, states.to(self.hidden.dtype), after])
+        return Pruned(self.positions_with(kept), hidden)
 
 
 @dataclass(frozen=True)

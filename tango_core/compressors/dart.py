@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.schedules import OneStepPruner
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.blocks import row_blocks
+from tango_core.ops.saliency import rank_descending, top_positions
 
 
 @dataclass(frozen=True)
@@ -60,19 +62,26 @@ class DART(OneStepPruner):
         norms = context.keys().float().abs().sum(dim=-1)
         own = rank_descending(norms[visual])[: self.visual_pivots] + visual.start
         text = rank_descending(norms[visual.stop :])[: self.text_pivots] + visual.stop
-        pivots = torch.cat([own, text]).tolist()
+        pivots = torch.cat([own, text])
         if self.pivot_order == "official":
-            pivots = list(set(pivots))
+            pivots = torch.tensor(list(set(pivots.tolist())), device=device)
         taken = torch.zeros(context.num_left, dtype=torch.bool, device=device)
         taken[own - visual.start] = True
+        free = context.num_left - len(own)
         for similarity in self._similarities(context, pivots):
-            free = context.num_left - int(taken.sum())
-            order = similarity.masked_fill(taken, torch.inf).sort(stable=True).indices
-            taken[order[: min(per_pivot, free)]] = True
+            count = min(per_pivot, free)
+            # The lowest cosines are the highest of what is turned around; so are the ties.
+            taken[top_positions((-similarity).masked_fill(taken, -torch.inf), count)] = True
+            free -= count
         return context.select(taken.nonzero()[:, 0])
 
-    def _similarities(self, context: LayerContext, pivots: list[int]) -> Tensor:
+    def _similarities(self, context: LayerContext, pivots: Tensor) -> Tensor:
         """(pivots, n) float32 cosines of every pivot with every visual token."""
-        states = context.norm(context.hidden).float()
-        unit = torch.nn.functional.normalize(states, dim=-1)
-        return unit[pivots] @ unit[context.visual].mT
+        hidden = context.hidden[context.visual]
+        units = F.normalize(context.norm(context.hidden[pivots]).float(), dim=-1)
+        cosines = units.new_empty(len(pivots), len(hidden))
+        for rows in row_blocks(*hidden.shape, hidden.device):
+            states = context.norm(hidden[rows]).float()
+            lengths = torch.linalg.vector_norm(states, dim=-1).clamp_(min=1e-12)
+            torch.div(units @ states.mT, lengths, out=cosines[:, rows])
+        return cosines

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept, select
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.saliency import top_positions
 from tango_core.types import CompressedVideo, VisualFeatures
 
 
@@ -51,8 +51,7 @@ class EVS(Compressor):
             return select(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
         changes = _changes(features.tokens)
         first = changes.new_full((1, tokens_per_frame), torch.inf)
-        ranked = rank_descending(torch.cat([first, changes]).flatten())
-        return select(features, ranked[:kept].sort().values)
+        return select(features, top_positions(torch.cat([first, changes]).flatten(), kept))
 
 
 def _changes(tokens: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tango_core.compressors.base import LayerContext, Pruned, num_kept
 from tango_core.compressors.schedules import OneStepPruner
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.saliency import top_positions
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,4 @@ class FastV(OneStepPruner):
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of attention, averaged over heads; ties to the lowest position."""
         count = num_kept(context.num_left, self.local_retention(context.num_layers))
-        ranked = rank_descending(context.last_token_scores())
-        return context.select(ranked[:count].sort().values)
+        return context.select(top_positions(context.last_token_scores(), count))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.ops.merging import cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending
 
 
@@ -48,20 +49,17 @@ class FastVMerge(LayerPruner):
         ranked = rank_descending(context.last_token_scores())
         count = num_kept(context.num_left, self.retention)
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
-        states = context.hidden[context.visual].float()
-        keep = context.positions_with(kept)
-        hidden = context.hidden[keep]
-        rows = slice(context.visual.start, context.visual.start + count)
-        hidden[rows] = self._absorb(states[kept], states[dropped]).to(hidden.dtype)
-        return Pruned(keep, hidden)
-
-    def _absorb(self, kept: torch.Tensor, dropped: torch.Tensor) -> torch.Tensor:
-        """Blend every kept state with the mean of itself and what is most similar to it."""
-        unit_kept = torch.nn.functional.normalize(kept, dim=-1)
-        nearest = (torch.nn.functional.normalize(dropped, dim=-1) @ unit_kept.mT).argmax(dim=-1)
-        counts = torch.zeros(len(kept), device=kept.device).index_add_(
-            0, nearest, torch.ones_like(nearest).float()
+        states = context.hidden[context.visual]
+        nearest = most_similar(states, dropped, kept)
+        absorbed = states.new_zeros(count, dtype=torch.float32)
+        absorbed.index_add_(0, nearest, torch.ones_like(nearest, dtype=torch.float32))
+        share = (1 - self.beta) / (1 + absorbed)
+        own = torch.where(absorbed > 0, share + self.beta, 1.0)
+        merged = cluster_sums(
+            states,
+            torch.cat([torch.arange(count, device=kept.device), nearest]),
+            count,
+            torch.cat([own, share[nearest]]),
+            sources=torch.cat([kept, dropped]),
         )
-        pooled = kept.index_add(0, nearest, dropped) / (1 + counts)[:, None]
-        blended = self.beta * kept + (1 - self.beta) * pooled
-        return torch.where(counts[:, None] > 0, blended, kept)
+        return context.select_merged(kept, merged)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.ops.blocks import row_blocks
 from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -96,7 +97,7 @@ class FastVID(Compressor):
         if any(context):
             is_rest = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
             is_rest[kept[0]] = False
-            anchors, merged = self._merge(features.tokens.float(), is_rest, lengths, context)
+            anchors, merged = self._merge(features.tokens, is_rest, lengths, context)
             kept.append(anchors)
             values.append(merged.to(flat.dtype))
         order = torch.cat(kept).sort()
@@ -136,7 +137,7 @@ class FastVID(Compressor):
         """Flat positions of all anchors, and their merged tokens.
 
         Args:
-            tokens: (T, L, D) float32.
+            tokens: (T, L, D), any float dtype.
             is_rest: (T * L,) bool, tokens that are not salient.
             lengths: Frames of every segment.
             context: Anchors of every frame.
@@ -144,7 +145,6 @@ class FastVID(Compressor):
         num_cells = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
         cells = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
-        units = F.normalize(tokens, dim=-1).flatten(0, 1)
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
         positions, merged = [], []
@@ -155,7 +155,7 @@ class FastVID(Compressor):
             anchors = cells[first:last] + numbers * num_cells
             is_padding = cells[first:last] == num_cells
             rows = slice(start * num_cells, stop * num_cells)
-            blended = self._absorb(tokens.flatten(0, 1), units, is_rest, rows, anchors, is_padding)
+            blended = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
             filled = [
                 row * anchors.shape[1] + column
                 for row, frame in enumerate(frames[first:last])
@@ -172,10 +172,13 @@ class FastVID(Compressor):
         """(A, max count) ascending cells of every anchor frame's density peaks, padded with L."""
         num_cells, dim = tokens.shape[1:]
         rows = torch.tensor(frames, device=tokens.device)
-        distances = squared_distances(tokens[rows]).div_(dim)
+        parts = row_blocks(len(frames), num_cells * dim, tokens.device)
+        distances = torch.cat([squared_distances(_take(tokens, frames[part])) for part in parts])
         rest = is_rest.view(-1, num_cells)[rows]
         widest = max(counts)
-        peaks = density_peaks(distances, widest, NUM_NEIGHBORS, include_self=True, members=rest)
+        peaks = density_peaks(
+            distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True, members=rest
+        )
         wanted = torch.tensor(counts, device=tokens.device)[:, None]
         is_padding = torch.arange(widest, device=tokens.device) >= wanted
         return peaks.masked_fill(is_padding, num_cells).sort(dim=1).values
@@ -183,7 +186,6 @@ class FastVID(Compressor):
     def _absorb(
         self,
         flat: Tensor,
-        units: Tensor,
         is_rest: Tensor,
         rows: slice,
         anchors: Tensor,
@@ -192,8 +194,7 @@ class FastVID(Compressor):
         """(A * C, D) merged tokens of a segment: each anchor frame absorbs all that is not salient.
 
         Args:
-            flat: (T * L, D) float32.
-            units: (T * L, D) the same, normalised.
+            flat: (T * L, D), any float dtype.
             is_rest: (T * L,) bool, tokens that are not salient.
             rows: The segment's part of them.
             anchors: (A, C) flat positions.
@@ -201,13 +202,17 @@ class FastVID(Compressor):
         """
         num_anchors, per_frame = anchors.shape
         targets = anchors.masked_fill(is_padding, rows.start).flatten()
-        similarity = (units[rows] @ units[targets].mT).view(-1, num_anchors, per_frame)
-        labels = similarity.masked_fill_(is_padding, -torch.inf).argmax(dim=2).mT
+        own = flat[targets].float()
+        # A token's own length does not matter to which anchor is most similar to it.
+        similarity = F.normalize(own, dim=-1) @ flat[rows].float().mT
+        similarity = similarity.view(num_anchors, per_frame, -1)
+        labels = similarity.masked_fill_(is_padding[..., None], -torch.inf).argmax(dim=1)
         members = is_rest[rows].expand(num_anchors, -1)
         if self.variant == "segment":
             # One column more than there are tokens takes what is padded.
-            own = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
-            outside = members.new_zeros(num_anchors, members.shape[1] + 1).scatter_(1, own, True)
+            places = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
+            outside = members.new_zeros(num_anchors, members.shape[1] + 1)
+            outside.scatter_(1, places, True)
             members = members & ~outside[:, :-1]
         base = torch.arange(num_anchors, device=flat.device)[:, None] * per_frame
         sources = torch.arange(rows.start, rows.stop, device=flat.device).expand(num_anchors, -1)
@@ -219,7 +224,14 @@ class FastVID(Compressor):
             members=members.flatten(),
         )
         weights = (1 / (counts + 1)).clamp(min=self.beta)[:, None]
-        return weights * flat[targets] + (1 - weights) * means
+        return weights * own + (1 - weights) * means
+
+
+def _take(tokens: Tensor, frames: list[int]) -> Tensor:
+    """Some frames in ascending order; frames that follow each other are not copied."""
+    if frames[-1] - frames[0] + 1 == len(frames):
+        return tokens[frames[0] : frames[-1] + 1]
+    return tokens[torch.tensor(frames, device=tokens.device)]
 
 
 def _spread(amount: int, parts: int) -> list[int]:

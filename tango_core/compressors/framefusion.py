@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.blocks import row_blocks
+from tango_core.ops.merging import cluster_means
+from tango_core.ops.saliency import top_positions
 
 _STATE = "framefusion"
 PUBLISHED_COST = 0.3
@@ -112,19 +114,19 @@ class FrameFusion(LayerPruner):
         if num_merged >= context.num_left - allowed:
             budget.phase = "done"
             merges = torch.zeros_like(merges)
-            merges[rank_descending(similarity)[:to_merge]] = True
+            merges[top_positions(similarity, to_merge)] = True
         kept, states = _fused(context, merges, order)
         if budget.phase == "done":
-            return _with_states(context, kept, states)
+            return context.select_merged(kept, states)
         if num_merged < self.min_merged * context.num_left and self._may_cut(context.layer + 1):
             budget.phase = "cut"
         # Always so at the last layer: more than the budget would have merged there otherwise.
         if budget.left <= len(kept):
             budget.phase = "done"
             chosen = _most_attended(context, kept, round(allowed))
-            return _with_states(context, chosen, states[torch.isin(kept, chosen)])
+            return context.select_merged(chosen, states[torch.isin(kept, chosen)])
         budget.left -= len(kept)
-        return _with_states(context, kept, states)
+        return context.select_merged(kept, states)
 
 
 @dataclass
@@ -154,9 +156,13 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
     cell = before % (height * width)
     place = torch.where(indices < 0, height * width + cell // width, cell)
     order = place.sort(stable=True).indices
-    states = torch.nn.functional.normalize(context.hidden[context.visual].float(), dim=-1)[order]
-    cosines = states.new_full((len(order),), -2.0)
-    cosines[1:] = (states[1:] * states[:-1]).sum(dim=-1)
+    states = context.hidden[context.visual]
+    cosines = torch.full((len(order),), -2.0, device=states.device)
+    for rows in row_blocks(len(order) - 1, states.shape[1], states.device):
+        block = states[order[rows.start : rows.stop + 1]].float()
+        lengths = torch.linalg.vector_norm(block, dim=-1).clamp_(min=1e-12)
+        products = (block[1:] * block[:-1]).sum(dim=-1)
+        cosines[rows.start + 1 : rows.stop + 1] = products / lengths[1:] / lengths[:-1]
     cosines[1:][place[order][1:] != place[order][:-1]] = -2.0
     return torch.empty_like(cosines).scatter_(0, order, cosines), order
 
@@ -168,24 +174,14 @@ def _fused(context: LayerContext, merges: Tensor, order: Tensor) -> tuple[Tensor
         (k,) ascending indices of the tokens that stay and their (k, D) float32 states.
     """
     starts = ~merges[order]
-    run = starts.cumsum(dim=0) - 1
-    states = context.hidden[context.visual].float()
-    counts = torch.bincount(run)
-    sums = states.new_zeros(len(counts), states.shape[1]).index_add_(0, run, states[order])
     kept, by_place = order[starts].sort()
-    return kept, (sums / counts[:, None])[by_place]
+    # Runs are numbered by their first tokens, as these are kept in order.
+    numbers = torch.empty_like(kept).scatter_(0, by_place, torch.arange(len(kept)).to(kept))
+    labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
+    return kept, cluster_means(context.hidden[context.visual], labels, len(kept))[0]
 
 
 def _most_attended(context: LayerContext, among: Tensor, count: int) -> Tensor:
     """The `count` (at least one) of `among` that the last token attends to most, ascending."""
     scores = context.last_token_scores()[among]
-    return among[rank_descending(scores)[: max(1, count)].sort().values]
-
-
-def _with_states(context: LayerContext, kept: Tensor, states: Tensor) -> Pruned:
-    """Keep the tokens at `kept` with new states."""
-    keep = context.positions_with(kept)
-    hidden = context.hidden[keep]
-    rows = slice(context.visual.start, context.visual.start + len(kept))
-    hidden[rows] = states.to(hidden.dtype)
-    return Pruned(keep, hidden)
+    return among[top_positions(scores, max(1, count))]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
-from tango_core.compressors.base import Compressor, select
+from tango_core.compressors.base import Compressor, everything
 from tango_core.types import CompressedVideo, VisualFeatures
 
 
@@ -22,4 +20,4 @@ class Full(Compressor):
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """All tokens, in order."""
-        return select(features, torch.arange(features.tokens.shape[0] * features.tokens.shape[1]))
+        return everything(features)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.ops.merging import cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending
 
 
@@ -48,24 +48,18 @@ class HoliTomMerge(LayerPruner):
         count = num_kept(context.num_left, self.retention)
         ranked = rank_descending(context.last_token_scores())
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
-        keep = context.positions_with(kept)
-        hidden = context.hidden[keep]
-        states = context.hidden[context.visual].float()
-        rows = slice(context.visual.start, context.visual.start + count)
-        hidden[rows] = _halved_in(states[kept], states[dropped]).to(hidden.dtype)
-        return Pruned(keep, hidden)
-
-
-def _halved_in(kept: Tensor, dropped: Tensor) -> Tensor:
-    """Average dropped (m, D) states into their most similar of (k, D) kept ones, in order."""
-    if not len(dropped):
-        return kept
-    unit_kept = torch.nn.functional.normalize(kept, dim=-1)
-    nearest = (torch.nn.functional.normalize(dropped, dim=-1) @ unit_kept.mT).argmax(dim=-1)
-    counts = torch.bincount(nearest, minlength=len(kept))
-    order = nearest.sort(stable=True).indices
-    ends = counts.cumsum(dim=0)[nearest[order]]
-    still_to_come = ends - torch.arange(len(order), device=ends.device)
-    weights = torch.exp2(-still_to_come.float())
-    merged = kept * torch.exp2(-counts.float())[:, None]
-    return merged.index_add(0, nearest[order], dropped[order] * weights[:, None])
+        states = context.hidden[context.visual]
+        nearest = most_similar(states, dropped, kept)
+        order = nearest.sort(stable=True)
+        bounds = torch.arange(count, device=kept.device)
+        ends = torch.searchsorted(order.values, bounds, right=True)
+        counts = ends - torch.searchsorted(order.values, bounds)
+        still_to_come = ends[order.values] - torch.arange(len(order.values), device=kept.device)
+        merged = cluster_sums(
+            states,
+            torch.cat([bounds, order.values]),
+            count,
+            torch.exp2(-torch.cat([counts, still_to_come]).float()),
+            sources=torch.cat([kept, dropped[order.indices]]),
+        )
+        return context.select_merged(kept, merged)

@@ -18,10 +18,10 @@ from itertools import groupby
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept
+from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
@@ -73,14 +73,14 @@ class PruneVid(Compressor):
         counts = iter(apportion(wanted, sizes * min(wanted / sizes.sum(), 1), sizes).tolist())
         kept, merged = [], []
         for span, still in zip(spans, static, strict=True):
-            scene = tokens[span].float()
-            groups = [(still, scene.mean(dim=0, keepdim=True)), (~still, scene)]
-            for mask, frames in groups:
-                budget = [next(counts) for _ in range(len(frames))]
+            scene = tokens[span]
+            budgets = [next(counts)], [next(counts) for _ in range(len(scene))]
+            for mask, budget, is_still in ((still, budgets[0], True), (~still, budgets[1], False)):
                 if not any(budget):
                     continue
                 cells = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
-                indices, values = _cluster(frames[:, cells], cells, budget, num_cells)
+                frames = _average(scene, cells) if is_still else scene
+                indices, values = _cluster(frames, cells, budget)
                 kept.append(indices + span.start * num_cells)
                 merged.append(values)
         order = torch.cat(kept).sort()
@@ -106,8 +106,12 @@ class PruneVid(Compressor):
         if length == 1:
             return torch.zeros(scene.shape[1], dtype=torch.bool, device=scene.device)
         # The sum of all pairwise cosines is the squared length of the sum of unit vectors.
-        total = F.normalize(scene.float(), dim=-1).sum(dim=0)
-        pairs: Tensor = torch.linalg.vecdot(total, total) - length
+        total = torch.zeros(scene.shape[1:], device=scene.device)
+        for frame in scene:
+            tokens = frame.float()
+            lengths = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True).clamp_(min=1e-12)
+            total.addcmul_(tokens, 1 / lengths)
+        pairs = torch.linalg.vector_norm(total, dim=-1).square() - length
         return (pairs / (length * (length - 1))).gt(self.tau)
 
 
@@ -152,31 +156,41 @@ def _run_length(labels: list[int]) -> int:
     return next((len(list(group)) for _, group in groupby(labels)), 0)
 
 
-def _cluster(
-    frames: Tensor, cells: Tensor, budget: list[int], num_cells: int
-) -> tuple[Tensor, Tensor]:
-    """Cluster the tokens of every frame by density and average each cluster.
+def _average(scene: Tensor, cells: Tensor) -> Tensor:
+    """(1, L, D) float32 means over the frames of (F, L, D) at some cells; 0 elsewhere."""
+    total = torch.zeros(1, *scene.shape[1:], device=scene.device)
+    for frame in scene:
+        total[0, cells] += frame[cells].float()
+    return total.div_(len(scene))
+
+
+def _cluster(frames: Tensor, cells: Tensor, budget: list[int]) -> tuple[Tensor, Tensor]:
+    """Cluster some tokens of every frame by density and average each cluster.
 
     Args:
-        frames: (F, M, D) float32.
+        frames: (F, L, D), any float dtype.
         cells: (M,) grid cells of the tokens.
         budget: Clusters of every frame.
-        num_cells: L.
 
     Returns:
         (K,) positions f * L + cell of the clusters' centres, and (K, D) float32 averages.
     """
-    num_frames, num_points, dim = frames.shape
-    widest = max(budget)
-    distances = squared_distances(frames).div_(dim)
-    centers = density_peaks(distances, widest, NUM_NEIGHBORS, include_self=True)
+    num_frames, num_cells, dim = frames.shape
+    num_points, widest = len(cells), max(budget)
+    # A frame at a time, so that no copy of all the tokens to cluster is made.
+    parts = row_blocks(num_frames, num_cells * dim, frames.device)
+    distances = torch.cat([squared_distances(frames[part][:, cells]) for part in parts])
+    centers = density_peaks(distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True)
     columns = torch.arange(widest, device=cells.device)
     wanted = torch.tensor(budget, device=cells.device)[:, None]
     centers = centers.masked_fill(columns >= wanted, num_points).sort(dim=1).values
     labels = assign_to_centers(distances, centers)
     offsets = torch.arange(num_frames, device=cells.device)[:, None]
     means, _ = cluster_means(
-        frames.flatten(0, 1), (labels + offsets * widest).flatten(), num_frames * widest
+        frames.flatten(0, 1),
+        (labels + offsets * widest).flatten(),
+        num_frames * widest,
+        sources=(cells + offsets * num_cells).flatten(),
     )
     filled = torch.cat([torch.arange(count) + row * widest for row, count in enumerate(budget)])
     filled = filled.to(cells.device)

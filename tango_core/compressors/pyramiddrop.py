@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.schedules import StagedPruner
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.saliency import top_positions
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,4 @@ class PyramidDrop(StagedPruner):
         share = self.schedule(context.num_layers)[context.layer]
         # The small addend keeps a product like 0.29 * 100 from losing a token to floating point.
         count = min(context.num_left, max(1, int(context.num_visual * share + 1e-9)))
-        ranked = rank_descending(context.last_token_scores(ahead=True))
-        return context.select(ranked[:count].sort().values)
+        return context.select(top_positions(context.last_token_scores(ahead=True), count))

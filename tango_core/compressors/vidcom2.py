@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, select
+from tango_core.ops.blocks import row_blocks
 from tango_core.types import CompressedVideo, VisualFeatures
 
 KERNEL_VARIANCES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
@@ -50,13 +50,32 @@ class VidCom2(Compressor):
 
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""
-        flat = tokens.flatten(0, 1).float()
-        spread = (flat - flat.mean(dim=0)).square_().sum(dim=0)
-        steadiest = torch.sort(spread, stable=True).indices[: max(1, flat.shape[1] // 2)]
-        units = F.normalize(flat.index_select(1, steadiest.sort().values), dim=1)
-        units = units.view(*tokens.shape[:2], -1)
-        frame_means = units.mean(dim=1, keepdim=True)
-        return _kernel(units, units.mean(dim=(0, 1))), _kernel(units, frame_means)
+        num_frames, num_cells, dim = tokens.shape
+        steady = _steady_channels(tokens.flatten(0, 1))
+        inverses = torch.empty(num_frames, num_cells, device=tokens.device)
+        squares, to_frame = torch.empty_like(inverses), torch.empty_like(inverses)
+        to_clip = torch.empty_like(inverses)
+        frame_means = torch.empty(num_frames, dim, device=tokens.device)
+        blocks = row_blocks(num_frames, num_cells * dim, tokens.device)
+        scratch = torch.empty(blocks[0].stop, num_cells, dim, device=tokens.device)
+        # Lengths and means are taken with a mask over the channels and unit vectors never written:
+        # |u - c|^2 = |u|^2 - 2 u.c + |c|^2, and u.c = x.c / |x|.
+        for frames in blocks:
+            block = tokens[frames].float()
+            lengths = torch.mul(block, block, out=scratch[: len(block)]) @ steady
+            inverse = lengths.sqrt().clamp_(min=1e-12).reciprocal_()
+            means = torch.bmm(inverse[:, None], block)[:, 0] * (steady / num_cells)
+            to_frame[frames] = torch.bmm(block, means[..., None])[..., 0] * inverse
+            frame_means[frames], inverses[frames] = means, inverse
+            squares[frames] = lengths * inverse**2
+        clip_mean = frame_means.mean(dim=0)
+        for frames in blocks:
+            to_clip[frames] = (tokens[frames].float() @ clip_mean) * inverses[frames]
+        frame_squares = frame_means.square().sum(dim=1, keepdim=True)
+        return (
+            _kernel(squares - 2 * to_clip + clip_mean.square().sum()),
+            _kernel(squares - 2 * to_frame + frame_squares),
+        )
 
     def _scales(self, clip_similarity: Tensor) -> Tensor:
         """(T,) share every frame keeps of its tokens; their mean is `retention` unless one is 1."""
@@ -65,7 +84,28 @@ class VidCom2(Compressor):
         return (self.retention * (1 + weights - weights.mean())).clamp(max=1)
 
 
-def _kernel(points: Tensor, center: Tensor) -> Tensor:
-    """Sum of Gaussian kernels of the distances to `center`, over the last dimension."""
-    squares = (points - center).square_().sum(dim=-1)
+def _steady_channels(flat: Tensor) -> Tensor:
+    """(D,) float32, 1 for the half of the channels that vary least over (S, D) tokens, else 0."""
+    num_tokens, dim = flat.shape
+    means, counts = [], []
+    spread = torch.zeros(dim, device=flat.device)
+    blocks = row_blocks(num_tokens, dim, flat.device)
+    scratch = torch.empty(blocks[0].stop, dim, device=flat.device)
+    for rows in blocks:
+        block = flat[rows].float()
+        means.append(block.mean(dim=0))
+        counts.append(len(block))
+        spread += torch.sub(block, means[-1], out=scratch[: len(block)]).square_().sum(dim=0)
+    # What the blocks' means vary adds to what varies inside the blocks.
+    weights = torch.tensor(counts, dtype=torch.float32)[:, None].to(flat.device)
+    centers = torch.stack(means)
+    center = (weights * centers).sum(dim=0) / num_tokens
+    spread += (weights * (centers - center).square()).sum(dim=0)
+    steadiest = torch.sort(spread, stable=True).indices[: max(1, dim // 2)]
+    return torch.zeros_like(spread).index_fill_(0, steadiest, 1.0)
+
+
+def _kernel(squares: Tensor) -> Tensor:
+    """Sum of Gaussian kernels of squared distances."""
+    squares = squares.clamp(min=0)
     return torch.stack([torch.exp(-squares / (2 * width)) for width in KERNEL_VARIANCES]).sum(dim=0)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+COMPARED = 1024  # rows whose similarities to all anchors are held at once
 BAGS = 32  # sums made at once from tokens of half precision
 
 
@@ -80,10 +81,7 @@ def merge_clusters(tokens: Tensor, labels: Tensor, centers: Tensor, beta: float 
     """
     members = torch.ones_like(labels, dtype=torch.bool)
     weights = member_weights(labels[None], centers[None], members[None], beta)[0]
-    order = labels.sort(stable=True)
-    starts = torch.searchsorted(order.values, torch.arange(len(centers), device=labels.device))
-    merged = gather_weighted(tokens, order.indices, starts, weights[order.indices])
-    return merged.to(tokens.dtype)
+    return cluster_sums(tokens, labels, len(centers), weights).to(tokens.dtype)
 
 
 def cluster_means(
@@ -110,7 +108,49 @@ def cluster_means(
     present = present.float()
     counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
     weights = present / counts.clamp(min=1)[labels]
+    return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
+
+
+def cluster_sums(
+    tokens: Tensor,
+    labels: Tensor,
+    num_clusters: int,
+    weights: Tensor,
+    *,
+    sources: Tensor | None = None,
+) -> Tensor:
+    """Add up the weighted rows that carry the same label, always in the same order.
+
+    Args:
+        tokens: (S, D), any float dtype; sums are float32.
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        weights: (E,) float32.
+        sources: (E,) int64 row of every entry; `None` if entry i is row i.
+
+    Returns:
+        (C, D) float32 sums, 0 for a cluster without members.
+    """
     order = labels.sort(stable=True)
     starts = torch.searchsorted(order.values, torch.arange(num_clusters, device=labels.device))
     rows = order.indices if sources is None else sources[order.indices]
-    return gather_weighted(tokens, rows, starts, weights[order.indices]), counts
+    return gather_weighted(tokens, rows, starts, weights[order.indices])
+
+
+def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:
+    """Of some anchors the one with the highest cosine, for every one of some other rows.
+
+    A row's own length does not matter to that, so only anchors are normalised; and the matrix of
+    all similarities is never held.
+
+    Args:
+        tokens: (S, D), any float dtype; compared in float32.
+        rows: (P,) int64.
+        anchors: (A,) int64, A at least 1.
+
+    Returns:
+        (P,) int64 in [0, A); the first of equally similar anchors.
+    """
+    units = F.normalize(tokens[anchors].float(), dim=-1)
+    found = [(tokens[part].float() @ units.mT).argmax(dim=-1) for part in rows.split(COMPARED)]
+    return torch.cat(found) if found else rows

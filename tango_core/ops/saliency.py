@@ -29,6 +29,26 @@ def rank_descending(scores: Tensor) -> Tensor:
     return torch.sort(scores, dim=-1, descending=True, stable=True).indices
 
 
+def top_positions(scores: Tensor, count: int) -> Tensor:
+    """Positions of the highest scores; of equal scores the lowest positions stay.
+
+    The same as sorting by `rank_descending`, without sorting what does not stay.
+
+    Args:
+        scores: (N,) float32 without NaN.
+        count: In [0, N].
+
+    Returns:
+        (count,) int64, ascending.
+    """
+    # Bits of floats order as integers once those of negative ones are turned around; adding 0 makes
+    # -0 the 0 it equals. The position below them leaves no two keys equal.
+    bits = (scores.float() + 0.0).view(torch.int32).long()
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = ordered * 2**32 - torch.arange(len(scores), device=scores.device)
+    return keys.topk(count, sorted=False).indices.sort().values
+
+
 def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     """Flat positions of the first `counts[t]` entries of every row of a ranking.
 

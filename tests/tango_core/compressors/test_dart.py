@@ -9,9 +9,18 @@ from tango_core.compressors.dart import DART
 HALF = (2 + 26 * 0.5) / 28
 
 
+def context_with_normed(states):
+    """The recorded prompt with a norm that gives these (S, D) states, whichever rows it is asked."""
+    hidden = recorded()["hidden"][0]
+
+    def norm(rows):
+        return states[(rows[:, None] == hidden).all(dim=-1).int().argmax(dim=1)]
+
+    return recorded_context(norm=norm)
+
+
 def official_context():
-    data = recorded()
-    return recorded_context(norm=lambda hidden: data["dart/last_state_normed"][0])
+    return context_with_normed(recorded()["dart/last_state_normed"][0])
 
 
 def test_official_pivot_order_keeps_the_tokens_of_the_release():
@@ -46,7 +55,7 @@ def test_clean_order_takes_image_pivots_by_norm_and_then_text_pivots(local):
 
 def test_a_token_is_taken_once_even_where_all_are_alike():
     states = 5 + recorded()["dart/last_state_normed"][0]
-    context = recorded_context(norm=lambda hidden: states)
+    context = context_with_normed(states)
     pruned = DART(retention=HALF).prune(context)
     assert pruned.keep[7:-12].tolist() == kept_by_definition(context, HALF)
     assert len(pruned.keep) - 19 == 20
@@ -71,9 +80,7 @@ def test_a_copy_of_a_pivot_goes_last():
     other = next(i for i in range(7, 48) if norms[i - 7] < norms.median())
     states = context.norm(context.hidden).clone()
     states[other] = states[pivot]
-    kept = DART(retention=HALF, visual_pivots=1, text_pivots=0).prune(
-        recorded_context(norm=lambda hidden: states)
-    )
+    kept = DART(retention=HALF, visual_pivots=1, text_pivots=0).prune(context_with_normed(states))
     assert pivot in kept.keep
     assert other not in kept.keep
 
