@@ -16,13 +16,16 @@ LETTERS = ascii_uppercase
 
 # "B", "(b)", "**B**", " B. ": nothing but a letter and decoration.
 _ALONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
-# "B. A dog", "(B) A dog", "B: A dog": a letter that opens the reply.
-_OPENING = re.compile(
-    r"\s*(?:\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.))"
-)
-# "A dog": an article. "A or B", "A because ...", "A is correct": a letter.
+# "(B) A dog", "[B] A dog", "B. A dog", "B: A dog"; no letter is that of "e.g." or "C:\\clip.mp4".
+_MARKED = r"\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.|[\\/])"
+# A letter that opens the reply, also "b, because it barks" but not "b, c".
+_OPENING = re.compile(rf"\s*(?:{_MARKED}|([a-z])\s*,(?!\s*(?:(?:and|or)\b)?\s*[A-Za-z](?![\w'-])))")
+_LINE_OPENING = re.compile(rf"^[^\S\n]*(?:{_MARKED})", re.MULTILINE)
+# "A dog", "A CUDA error": an article. "A or B", "A because ...", "A is correct", "A The man is
+# holding it": a letter.
 _ARTICLE = (
-    r"A\s+(?!(?:and|or|nor|but|because|since|is\s+(?:the\s+)?(?:answer|best|correct|right))\b)[a-z]"
+    r"A\s+(?!(?:and|or|nor|but|because|since|is\s+(?:the\s+)?(?:answer|best|correct|right))\b"
+    r"|(?:And|Or|But|Because|Since|As|In|The|There|This|That|It|He|She|They|You)\b)[A-Za-z]"
 )
 # "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
 # a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
@@ -37,8 +40,9 @@ _CONTINUED = re.compile(
     rf"(?!{_ARTICLE}|I\b)([A-Z])(?![\w'-])"
 )
 _IN_BRACKETS = re.compile(r"\(\s*([A-Z])\s*\)")
-# A capital on its own; "A dog" begins with an article, and "I" is a pronoun unless it is marked.
-_BARE = re.compile(rf"(?<![\w'-])(?!{_ARTICLE}|I\b)([A-Z])(?![\w'-])")
+# A capital on its own; "A dog" begins with an article, "I" is a pronoun unless it is marked, and
+# "C++" and "C:\\" are no letters.
+_BARE = re.compile(rf"(?<![\w'-])(?!{_ARTICLE}|I\b)([A-Z])(?![\w'+#-]|:[\\/])")
 # After the letter that opens "(A) or (B)", "(A)(B)" and "A), B)": another one, marked like it.
 _ANOTHER = re.compile(
     r"(?:\s*(?:[,/&]|and\b|or\b))?\s*[(\[]\s*([A-Za-z])\s*[)\]]"
@@ -68,13 +72,13 @@ def read_letter(reply: str, num_choices: int) -> int | None:
 
     Returns:
         The option's index, or `None`, also for a letter beyond the last option and for several
-        letters ("(A) or (B)").
+        letters ("(A) or (B)", or a list with a letter in front of every line).
     """
     alone = _ALONE.fullmatch(reply)
     if alone:
         return _index(alone[1], num_choices)
     opening = _OPENING.match(reply)
-    if opening:
+    if opening and not _lines_differ(reply, num_choices):
         letter = next(filter(None, opening.groups())).upper()
         another = _ANOTHER.match(reply, opening.end())
         if another and next(filter(None, another.groups())).upper() != letter:
@@ -90,22 +94,52 @@ def read_option(reply: str, choices: Sequence[str]) -> int | None:
     with a letter (`read_letter`); a phrase such as "the answer is B"; a letter in brackets; a
     capital letter on its own; an option's text occurs in it. A rule that names several options ends
     the search with `None`, and so does a letter beyond the last option. The "A" of an option
-    "Vitamin A" is no letter where the reply holds the whole option.
+    "Vitamin A" is no letter where the reply holds the whole option. In a reply that lists several
+    options (`lists_several`) only a phrase can name one of them.
     """
     whole = [i for i, text in enumerate(choices) if _plain(text) == _plain(reply) != ""]
     if whole:
         return whole[0] if len(whole) == 1 else None
-    if _ALONE.fullmatch(reply) or _OPENING.match(reply):
+    several = lists_several(reply, choices)
+    if not several and (_ALONE.fullmatch(reply) or _OPENING.match(reply)):
         return read_letter(reply, len(choices))
     said = _DENIED.sub(" ", _without_lettered_texts(reply, choices))
-    for pattern in (_PHRASE, _IN_BRACKETS, _BARE):
+    for pattern in (_PHRASE,) if several else (_PHRASE, _IN_BRACKETS, _BARE):
         letters = {letter.upper() for letter in pattern.findall(said)}
         if pattern is _PHRASE:
             continued = (_CONTINUED.match(said, match.end()) for match in pattern.finditer(said))
             letters |= {more[1] for more in continued if more}
         if letters:
             return _index(letters.pop(), len(choices)) if len(letters) == 1 else None
-    return _only_mention(reply, choices)
+    return None if several else _only_mention(reply, choices)
+
+
+def lists_several(reply: str, choices: Sequence[str]) -> bool:
+    """Whether a reply repeats the list of options, or a part of it.
+
+    It does if two lines open with the letters of two options, or if two options stand in it with
+    their letters in front ("A. red B. blue").
+    """
+    repeated = [
+        re.search(
+            rf"(?<![\w'-])[(\[]?\s*{letter}\s*[.):\]]\s*{re.escape(text.strip())}(?!\w)",
+            reply,
+            re.IGNORECASE,
+        )
+        for letter, text in zip(LETTERS, choices, strict=False)
+        if text.strip()
+    ]
+    return sum(map(bool, repeated)) > 1 or _lines_differ(reply, len(choices))
+
+
+def _lines_differ(reply: str, num_choices: int) -> bool:
+    """Whether lines open with the letters of two options, marked alike: "A." and "B.", not "A:"."""
+    found: dict[str, set[int | None]] = {}
+    for line in _LINE_OPENING.finditer(reply):
+        letter = next(filter(None, line.groups()))
+        mark = "".join(line[0].split()).replace(letter, "")
+        found.setdefault(mark, set()).add(_index(letter, num_choices))
+    return any(len(letters - {None}) > 1 for letters in found.values())
 
 
 def mentioned(reply: str, choices: Sequence[str]) -> list[int]:

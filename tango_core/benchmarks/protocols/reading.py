@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.benchmarks.multiple_choice import read_letter, read_option
+from tango_core.benchmarks.multiple_choice import lists_several, read_letter, read_option
 from tango_core.types import Question
 
 
@@ -13,5 +13,6 @@ def read_choice(reply: str, question: Question) -> int | None:
     another option, as in six questions of MVBench ("What letter did the person write?"). Everything
     else is read by the general rules (`multiple_choice.read_option`).
     """
-    letter = read_letter(reply, len(question.choices))
+    several = lists_several(reply, question.choices)
+    letter = None if several else read_letter(reply, len(question.choices))
     return letter if letter is not None else read_option(reply, question.choices)

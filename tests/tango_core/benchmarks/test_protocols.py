@@ -115,6 +115,14 @@ REPLIES = [
     ("B or C", None, [1, 1, 1, 0, 1, 1, 1, 0]),
     ("A, B", None, [0, 0, 0, 0, 0, 0, 0, 0]),
     ("B because A is wrong", 1, [1, 1, 1, 0, 1, 1, 1, 0]),
+    ("b, because he carries it", 1, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    ("b, c", None, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    # The list of options is no answer, unless words choose one of them.
+    ("A. A cup.\nB. A bag.", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("B. A bag.\nC. A book.\nD. A pen.", None, [1, 1, 1, 0, 1, 1, 1, 0]),
+    ("(A) A cup. (B) A bag.", None, [0, 0, 0, 0, 1, 0, 0, 0]),
+    ("(A) A cup.\n(B) A bag.\nThe answer is (B).", 1, [0, 0, 0, 0, 1, 0, 0, 0]),
+    ("B. A bag.\n\nExplanation: A. is not shown.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
     # The option's text: VLMEvalKit looks for it in MVBench and MLVU, lmms-eval for a letter, and
     # the article is one.
     ("A bag.", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
@@ -131,17 +139,46 @@ REPLIES = [
     # Refusals and error texts are not answers, although they hold capitals.
     ("I cannot tell.", None, [0, 0, 0, 0, 0, 0, 0.25, 0]),
     ("CUDA error: out of memory", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("A CUDA error occurred", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("A RuntimeError was raised", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("B:\\clips\\BOX.mp4 cannot be opened", None, [1, 0, 1, 0, 1, 1, 1, 0]),
     ("Video /data/BOX.mp4 can not load, check the source", None, [1, 0, 1, 0, 1, 0, 1, 0]),
     (FAILED_REPLY, None, [0, 1, 0, -1, 0, 0, 0, 0]),
 ]
 
 
-@pytest.mark.parametrize(("reply", "choice", "scores"), REPLIES, ids=[repr(r[0]) for r in REPLIES])
-def test_our_reading_beside_what_the_harnesses_count(reply, choice, scores):
-    found = [PROTOCOLS[b][p].harness_score(reply, QUESTION) for b, p in HARNESSES]
+LETTERS_INSIDE = Question(
+    "q", "What is on the card?", ("Option B is wrong", "Vitamin C", "Plan A", "A or B"), answer=1
+)
+# The same columns, for options whose texts hold letters. A letter that belongs to an option's text
+# names that option, not the option with that letter; the harnesses take the letter.
+REPLIES_ON_LETTERS = [
+    ("Vitamin C", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("It shows Vitamin C.", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("vitamin c", 1, [0, 1, 0, 1, 0, 0, 0.25, 0]),
+    ("Option B is wrong", 0, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("The card says option B is wrong.", 0, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("I think it is plan A.", 2, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("Either A or B", 3, [0, 0, 0, 0, 1, 0, 0, 0]),
+    # A letter in front, or one that words choose, is the answer whatever follows.
+    ("A. Option B is wrong", 0, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("The answer is B, Vitamin C", 1, [1, 1, 1, 1, 0, 1, 1, 0]),
+    ("Option C", 2, [0, 0, 0, 0, 0, 0, 0, 0]),
+    # Two options' texts.
+    ("Vitamin C or Plan A", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+]
+MALFORMED = [
+    *(pytest.param(QUESTION, *row, id=repr(row[0])) for row in REPLIES),
+    *(pytest.param(LETTERS_INSIDE, *row, id=repr(row[0])) for row in REPLIES_ON_LETTERS),
+]
+
+
+@pytest.mark.parametrize(("question", "reply", "choice", "scores"), MALFORMED)
+def test_our_reading_beside_what_the_harnesses_count(question, reply, choice, scores):
+    found = [PROTOCOLS[b][p].harness_score(reply, question) for b, p in HARNESSES]
     assert dict(zip(HARNESSES, found, strict=True)) == dict(zip(HARNESSES, scores, strict=True))
     for benchmark, protocol in HARNESSES:
-        assert PROTOCOLS[benchmark][protocol].read_choice(reply, QUESTION) == choice
+        assert PROTOCOLS[benchmark][protocol].read_choice(reply, question) == choice
 
 
 @pytest.mark.parametrize(
