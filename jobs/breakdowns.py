@@ -7,9 +7,11 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from jobs.scores import MACRO_GROUPS
 from jobs.sections import breakdowns
 from jobs.tables import markdown_lines
 
+MEAN = "mean (M-Avg)"
 _HEADER = (
     "run_id",
     "model",
@@ -28,6 +30,8 @@ _HEADER = (
 
 def breakdowns_csv(cells: Sequence[Mapping[str, Any]]) -> str:
     """All break-downs, unrounded; the inner columns are empty where one group is meant.
+
+    MLVU's mean over its tasks has the value `MEAN` and no interval.
 
     Args:
         cells: Flat summaries with `run_id` and `model`.
@@ -58,6 +62,10 @@ def _entries(cell: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str, str
     for group, values in cell["accuracy_by"].items():
         for value, entry in values.items():
             yield (group, value, "", ""), entry
+        averaged = group == MACRO_GROUPS.get(str(cell["benchmark"]))
+        if averaged and cell["accuracy_macro"] is not None:
+            mean = {"n": cell["num_scored"], "accuracy": cell["accuracy_macro"]}
+            yield (group, MEAN, "", ""), {**mean, "ci95": (None, None)}
     for group, values in cell["accuracy_cross"].items():
         for value, inner_groups in values.items():
             for inner, inner_values in inner_groups.items():

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from jobs.facts import JobFacts
+from jobs.scores import MACRO_GROUPS
 from jobs.summary import BASELINE, Summary
 from jobs.tables import (
     DASH,
@@ -49,8 +50,27 @@ def breakdowns(cells: Sequence[dict[str, Any]], benchmarks: Sequence[str]) -> li
         parts = [_grouped(cell) for cell in own]
         for group in dict.fromkeys(group for part in parts for group in part):
             name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
-            tables.append(_breakdown(name, own, [part.get(group, {}) for part in parts]))
+            table = _breakdown(name, own, [part.get(group, {}) for part in parts])
+            averaged = group == MACRO_GROUPS.get(benchmark)
+            tables.append(_with_mean(table, own) if averaged else table)
     return tables
+
+
+def _with_mean(table: dict[str, Any], cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The table with the mean over its values as a last column: MLVU's M-Avg of lmms-eval."""
+    asked = max(cell["num_scored"] for cell in cells)
+    entries = [
+        {"text": percent(cell["accuracy_macro"]), "interval": "mean of the columns", "heat": 0}
+        for cell in cells
+    ]
+    return {
+        **table,
+        "heads": [*table["heads"], {"name": "mean (M-Avg)", "count": asked}],
+        "rows": [
+            {**row, "entries": [*row["entries"], entry]}
+            for row, entry in zip(table["rows"], entries, strict=True)
+        ],
+    }
 
 
 def _grouped(cell: dict[str, Any]) -> dict[str, dict[str, Any]]:

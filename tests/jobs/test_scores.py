@@ -1,5 +1,7 @@
 """Scores beside the headline: as harnesses count, and by two groups at once."""
 
+import csv
+import io
 import json
 from dataclasses import replace
 
@@ -9,7 +11,9 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 from scipy import stats
 
+from jobs.breakdowns import breakdowns_csv, breakdowns_markdown
 from jobs.report import render_html
+from jobs.sections import breakdowns
 from jobs.summary import failed_rows, summarize
 from jobs.tables import csv_table, markdown_table, render_table
 
@@ -62,6 +66,27 @@ class TestHarness:
         strict = answers["correct"].astype(float).groupby(groups_of(answers, "task")).mean()
         assert summarize(answers, facts)["accuracy_macro"] == pytest.approx(strict.mean())
         assert summarize(*run_of("mvbench", "vlmevalkit"))["accuracy_macro"] is None
+
+    def test_m_avg_is_the_last_column_of_the_break_down_by_task(self):
+        answers, facts = run_of("mlvu", "vlmevalkit")
+        (entry,) = summarize(answers, facts)["cells"]
+        by_task = entry["accuracy_by"]["task"]
+        (table,) = [one for one in breakdowns([entry], ["mlvu"]) if one["name"] == "task"]
+        assert [head["name"] for head in table["heads"]] == [*sorted(by_task), "mean (M-Avg)"]
+        assert table["heads"][-1]["count"] == entry["num_scored"] == 120
+        mean = np.mean([task["accuracy"] for task in by_task.values()])
+        assert table["rows"][0]["entries"][-1]["text"] == f"{100 * mean:.1f}"
+        assert "mean (M-Avg) (120) |\n" in breakdowns_markdown([entry])
+        named = {**entry, "run_id": "a", "model": "m"}
+        lines = list(csv.DictReader(io.StringIO(breakdowns_csv([named]))))
+        (line,) = [line for line in lines if line["value"] == "mean (M-Avg)"]
+        assert (line["group"], float(line["accuracy"])) == ("task", pytest.approx(mean))
+        assert line["accuracy_low"] == line["inner_group"] == ""
+
+    def test_only_mlvu_is_averaged_over_tasks(self):
+        (entry,) = summarize(*run_of("mvbench", "vlmevalkit"))["cells"]
+        assert "M-Avg" not in breakdowns_markdown([entry])
+        assert "M-Avg" not in breakdowns_csv([{**entry, "run_id": "a", "model": "m"}])
 
     def test_runs_without_scores_have_no_such_accuracy_and_no_column(self):
         facts = facts_of(cell("tango", 0.1))
