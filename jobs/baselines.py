@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jobs.summary import BASELINE
 from jobs.tables import series_name
 
 PREVIOUS = "previous"
@@ -19,8 +20,8 @@ def with_baselines(
 
     A baseline is a method as the recipe names it, with its options and without its retention
     (`topk`, `tango budget=exact`), or `previous`: the method listed before. It is looked for at
-    the cell's own retention, benchmark, model and frames, in the cell's own run first, then under
-    its protocol. A cell's whole name (`topk r=0.1`) stands for that cell at every retention.
+    the cell's own retention, benchmark, protocol, model and frames, in the cell's own run first. A
+    cell's whole name (`topk r=0.1`) stands for that cell at every retention.
 
     Args:
         cells: Flat summaries with `run_id`, `model` and `num_frames`.
@@ -76,7 +77,37 @@ def _place(index: int, cells: Sequence[Cell], name: str) -> int | None:
 
 
 def comparable(cell: Cell, own: Cell) -> bool:
-    """Whether two cells answered the same questions with the same model and frames."""
+    """Whether two cells answered the same questions under one protocol, with one model and frames.
+
+    Prompts, and for some models frames, are the protocol's: a difference across protocols would not
+    be that of the methods.
+    """
+    return same_protocol(cell, own) and _same_setting(cell, own)
+
+
+def same_protocol(cell: Cell, own: Cell) -> bool:
+    """Whether two cells were asked under one protocol, as far as is known."""
+    return len({cell.get("protocol", ""), own.get("protocol", "")} - {""}) < 2
+
+
+def unpaired_notes(cells: Sequence[Cell]) -> list[str]:
+    """Sentences about cells without a difference, whose `full` was run under other protocols."""
+    sentences = []
+    for own in cells:
+        if own["method"] == BASELINE or own["versus_full"] is not None:
+            continue
+        full = [c for c in cells if c["method"] == BASELINE and _same_setting(c, own)]
+        found = ", ".join(sorted({str(cell["protocol"]) for cell in full}))
+        if found:
+            sentences.append(
+                f"Not compared with all tokens: {own['model']} on {own['benchmark']} under "
+                f"{own['protocol']}; they were run under {found}, with other prompts or frames."
+            )
+    return list(dict.fromkeys(sentences))
+
+
+def _same_setting(cell: Cell, own: Cell) -> bool:
+    """Whether two cells are of one benchmark, model and number of frames."""
     # Imported answers and runs of earlier versions do not know their frames.
     frames = {cell["num_frames"], own["num_frames"]} - {None}
     same = all(cell[field] == own[field] for field in ("benchmark", "model"))

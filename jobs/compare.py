@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from jobs.baselines import comparable, with_baselines
+from jobs.baselines import comparable, same_protocol, unpaired_notes, with_baselines
 from jobs.facts import JobFacts
 from jobs.measurements import normalize
 from jobs.notes import left_out_notes
@@ -88,16 +88,20 @@ def report_runs(
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
         write_confusion(cells, [_rows(*pair) for pair in pairs], confusion, folder)
-    notes = left_out_notes(run.facts for run in runs)
+    notes = [*left_out_notes(run.facts for run in runs), *unpaired_notes(cells)]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, {**runs[0].summary, "cells": cells})
-    return _write_comparison(runs, cells, output, reference)
+    return _write_comparison(runs, cells, output, reference, notes)
 
 
 def _write_comparison(
-    runs: Sequence[LoadedRun], cells: Sequence[Summary], output: Path, reference: str
+    runs: Sequence[LoadedRun],
+    cells: Sequence[Summary],
+    output: Path,
+    reference: str,
+    notes: Sequence[str],
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
@@ -110,7 +114,9 @@ def _write_comparison(
         for run in runs
         if (run.folder / JOB_FILE).is_file()
     }
-    page = render_html(summary, facts, failures=failures, jobs=jobs, baseline=reference)
+    page = render_html(
+        summary, facts, failures=failures, jobs=jobs, baseline=reference, notes=notes
+    )
     (output / REPORT_FILE).write_text(page, encoding="utf-8")
     return output / REPORT_FILE
 
@@ -126,8 +132,8 @@ def _paired_cells(pairs: Sequence[tuple[LoadedRun, Summary]]) -> tuple[list[Summ
     """All cells, each with its comparison, and what most of them are compared with.
 
     A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
-    of the first run that has it, under the same protocol if there is one; where nobody ran `full`,
-    with the first cell of the first run that has the benchmark. Questions that only one of the two
+    of the first run that has it, always under the same protocol; where nobody ran `full`, with the
+    first cell of the first run that has the benchmark under it. Questions that only one of the two
     was asked do not count.
     """
     cells = [_named(cell, run.facts) for run, cell in pairs]
@@ -148,8 +154,9 @@ def _paired_cells(pairs: Sequence[tuple[LoadedRun, Summary]]) -> tuple[list[Summ
 
 def _named(cell: Summary, facts: JobFacts) -> Summary:
     """A cell that says which run and model it is of."""
+    shape = facts.decoder and (facts.decoder.num_layers, facts.decoder.hidden_size)
     own = {"run_id": facts.run_id, "model": facts.model, "num_frames": facts.num_frames}
-    return {**cell, **own}
+    return {**cell, **own, "decoder_shape": shape}
 
 
 def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
@@ -159,7 +166,11 @@ def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
     for other, cell in alike:
         if cell["method"] == BASELINE and comparable(cell, own):
             return other
-    first = next(i for i, cell in enumerate(cells) if cell["benchmark"] == own["benchmark"])
+    first = next(
+        other
+        for other, cell in enumerate(cells)
+        if cell["benchmark"] == own["benchmark"] and same_protocol(cell, own)
+    )
     return first if first != index else None
 
 

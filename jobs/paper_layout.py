@@ -36,6 +36,7 @@ class PaperRow:
         model: Model, with its frames where they differ between rows.
         method: Method with the options that its cell names.
         retention: Share of the tokens asked for, in (0, 1].
+        protocol: Harness whose protocol the questions were put under; "" for none.
         kept: Share really kept, averaged over layers and benchmarks; `None` if unknown.
         values: What was measured.
         published: What the paper prints for it.
@@ -44,6 +45,7 @@ class PaperRow:
     model: str
     method: str
     retention: float
+    protocol: str = ""
     kept: float | None = None
     values: Values = field(default_factory=dict)
     published: Values = field(default_factory=dict)
@@ -69,6 +71,11 @@ class PaperTable:
     def with_model(self) -> bool:
         """Whether rows differ in their model."""
         return len({row.model for row in self.rows}) > 1
+
+    @property
+    def with_protocol(self) -> bool:
+        """Whether rows differ in their protocol."""
+        return len({row.protocol for row in self.rows}) > 1
 
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table; a published number stands in brackets."""
@@ -101,7 +108,7 @@ class PaperTable:
         lines.append(" & ".join(map(latex_escaped, below)) + r" \\")
         previous = None
         for row in self.rows:
-            group = (row.model, row.retention)
+            group = (row.model, row.protocol, row.retention)
             if group != previous:
                 lines.append("\\midrule")
             previous = group
@@ -115,22 +122,27 @@ class PaperTable:
         writer = csv.writer(stream, lineterminator="\n")
         names = [_key(*column) for column in self.columns]
         extra = [f"{name}_published" for name in names] if self.with_published else []
-        writer.writerow(["model", "method", "retention", "kept", *names, *extra])
+        protocol = ["protocol"] if self.with_protocol else []
+        writer.writerow(["model", *protocol, "method", "retention", "kept", *names, *extra])
         for row in self.rows:
             known = [row.values.get(column) for column in self.columns]
             printed = [row.published.get(column) for column in self.columns]
             more = printed if self.with_published else []
-            writer.writerow([row.model, row.method, row.retention, row.kept, *known, *more])
+            own = [row.protocol] if self.with_protocol else []
+            writer.writerow([row.model, *own, row.method, row.retention, row.kept, *known, *more])
         return stream.getvalue()
 
     def _names(self) -> list[str]:
         """Heads of what identifies a row."""
-        return [*(["Model"] if self.with_model else []), "Method", "Retention %", "Kept %"]
+        model = ["Model"] if self.with_model else []
+        protocol = ["Protocol"] if self.with_protocol else []
+        return [*model, *protocol, "Method", "Retention %", "Kept %"]
 
     def _cells(self, row: PaperRow) -> list[str]:
         """One row as text."""
-        model = [row.model] if self.with_model else []
-        names = [*model, row.method, f"{100 * row.retention:g}", percent(row.kept)]
+        own = [row.model] if self.with_model else []
+        own += [row.protocol] if self.with_protocol else []
+        names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
         return [*names, *(self._cell(row, column) for column in self.columns)]
 
     def _cell(self, row: PaperRow, column: tuple[str, str]) -> str:

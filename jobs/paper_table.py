@@ -10,8 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.paper_layout import AVERAGE, SHARE, SPLITS, TITLES, PaperRow, PaperTable, Values
-from jobs.published import published_scores
+from jobs.published import caveats, published_scores
 from jobs.summary import BASELINE
+
+HARNESSES = ("vlmevalkit", "lmms_eval")
+
+_Setup = tuple[str, Any, str | None]
+# Setup; how many cells of the same name come before; name of the cell.
+_Key = tuple[_Setup, int, str]
 
 
 def paper_table(
@@ -19,37 +25,38 @@ def paper_table(
 ) -> PaperTable:
     """Arrange the cells of any runs in the layout of papers.
 
-    Cells of one model and method on several benchmarks share a row, whatever run they are from. A
-    cell that occurs twice (another run of the same) begins another row.
+    Cells of one model and method on several benchmarks share a row, whatever run they are from, if
+    their protocols are of one harness. A cell that occurs twice (another run of the same) begins
+    another row.
 
     Args:
         cells: Flat summaries with `model`, `num_frames` and `run_id`.
         published: Set the paper's numbers beside the measured ones.
         notes: Sentences to print below the table.
     """
-    cells = _with_frames(cells)
+    cells = _with_setups(cells)
     columns = _columns(cells)
     overall = [column for column in columns if column[1] == "overall"]
     several = len({cell.get("num_frames") for cell in cells}) > 1
-    keys: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    keys: dict[_Key, dict[str, Mapping[str, Any]]] = {}
     for cell in cells:
         copy = 0
-        while cell["benchmark"] in keys.get((*_setup(cell), copy, cell["cell"]), {}):
+        while cell["benchmark"] in keys.get((_setup(cell), copy, cell["cell"]), {}):
             copy += 1
-        keys.setdefault((*_setup(cell), copy, cell["cell"]), {})[str(cell["benchmark"])] = cell
+        keys.setdefault((_setup(cell), copy, cell["cell"]), {})[str(cell["benchmark"])] = cell
     rows = {
-        key: _row(list(own.values()), overall, several, key[2], published)
+        key: _row(list(own.values()), overall, several, key[1], published)
         for key, own in keys.items()
     }
-    for (*setup, copy, _), row in rows.items():
-        full = _full(rows, keys, (*setup, copy)) or _full(rows, keys, (*setup, 0))
+    for (setup, copy, _), row in rows.items():
+        full = _full(rows, keys, setup, copy) or _full(rows, keys, setup, 0)
         row.values[SHARE] = _share(row.values, full.values if full else {})
         row.published[SHARE] = _share(row.published, full.published if full else {})
-    order = list(dict.fromkeys(key[:2] for key in rows))
+    order = list(dict.fromkeys(key[0] for key in rows))
     ranked = sorted(
         rows,
         key=lambda key: (
-            order.index(key[:2]),
+            order.index(key[0]),
             _method(keys[key]) != BASELINE,
             rows[key].retention,
         ),
@@ -60,27 +67,44 @@ def paper_table(
         (*columns, AVERAGE, SHARE),
         tuple(rows[key] for key in ranked),
         with_published=published,
-        notes=tuple(notes),
+        notes=(*notes, *(caveats(cells) if published else ())),
     )
 
 
-def _with_frames(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Answers from elsewhere, which do not know their frames, belong to their model's only ones."""
+def _with_setups(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Cells with their harness; what one does not know is what all others of its model have.
+
+    Answers from elsewhere do not know their frames, and our own benchmarks have no harness.
+    """
+    cells = [{**cell, "harness": _harness(cell)} for cell in cells]
     known: dict[Any, set[Any]] = {}
     for cell in cells:
-        known.setdefault(cell["model"], set()).add(cell.get("num_frames"))
-    found = {model: counts - {None} for model, counts in known.items()}
+        for field in ("num_frames", "harness"):
+            known.setdefault((cell["model"], field), set()).add(cell.get(field))
+
+    def only(model: Any, field: str) -> Any:
+        found = known[model, field] - {None}
+        return next(iter(found)) if len(found) == 1 else None
+
     return [
-        {**cell, "num_frames": next(iter(found[cell["model"]]))}
-        if cell.get("num_frames") is None and len(found[cell["model"]]) == 1
-        else cell
+        {
+            **cell,
+            "num_frames": cell.get("num_frames") or only(cell["model"], "num_frames"),
+            "harness": cell["harness"] or only(cell["model"], "harness"),
+        }
         for cell in cells
     ]
 
 
-def _setup(cell: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Model and frames: rows that differ in them have nothing in common."""
-    return cell["model"], cell.get("num_frames")
+def _harness(cell: Mapping[str, Any]) -> str | None:
+    """Whose prompts, frames and scores a cell has; `None` for nobody's, or if unknown."""
+    protocol = str(cell.get("protocol") or "")
+    return next((name for name in HARNESSES if protocol.startswith(name)), None)
+
+
+def _setup(cell: Mapping[str, Any]) -> _Setup:
+    """Model, frames and harness: rows that differ in them have nothing in common."""
+    return str(cell["model"]), cell["num_frames"], cell["harness"]
 
 
 def _columns(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
@@ -106,6 +130,7 @@ def _row(
     words = [word for word in str(first["cell"]).split(" ") if not word.startswith("r=")]
     row = PaperRow(
         model=f"{first['model']}, {frames} frames" if several and frames else str(first["model"]),
+        protocol=first["harness"] or "",
         method=" ".join(words) + (f" ({first.get('run_id')})" if copy else ""),
         retention=first["retention_requested"],
         kept=sum(shares) / len(shares) if shares else None,
@@ -126,13 +151,18 @@ def _row(
 
 
 def _full(
-    rows: Mapping[tuple[Any, ...], PaperRow],
-    keys: Mapping[tuple[Any, ...], Mapping[str, Mapping[str, Any]]],
-    prefix: tuple[Any, ...],
+    rows: Mapping[_Key, PaperRow],
+    keys: Mapping[_Key, Mapping[str, Mapping[str, Any]]],
+    setup: _Setup,
+    copy: int,
 ) -> PaperRow | None:
-    """The row with all tokens of the same model."""
+    """The row with all tokens of the same model under the same protocol."""
     return next(
-        (row for key, row in rows.items() if key[:3] == prefix and _method(keys[key]) == BASELINE),
+        (
+            row
+            for key, row in rows.items()
+            if key[:2] == (setup, copy) and _method(keys[key]) == BASELINE
+        ),
         None,
     )
 

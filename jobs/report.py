@@ -54,6 +54,7 @@ def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
         facts,
         failures=failed_rows(read_answers(run_dir)),
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
+        notes=left_out_notes([facts]),
     )
     path = run_dir / REPORT_FILE
     path.write_text(page, encoding="utf-8")
@@ -67,6 +68,7 @@ def render_html(
     failures: pd.DataFrame,
     jobs: dict[str, str],
     baseline: str = BASELINE,
+    notes: Sequence[str] = (),
 ) -> str:
     """The page as text; everything that comes from data is escaped.
 
@@ -76,6 +78,7 @@ def render_html(
         failures: Rows of `failed_rows`.
         jobs: Title -> resolved job as YAML.
         baseline: What the column of differences compares with.
+        notes: Sentences to print under the table of cells.
     """
     cells = summary["cells"]
     benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
@@ -99,7 +102,7 @@ def render_html(
             }
             for benchmark in benchmarks
         ],
-        left_out=left_out_notes([facts]),
+        notes=notes,
         plots=_plots(cells),
         breakdowns=breakdowns(cells, benchmarks),
         latency=latency_table(cells, facts.mode),

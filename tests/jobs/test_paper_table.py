@@ -5,6 +5,7 @@ import io
 import json
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
 import pytest
 import yaml
@@ -49,6 +50,22 @@ def _cells(question):
     own = {"run_id": run_id, "model": about.model, "num_frames": about.num_frames}
     found = summarize(fake_answers(about, num_clips=24), about)["cells"]
     return json.dumps([{**entry, **own} for entry in found])
+
+
+def under(protocol, cells):
+    """The same cells, asked under a protocol."""
+    return [{**entry, "protocol": protocol} for entry in cells]
+
+
+def complete(cells):
+    """The same cells, as if all questions of their benchmarks had been asked."""
+    asked = published_file()["questions"]
+    return [{**entry, "num_questions": asked[entry["benchmark"]]} for entry in cells]
+
+
+def published_file():
+    path = jobs.published.files("jobs") / "published.yaml"
+    return yaml.safe_load(path.read_text())
 
 
 FULL, TANGO = ("full", 1.0, {}), ("tango", 0.1, {})
@@ -103,6 +120,37 @@ class TestLayout:
             "llava-onevision-7b, 8 frames",
             "llava-onevision-7b, 64 frames",
         }
+
+    def test_other_protocols_are_other_rows_with_their_own_full_run(self):
+        ours = under("vlmevalkit", cells_of(FULL, TANGO))
+        theirs = under("lmms_eval", cells_of(FULL, TANGO))
+        for entry in theirs:
+            entry["accuracy"] /= 2
+        table = paper_table([*ours, *theirs])
+        assert [row.protocol for row in table.rows] == ["vlmevalkit"] * 2 + ["lmms_eval"] * 2
+        shares = [row.values[SHARE] for row in table.rows]
+        assert shares[0] == shares[2] == 1
+        assert shares[1] == pytest.approx(shares[3])
+        header, _, first, *_, last = table.markdown().splitlines()
+        assert header.startswith("| Protocol | Method |")
+        assert (first.split(" | ")[0], last.split(" | ")[0]) == ("| vlmevalkit", "| lmms_eval")
+        rows = list(csv.DictReader(io.StringIO(table.csv())))
+        assert [row["protocol"] for row in rows] == [row.protocol for row in table.rows]
+        assert table.latex().count("\\midrule") == 4
+        lines = [line for line in table.latex().splitlines() if line.endswith(r"\\")]
+        assert lines[1].startswith("Protocol & Method & ")
+
+    def test_benchmarks_of_one_protocol_share_a_row_whatever_it_is_called_there(self):
+        cells = [
+            *under("lmms_eval_llava_vid", cells_of(FULL, benchmarks=["videomme"])),
+            *under("lmms_eval", cells_of(FULL, benchmarks=["mvbench"])),
+            *under("shapes", cells_of(FULL, benchmarks=["shapes"])),
+            *under("", cells_of(FULL, benchmarks=["mlvu"])),
+        ]
+        (row,) = paper_table(cells).rows
+        assert None not in row.values.values()
+        assert "Protocol" not in paper_table(cells).markdown()
+        assert "protocol" not in paper_table(cells).csv()
 
     def test_a_row_that_misses_a_benchmark_has_no_average(self):
         table = paper_table([*cells_of(FULL), *cells_of(TANGO, benchmarks=FOUR[:2])])
@@ -191,9 +239,57 @@ class TestPublished:
         (entry,) = cells_of(TANGO, benchmarks=["mvbench"])
         assert bool(published_scores({**entry, "protocol": protocol})) is found
 
+    def test_a_part_of_the_questions_is_not_comparable_and_says_so(self):
+        cells = cells_of(FULL, TANGO)
+        cells[0]["num_questions"] = 300
+        note = (
+            "Ours and the published numbers are not comparable, which are of complete benchmarks: "
+            "videomme 72 of 2,700 questions, mvbench 72 of 4,000 questions, longvideobench 72 of "
+            "1,337 questions, mlvu 72 of 2,174 questions."
+        )
+        table = paper_table(cells, published=True)
+        assert table.notes == (note,)
+        assert table.markdown().endswith(f"\n\n{note}")
+        assert table.latex().endswith(f"\n% {note}")
+        assert paper_table(cells).notes == ()
+        assert paper_table(complete(cells), published=True).notes == ()
+
+    @pytest.mark.parametrize(
+        ("change", "note"),
+        [
+            ({"model": "tiny"}, "Nothing is published for model tiny."),
+            (
+                {"protocol": "lmms_eval"},
+                "Nothing published stands beside llava-onevision-7b under lmms_eval: the "
+                "published numbers are made under vlmevalkit.",
+            ),
+            (
+                {"decoder_shape": (24, 896)},
+                "Nothing published stands beside llava-onevision-7b of 24 layers of width 896: "
+                "the published has 28 layers of width 3584.",
+            ),
+            (
+                {"num_frames": 8},
+                "Nothing published stands beside llava-onevision-7b with 8 frames: the published "
+                "has 32.",
+            ),
+        ],
+    )
+    def test_another_setting_than_the_published_one_is_named(self, change, note):
+        cells = [{**entry, **change} for entry in complete(cells_of(FULL, TANGO))]
+        table = paper_table(cells, published=True)
+        assert table.notes == (note,)
+        assert all(not row.published for row in table.rows)
+        same = [{**entry, "decoder_shape": (28, 3584)} for entry in complete(cells_of(FULL))]
+        assert paper_table(same, published=True).notes == ()
+
+    def test_complete_is_what_the_benchmarks_hold(self):
+        for name, asked in published_file()["questions"].items():
+            module, attribute = BENCHMARKS[name].split(":")
+            assert getattr(import_module(module), attribute).num_questions == asked
+
     def test_every_row_names_things_that_exist(self):
-        path = jobs.published.files("jobs") / "published.yaml"
-        rows = yaml.safe_load(path.read_text())["rows"]
+        rows = published_file()["rows"]
         for row in rows:
             assert row["model"] in MODELS
             assert set(row["scores"]) <= set(BENCHMARKS)
@@ -212,7 +308,9 @@ def test_report_writes_the_layout_and_all_break_downs(tmp_path):
     rows = list(csv.DictReader((run / "paper_table.csv").open()))
     assert [row["method"] for row in rows] == ["full", "tango"]
     assert float(rows[1]["mlvu_overall_published"]) == pytest.approx(0.635)
+    assert "videomme 120 of 2,700 questions" in (run / "paper_table.md").read_text()
     lines = list(csv.DictReader((run / "breakdowns.csv").open()))
     short = [r for r in lines if (r["benchmark"], r["value"]) == ("videomme", "short")]
     assert {row["cell"] for row in short} == {"full", "tango r=0.1"}
-    assert all(float(row["accuracy_low"]) <= float(row["accuracy"]) for row in lines)
+    with_ends = [row for row in lines if row["value"] != "mean (M-Avg)"]
+    assert all(float(row["accuracy_low"]) <= float(row["accuracy"]) for row in with_ends)

@@ -297,6 +297,29 @@ class TestCompareRuns:
         last = self.summary_of(tmp_path / "out")["cells"][2]
         assert last["versus_full"]["difference"] == pytest.approx(last["accuracy"])
 
+    def test_full_under_another_protocol_is_no_reference(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", replace(cell("full"), protocol="vlmevalkit")),
+            self.run_of(tmp_path / "b", replace(TANGO, protocol="lmms_eval")),
+        ]
+        page = report_runs(runs, tmp_path / "out", baselines=["full"])
+        pruned = self.summary_of(tmp_path / "out")["cells"][1]
+        assert pruned["versus_full"] is None
+        assert pruned["versus"] == {"full": None}
+        note = (
+            "Not compared with all tokens: llava-onevision-7b on shapes under lmms_eval; they were "
+            "run under vlmevalkit, with other prompts or frames."
+        )
+        assert note in Page(page.read_text()).words
+        for name in ("table.md", "table.tex", "paper_table.md", "paper_table.tex"):
+            assert note in (tmp_path / "out" / name).read_text()
+
+    def test_a_protocol_that_is_not_known_may_be_the_same(self, tmp_path):
+        full = replace(cell("full"), protocol="vlmevalkit")
+        runs = [self.run_of(tmp_path / "a", full), self.run_of(tmp_path / "b", TANGO)]
+        report_runs(runs, tmp_path / "out")
+        assert self.summary_of(tmp_path / "out")["cells"][1]["versus_full"] is not None
+
     def test_one_run_is_reported_in_place(self, tmp_path):
         run = self.run_of(tmp_path / "a", *SWEEP)
         assert report_runs([run]) == run / "report.html"
