@@ -16,6 +16,7 @@ from jobs.media_check import Bounds, Problem, look_at
 from pipeline.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Defect
+from tango_core.benchmarks.custom import CustomBenchmark
 from tango_core.types import VideoItem
 
 TIMEOUT_S = 60.0
@@ -157,7 +158,9 @@ class _Workers:
 def _read(benchmark: Benchmark) -> tuple[list[Finding], list[VideoItem], dict[str, str]]:
     """Read all rows; return findings about rows, clips, and why some clips are withheld."""
     if not isinstance(benchmark, AnnotatedBenchmark):
-        return [], list(benchmark.items()), {}
+        items = list(benchmark.items())
+        own = _columns(benchmark, items) if isinstance(benchmark, CustomBenchmark) else []
+        return own, items, {}
     findings: list[Finding] = []
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
     withheld: dict[str, str] = {}
@@ -183,6 +186,24 @@ def _read(benchmark: Benchmark) -> tuple[list[Finding], list[VideoItem], dict[st
         one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
         findings += [_finding("note", "annotation", one, [one], note) for note in entry.notes]
     return findings, list(clips.values()), withheld
+
+
+def _columns(benchmark: CustomBenchmark, items: Sequence[VideoItem]) -> list[Finding]:
+    """Turn columns with nearly the name of another into findings; without questions an error."""
+    asked = any(item.questions for item in items)
+    return [
+        Finding(
+            severity="error" if meant == "question" and not asked else "note",
+            kind="annotation",
+            path=str(benchmark.root),
+            video_id="",
+            question_ids="",
+            clip_start=None,
+            clip_end=None,
+            detail=f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
+        )
+        for name, meant in benchmark.misspelt.items()
+    ]
 
 
 def _findings(

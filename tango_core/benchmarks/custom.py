@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -56,6 +56,9 @@ class CustomBenchmark(Benchmark):
         seed: Ignored; the videos are what they are.
         protocol: Any of the known names; there is one prompt and one reading rule.
 
+    Attributes:
+        misspelt: Column of the table -> the column with a meaning that was probably meant.
+
     Raises:
         ValueError: If `root` is missing or of no such kind, or a row cannot be understood.
         FileNotFoundError: If `root` does not exist.
@@ -82,7 +85,13 @@ class CustomBenchmark(Benchmark):
         if not self.root.exists():
             raise FileNotFoundError(f"benchmark.root {root!r} does not exist; check the path")
         table = _table_of(self.root)
-        self._items = _ask(table) if table else _look(self.root)
+        rows = read_rows(table) if table else []
+        self.misspelt = {name: meant for row in rows for name, meant in row.misspelt}
+        for name, meant in self.misspelt.items():
+            logger.warning(
+                "%s: column %r is taken for a group; did you mean %r?", table, name, meant
+            )
+        self._items = _ask(table, rows) if table else _look(self.root)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -109,10 +118,10 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _ask(table: Path) -> list[VideoItem]:
+def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     """Group a table's rows into clips, in the order in which clips first occur."""
     clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
-    for row in read_rows(table):
+    for row in rows:
         clips.setdefault((row.video, row.clip), []).append(row)
     unscored = sum(row.reference for rows in clips.values() for row in rows)
     if unscored:

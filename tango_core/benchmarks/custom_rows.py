@@ -9,6 +9,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,14 @@ class Row:
         clip: (start, end) in seconds, or `None` for the whole file.
         question: `None` if the row only names a video.
         reference: Whether the row holds an answer to a free-form question, which nothing scores.
+        misspelt: (column as written, column of `COLUMNS` that was probably meant) pairs.
     """
 
     video: str
     clip: tuple[float, float] | None
     question: Question | None
     reference: bool = False
+    misspelt: tuple[tuple[str, str], ...] = ()
 
 
 def read_rows(table: Path) -> list[Row]:
@@ -118,12 +122,14 @@ def _understand(fields: Mapping[str, Any], number: int) -> Row:
     clip = _clip(fields)
     text = _text(fields, "question")
     choices = _choices(fields.get("options"))
+    misspelt = _misspelt(tuple(fields))
     answer = fields.get("answer")
     answer = None if answer is None or str(answer).strip() == "" else answer
     if not text:
         if choices or answer is not None:
-            raise ValueError("options or an answer without a question")
-        return Row(video, clip, None)
+            meant = [f"; did you mean {name!r}?" for name, near in misspelt if near == "question"]
+            raise ValueError(f"options or an answer without a question{''.join(meant)}")
+        return Row(video, clip, None, misspelt=misspelt)
     question = Question(
         id=str(fields.get("id") or "") or str(number),
         text=text,
@@ -135,7 +141,15 @@ def _understand(fields: Mapping[str, Any], number: int) -> Row:
             if name not in COLUMNS and value is not None and str(value).strip()
         },
     )
-    return Row(video, clip, question, reference=answer is not None and not choices)
+    return Row(video, clip, question, answer is not None and not choices, misspelt)
+
+
+@cache
+def _misspelt(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Columns that are nearly one with a meaning, which the row lacks: such a group is rare."""
+    lacking = [column for column in COLUMNS if column not in names]
+    near = ((name, get_close_matches(name.lower(), lacking, 1, 0.8)) for name in names)
+    return tuple((name, found[0]) for name, found in near if name not in COLUMNS and found)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -176,6 +176,43 @@ def test_people_s_own_videos_are_checked_too(tmp_path):
     assert (result.num_clips, result.num_questions) == (2, 0)
 
 
+def table_of(folder, header):
+    """A table with one row about a clip that is there."""
+    write_clip(folder / "a.mp4", 10)
+    fields = {"video": "a.mp4", "id": "q1", "start": "0", "end": "0.2"}
+    row = ",".join(fields.get(name, "red") for name in header.split(","))
+    (folder / "questions.csv").write_text(f"{header}\n{row}\n")
+    return build_benchmark("custom", root=str(folder))
+
+
+def test_a_misspelt_column_of_questions_is_an_error(tmp_path):
+    result = check(table_of(tmp_path, "video,quesiton"))
+    assert not result.is_complete
+    (finding,) = result.findings
+    assert (finding.severity, finding.kind, result.num_questions) == ("error", "annotation", 0)
+    assert "column 'quesiton' is taken for a group" in finding.detail
+    assert finding.detail.endswith("did you mean 'question'?")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("video,question,option", {"option": "options"}),
+        ("video,question,Answer,ID", {"Answer": "answer", "ID": "id"}),
+        ("video,question,end,strat", {"strat": "start"}),
+        ("video,question,questions,task,video_id,question_type,trend,kind,ends,end", {}),
+    ],
+)
+def test_another_column_that_is_nearly_one_with_a_meaning_is_noted(header, names, tmp_path):
+    result = check(table_of(tmp_path, header))
+    assert result.is_complete
+    details = [finding.detail for finding in result.findings]
+    assert [finding.severity for finding in result.findings] == ["note"] * len(names)
+    for detail, (written, meant) in zip(details, names.items(), strict=True):
+        assert f"column {written!r}" in detail
+        assert detail.endswith(f"did you mean {meant!r}?")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -145,6 +145,7 @@ CSV_HEADER = "video,question,options,answer,start,end,id\n"
         (CSV_HEADER + "a.mp4,What?,red|blue,green,,,\n", 2, "from A to B, an index from 0 to 1"),
         (CSV_HEADER + "a.mp4,What?,red|red,red,,,\n", 2, "the text of 2 options"),
         (CSV_HEADER + "a.mp4,,red|blue,A,,,\n", 2, "without a question"),
+        ("video,Question,answer\na.mp4,What?,A\n", 2, "a question; did you mean 'Question'?"),
         (CSV_HEADER + "a.mp4,What?,,,3,2,\n", 2, "start 3 must lie before end 2"),
         (CSV_HEADER + "a.mp4,What?,,,2,2,\n", 2, "start 2 must lie before end 2"),
         (CSV_HEADER + "a.mp4,What?,,,2,,\n", 2, "start 2 without an end"),
@@ -292,3 +293,19 @@ def test_clips_that_differ_by_a_hundredth_of_a_second_have_two_ids(tmp_path):
     )
     ids = [item.video_id for item in build_benchmark("custom", root=str(table)).items()]
     assert len(set(ids)) == 2
+
+
+def test_a_column_that_is_nearly_another_draws_one_warning(load, caplog):
+    header = "video,question,option\n"
+    with caplog.at_level(logging.WARNING):
+        items = load(header + "a.mp4,What?,red|blue\nb.mp4,What?,red|blue\n")
+    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
+        "column 'option' is taken for a group; did you mean 'options'?"
+    ]
+    assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
+
+
+def test_a_line_of_json_that_has_the_column_may_have_a_group_like_it(load, caplog):
+    with caplog.at_level(logging.WARNING):
+        load(json.dumps({"video": "a.mp4", "question": "What?", "questions": 3}), "t.jsonl")
+    assert not caplog.records
