@@ -249,7 +249,6 @@ def _collect(
     """Sample a window of frames, resize each as it arrives, and repeat what sampling repeats."""
     first, stop = window
     duration_s = _duration(reader.times[first:stop], rate)
-    # Not always the quotient: rules that count frames by seconds need the rate to the last bit.
     rate = rate or ((stop - first) / duration_s if duration_s > 0 else 1.0)
     positions = first + frame_indices(stop - first, spec.num_frames, spec.sampling, rate)
     unique, slots = np.unique(positions, return_inverse=True)
