@@ -80,7 +80,7 @@ class DART(OneStepPruner):
         hidden = context.hidden[context.visual]
         units = F.normalize(context.norm(context.hidden[pivots]).float(), dim=-1)
         cosines = units.new_empty(len(pivots), len(hidden))
-        for rows in row_blocks(*hidden.shape, hidden.device):
+        for rows in row_blocks(len(hidden), hidden.shape[1], hidden.device):
             states = context.norm(hidden[rows]).float()
             lengths = torch.linalg.vector_norm(states, dim=-1).clamp_(min=1e-12)
             torch.div(units @ states.mT, lengths, out=cosines[:, rows])

@@ -93,7 +93,7 @@ class FastVID(Compressor):
 
         flat = features.tokens.flatten(0, 1)
         kept = [take_ranked(rank_descending(features.saliency.float()), salient)]
-        values = [flat[kept[0]]]
+        values = [flat.index_select(0, kept[0])]
         if any(context):
             is_rest = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
             is_rest[kept[0]] = False
@@ -102,7 +102,7 @@ class FastVID(Compressor):
             values.append(merged.to(flat.dtype))
         order = torch.cat(kept).sort()
         return CompressedVideo(
-            tokens=torch.cat(values)[order.indices],
+            tokens=torch.cat(values).index_select(0, order.indices),
             indices=order.values,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,

@@ -41,9 +41,14 @@ class FrameFusion(LayerPruner):
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers; the release's cost, 0.3.
-        layer: Earliest layer for the cut, where the target allows; merging begins at layer 0. For a
-            `retention` below 0.45 the cut may come at layer 1 all the same, as in the release: the
-            layers before it then take no larger part of the budget than at the release's cost.
+        layer: Earliest layer for the cut, where the target allows; merging begins at layer 0 and
+            goes on until the layer before the cut. The release has no such bound: a clip that
+            hardly merges is cut at layer 1, always. For a `retention` below 0.45 that is so here
+            too, since the layers before the cut are to take no larger part of the budget than at
+            the release's cost. From 0.45 up such a clip is cut at layer 2, one layer later than the
+            release would, and harder for it, the average being the same: 2 is the first layer of
+            pruning of all in-LLM methods here, so that they are compared alike. `layer=1` is the
+            release's rule at every retention.
         similarity: Cosine from which a token merges; 0.6 in the release.
         min_merged: Share of the current tokens below which merging ends; 0.1 in the release.
     """
@@ -159,7 +164,7 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
     states = context.hidden[context.visual]
     cosines = torch.full((len(order),), -2.0, device=states.device)
     for rows in row_blocks(len(order) - 1, states.shape[1], states.device):
-        block = states[order[rows.start : rows.stop + 1]].float()
+        block = states.index_select(0, order[rows.start : rows.stop + 1]).float()
         lengths = torch.linalg.vector_norm(block, dim=-1).clamp_(min=1e-12)
         products = (block[1:] * block[:-1]).sum(dim=-1)
         cosines[rows.start + 1 : rows.stop + 1] = products / lengths[1:] / lengths[:-1]

@@ -127,7 +127,7 @@ class HoliTom(Compressor):
                 values.append(merged.to(tokens.dtype))
         order = torch.cat(kept).sort()
         return CompressedVideo(
-            tokens=torch.cat(values)[order.indices],
+            tokens=torch.cat(values).index_select(0, order.indices),
             indices=order.values,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,

@@ -85,7 +85,7 @@ class PruneVid(Compressor):
                 merged.append(values)
         order = torch.cat(kept).sort()
         return CompressedVideo(
-            tokens=torch.cat(merged)[order.indices].to(tokens.dtype),
+            tokens=torch.cat(merged).index_select(0, order.indices).to(tokens.dtype),
             indices=order.values,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,
@@ -111,7 +111,7 @@ class PruneVid(Compressor):
             tokens = frame.float()
             lengths = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True).clamp_(min=1e-12)
             total.addcmul_(tokens, 1 / lengths)
-        pairs = torch.linalg.vector_norm(total, dim=-1).square() - length
+        pairs: Tensor = torch.linalg.vector_norm(total, dim=-1).square() - length
         return (pairs / (length * (length - 1))).gt(self.tau)
 
 
@@ -160,7 +160,7 @@ def _average(scene: Tensor, cells: Tensor) -> Tensor:
     """(1, L, D) float32 means over the frames of (F, L, D) at some cells; 0 elsewhere."""
     total = torch.zeros(1, *scene.shape[1:], device=scene.device)
     for frame in scene:
-        total[0, cells] += frame[cells].float()
+        total[0].index_add_(0, cells, frame.index_select(0, cells).float())
     return total.div_(len(scene))
 
 
@@ -179,7 +179,9 @@ def _cluster(frames: Tensor, cells: Tensor, budget: list[int]) -> tuple[Tensor, 
     num_points, widest = len(cells), max(budget)
     # A frame at a time, so that no copy of all the tokens to cluster is made.
     parts = row_blocks(num_frames, num_cells * dim, frames.device)
-    distances = torch.cat([squared_distances(frames[part][:, cells]) for part in parts])
+    distances = torch.cat(
+        [squared_distances(frames[part].index_select(1, cells)) for part in parts]
+    )
     centers = density_peaks(distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True)
     columns = torch.arange(widest, device=cells.device)
     wanted = torch.tensor(budget, device=cells.device)[:, None]

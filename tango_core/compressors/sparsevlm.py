@@ -103,7 +103,7 @@ class SparseVLM(StagedPruner):
         centers, means = _clustered(context.hidden[context.visual][pool].float(), clusters)
         kept, order = torch.cat([best, pool[centers]]).sort()
         keep = context.positions_with(kept)
-        hidden = context.hidden[keep]
+        hidden = context.hidden.index_select(0, keep)
         is_mean = (order >= len(best)).nonzero()[:, 0]
         recycled = means[order[is_mean] - len(best)]
         hidden[is_mean + context.visual.start] = recycled.to(hidden.dtype)

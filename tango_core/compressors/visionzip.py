@@ -64,7 +64,7 @@ class VisionZip(Compressor):
         ranked = rank_descending(features.attention.float())
         flat = tokens.flatten(0, 1)
         kept = take_ranked(ranked, [dominant] * num_frames)
-        values = flat[kept]
+        values = flat.index_select(0, kept)
         if contextual:
             rest = ranked[:, dominant:].sort(dim=1).values
             targets, merged = self._contextual(flat, features.keys, rest, contextual)
@@ -72,7 +72,7 @@ class VisionZip(Compressor):
             values = torch.cat([values, merged.to(tokens.dtype)])
         order = kept.sort()
         return CompressedVideo(
-            tokens=values[order.indices],
+            tokens=values.index_select(0, order.indices),
             indices=order.values,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,

@@ -151,6 +151,10 @@ def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:
     Returns:
         (P,) int64 in [0, A); the first of equally similar anchors.
     """
-    units = F.normalize(tokens[anchors].float(), dim=-1)
-    found = [(tokens[part].float() @ units.mT).argmax(dim=-1) for part in rows.split(COMPARED)]
-    return torch.cat(found) if found else rows
+    units = F.normalize(tokens.index_select(0, anchors).float(), dim=-1)
+    nearest = torch.empty_like(rows)
+    for start in range(0, len(rows), COMPARED):
+        part = slice(start, start + COMPARED)
+        similarity = tokens.index_select(0, rows[part]).float() @ units.mT
+        torch.argmax(similarity, dim=-1, out=nearest[part])
+    return nearest

@@ -10,7 +10,7 @@ HALF = (2 + 26 * 0.5) / 28
 
 
 def context_with_normed(states):
-    """The recorded prompt with a norm that gives these (S, D) states, whichever rows it is asked."""
+    """The recorded prompt with a norm that gives these (S, D) states row by row."""
     hidden = recorded()["hidden"][0]
 
     def norm(rows):

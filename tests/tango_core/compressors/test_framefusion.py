@@ -114,7 +114,8 @@ def test_options_out_of_range_are_named(option, value):
 
 
 @pytest.mark.parametrize(
-    ("retention", "layer", "cut"), [(0.3, 2, 1), (0.6, 2, 2), (0.9, 2, 2), (0.9, 0, 1), (0.9, 5, 3)]
+    ("retention", "layer", "cut"),
+    [(0.3, 2, 1), (0.44, 2, 1), (0.46, 2, 2), (0.9, 2, 2), (0.9, 1, 1), (0.9, 0, 1), (0.9, 5, 3)],
 )
 def test_the_cut_waits_for_its_layer_where_the_target_allows(retention, layer, cut):
     pruner = FrameFusion(retention=retention, layer=layer, similarity=1.0)  # nothing is that alike

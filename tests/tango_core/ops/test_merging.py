@@ -5,7 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tango_core.ops.merging import gather_weighted, member_weights, merge_clusters
+from tango_core.ops.merging import (
+    COMPARED,
+    cluster_sums,
+    gather_weighted,
+    member_weights,
+    merge_clusters,
+    most_similar,
+)
 
 
 @given(
@@ -64,3 +71,28 @@ def test_half_precision_sums_are_float32():
     sums = gather_weighted(tokens, torch.arange(300), torch.tensor([0]), torch.ones(300))
     assert sums.dtype == torch.float32
     assert sums.tolist() == [[300.0] * 8]  # bfloat16 stops counting at 256
+
+
+def test_sums_of_clusters_take_their_rows_from_anywhere():
+    tokens = torch.tensor([[1.0], [10.0], [100.0]])
+    labels, weights = torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 3.0])
+    assert cluster_sums(tokens, labels, 4, weights).flatten().tolist() == [20, 0, 301, 0]
+    sources = torch.tensor([1, 1, 0])
+    sums = cluster_sums(tokens, labels, 4, weights, sources=sources)
+    assert sums.flatten().tolist() == [20, 0, 13, 0]
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, COMPARED + 3])
+def test_the_most_similar_anchor_is_that_of_the_highest_cosine(num_rows):
+    generator = torch.Generator().manual_seed(num_rows)
+    tokens = torch.randn(num_rows + 9, 6, generator=generator)
+    tokens *= torch.rand(num_rows + 9, 1, generator=generator) + 0.1
+    order = torch.randperm(num_rows + 9, generator=generator)
+    anchors, rows = order[:9], order[9:]
+    cosines = torch.cosine_similarity(tokens[rows][:, None], tokens[anchors], dim=-1)
+    assert torch.equal(most_similar(tokens, rows, anchors), cosines.argmax(dim=-1))
+
+
+def test_the_first_of_equal_anchors_is_taken():
+    tokens = torch.tensor([[3.0, 4.0], [3.0, 4.0], [1.0, 1.0], [0.0, 0.0]])
+    assert most_similar(tokens, torch.tensor([2, 3]), torch.tensor([0, 1])).tolist() == [0, 0]

@@ -11,6 +11,7 @@ from tango_core.ops.saliency import (
     pool_grid,
     pooling_head_attention,
     rank_descending,
+    top_positions,
 )
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
@@ -62,6 +63,17 @@ def test_mean_query_attention_is_that_of_the_release_in_float32():
 def test_ranking_puts_the_lowest_position_first_among_equals():
     scores = torch.tensor([[0.5, 2.0, 0.5, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     assert rank_descending(scores).tolist() == [[1, 3, 4, 0, 2], [0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("values", [[1.0, -1.0, 0.0, -0.0, 0.5], [3e38, -3e38, 1e-40, -1e-40]])
+@pytest.mark.parametrize("infinities", [[], [float("inf"), -float("inf")]])
+def test_top_positions_are_those_of_the_ranking(values, infinities):
+    choices = torch.tensor(values + infinities)
+    draws = torch.randint(len(choices), (50,), generator=torch.Generator().manual_seed(0))
+    scores = choices[draws]
+    for count in range(51):
+        expected = rank_descending(scores)[:count].sort().values
+        assert torch.equal(top_positions(scores, count), expected)
 
 
 def test_maps_that_do_not_fit_the_grid_are_an_error():
