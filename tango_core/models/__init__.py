@@ -16,7 +16,13 @@ from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tango_core.models.base import DecoderShape, LanguageModel, ModelSpec, VisionEncoder
+from tango_core.models.base import (
+    DecoderShape,
+    LanguageModel,
+    ModelRequest,
+    ModelSpec,
+    VisionEncoder,
+)
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.models.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
 from tango_core.sampling import SAMPLINGS, Sampling
@@ -148,17 +154,17 @@ def describe_model(
         "position_rule": position_rule,
         "seconds_per_grid": seconds_per_grid,
     }
-    spec: ModelSpec = family.describe(
-        name,
-        path or entry.path or _embedded_checkpoint(),
+    request = ModelRequest(
+        name=name,
+        path=path or entry.path or _embedded_checkpoint(),
         num_frames=num_frames or entry.num_frames,
         dtype=dtype,
         device=device,
         decoder=decoder,
         revision=revision,
         saliency_from=saliency_from,
-        **_choices_of(name, family, choices),
     )
+    spec: ModelSpec = family.describe(request, **_choices_of(name, family, choices))
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tango_core.models.sinks import SinkList
 from tango_core.models.time_instruction import TimeInstruction
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
-from tango_core.video import FrameSpec, decoder_versions
+from tango_core.video import DecoderName, FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
@@ -39,6 +39,45 @@ class DecoderShape:
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+
+    @classmethod
+    def of(cls, text_config: Any) -> DecoderShape:
+        """Read them from a decoder's configuration."""
+        heads = text_config.num_attention_heads
+        return cls(
+            num_layers=text_config.num_hidden_layers,
+            hidden_size=text_config.hidden_size,
+            intermediate_size=text_config.intermediate_size,
+            num_heads=heads,
+            num_kv_heads=text_config.num_key_value_heads,
+            head_dim=getattr(text_config, "head_dim", None) or text_config.hidden_size // heads,
+            vocab_size=text_config.vocab_size,
+        )
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What every family is asked to describe; see `tango_core.models.describe_model`.
+
+    Attributes:
+        name: Entry of `MODELS`.
+        path: Directory or hub id.
+        num_frames: Frames per clip.
+        dtype: Or `"auto"`.
+        device: Or `"auto"`.
+        decoder: Video decoder.
+        revision: Of a hub checkpoint.
+        saliency_from: SigLIP checkpoint with a pooling head.
+    """
+
+    name: str
+    path: str
+    num_frames: int
+    dtype: str
+    device: str
+    decoder: DecoderName
+    revision: str | None
+    saliency_from: str | None
 
 
 @dataclass(frozen=True)

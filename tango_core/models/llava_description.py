@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import DecoderShape, ModelSpec
+from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
 from tango_core.models.checkpoint import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.llava_checkpoint import read_config, read_extras
 from tango_core.models.llava_original import newline_position
 from tango_core.models.newlines import Newlines
 from tango_core.models.placement import resolve_dtype
 from tango_core.ops.saliency import Pooling, pooled_grid
-from tango_core.video import DecoderName, FrameSpec
+from tango_core.video import FrameSpec
 
 
-def describe_llava(
-    name: str,
-    path: str,
-    *,
-    num_frames: int,
-    dtype: str,
-    device: str,
-    decoder: DecoderName,
-    revision: str | None,
-    saliency_from: str | None,
-    newlines: Newlines,
-    pooling: Pooling,
-) -> ModelSpec:
+def describe_llava(request: ModelRequest, *, newlines: Newlines, pooling: Pooling) -> ModelSpec:
     """Describe a checkpoint of a LLaVA family.
 
     Args:
-        name: As in `tango_core.models.describe_model`, like all arguments up to `saliency_from`.
-        path: Directory or hub id.
-        num_frames: Frames per clip.
-        dtype: Or `"auto"`.
-        device: Or `"auto"`.
-        decoder: Video decoder.
-        revision: Of a hub checkpoint.
-        saliency_from: SigLIP checkpoint with a pooling head.
+        request: Which checkpoint, and how it is used.
         newlines: The family's; a checkpoint that says otherwise gets a note.
         pooling: How the tower's grid shrinks.
 
@@ -43,41 +24,32 @@ def describe_llava(
         ValueError: If the checkpoint is of another kind, or its grid too small for the pooling.
         FileNotFoundError: If it is not there.
     """
-    checkpoint = resolve_checkpoint(path, revision)
+    checkpoint = resolve_checkpoint(request.path, request.revision)
     config = read_config(checkpoint)
-    vision, text = config.vision_config, config.text_config
+    vision = config.vision_config
     side = vision.image_size // vision.patch_size
     grid = pooled_grid((side, side), pooling)
     signals = {"attention", "keys"}
-    if vision.vision_use_head or saliency_from is not None:
+    if vision.vision_use_head or request.saliency_from is not None:
         signals |= {"saliency", "frame_embeddings"}
     return ModelSpec(
-        name=name,
-        path=path,
+        name=request.name,
+        path=request.path,
         revision=checkpoint.revision,
-        digest=_digest(checkpoint, saliency_from),
-        dtype=resolve_dtype(dtype, device, checkpoint.config()),
-        device=device,
+        digest=_digest(checkpoint, request.saliency_from),
+        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
+        device=request.device,
         frames=FrameSpec(
-            num_frames=num_frames,
+            num_frames=request.num_frames,
             size=(vision.image_size, vision.image_size),
             sampling="truncate",
-            decoder=decoder,
+            decoder=request.decoder,
         ),
-        decoder=DecoderShape(
-            num_layers=text.num_hidden_layers,
-            hidden_size=text.hidden_size,
-            intermediate_size=text.intermediate_size,
-            num_heads=text.num_attention_heads,
-            num_kv_heads=text.num_key_value_heads,
-            head_dim=getattr(text, "head_dim", None)
-            or text.hidden_size // text.num_attention_heads,
-            vocab_size=text.vocab_size,
-        ),
+        decoder=DecoderShape.of(config.text_config),
         provides=frozenset(signals),
-        saliency_from=saliency_from,
+        saliency_from=request.saliency_from,
         pooling=pooling,
-        note=_note(checkpoint, name, newlines),
+        note=_note(checkpoint, request.name, newlines),
         grid=grid,
     )
 

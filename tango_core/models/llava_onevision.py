@@ -9,42 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import ModelRequest, ModelSpec
 from tango_core.models.llava_description import describe_llava
 from tango_core.models.llava_encoder import LlavaEncoder
 from tango_core.models.llava_language_model import LlavaLanguageModel
 from tango_core.models.newlines import Newlines
-from tango_core.video import DecoderName
 
 _NEWLINES: Newlines = "one_token"
 # lmms-eval shows this family the frames that VLMEvalKit shows it.
 LMMS_EVAL: Mapping[str, str] = MappingProxyType({})
 
 
-def describe(
-    name: str,
-    path: str,
-    *,
-    num_frames: int,
-    dtype: str,
-    device: str,
-    decoder: DecoderName,
-    revision: str | None,
-    saliency_from: str | None,
-) -> ModelSpec:
+def describe(request: ModelRequest) -> ModelSpec:
     """Describe a LLaVA-OneVision checkpoint; see `tango_core.models.describe_model`."""
-    return describe_llava(
-        name,
-        path,
-        num_frames=num_frames,
-        dtype=dtype,
-        device=device,
-        decoder=decoder,
-        revision=revision,
-        saliency_from=saliency_from,
-        newlines=_NEWLINES,
-        pooling="bilinear",
-    )
+    return describe_llava(request, newlines=_NEWLINES, pooling="bilinear")
 
 
 def load_encoder(spec: ModelSpec) -> LlavaEncoder:

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import ModelRequest, ModelSpec
 from tango_core.models.llava_description import describe_llava
 from tango_core.models.llava_encoder import LlavaEncoder
 from tango_core.models.llava_language_model import LlavaLanguageModel
 from tango_core.models.newlines import Newlines
 from tango_core.models.time_instruction import TimeInstruction
 from tango_core.ops.saliency import Pooling
-from tango_core.video import DecoderName
 
 _NEWLINES: Newlines = "grid"
 # `llava_vid` of lmms-eval, by its defaults (`force_sample` and `add_time_instruction` are off).
@@ -29,31 +28,13 @@ LMMS_EVAL: Mapping[str, str] = MappingProxyType(
 
 
 def describe(
-    name: str,
-    path: str,
+    request: ModelRequest,
     *,
-    num_frames: int,
-    dtype: str,
-    device: str,
-    decoder: DecoderName,
-    revision: str | None,
-    saliency_from: str | None,
     pooling: Pooling = "average",
     time_instruction: TimeInstruction = "vlmevalkit",
 ) -> ModelSpec:
     """Describe a LLaVA-Video checkpoint; see `tango_core.models.describe_model`."""
-    spec = describe_llava(
-        name,
-        path,
-        num_frames=num_frames,
-        dtype=dtype,
-        device=device,
-        decoder=decoder,
-        revision=revision,
-        saliency_from=saliency_from,
-        newlines=_NEWLINES,
-        pooling=pooling,
-    )
+    spec = describe_llava(request, newlines=_NEWLINES, pooling=pooling)
     return replace(spec, time_instruction=time_instruction)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tango_core.models.base import DecoderShape, ModelSpec
+from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
 from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
 from tango_core.models.llava_checkpoint import read_extras
 from tango_core.models.placement import resolve_dtype
@@ -16,7 +16,7 @@ from tango_core.models.qwen_checkpoint import read_patch_layout, read_qwen_confi
 from tango_core.models.qwen_encoder import SIGNALS, QwenEncoder
 from tango_core.models.qwen_language_model import QwenLanguageModel
 from tango_core.models.qwen_positions import PositionRule
-from tango_core.video import DecoderName, FrameSpec
+from tango_core.video import FrameSpec
 
 # Area of a frame in tokens. At least 128 (qwen-vl-utils' default for video), at most 256: 448 x 448
 # pixels, the publication's "maximum frame resolution of 448".
@@ -27,28 +27,20 @@ LMMS_EVAL: Mapping[str, str] = MappingProxyType({"sampling": "thinned"})
 
 
 def describe(
-    name: str,
-    path: str,
+    request: ModelRequest,
     *,
-    num_frames: int,
-    dtype: str,
-    device: str,
-    decoder: DecoderName,
-    revision: str | None,
-    saliency_from: str | None,
     max_pixels: int | None = None,
     position_rule: PositionRule = "hf450",
     seconds_per_grid: float = 1.0,
 ) -> ModelSpec:
     """Describe a Qwen2.5-VL checkpoint; see `tango_core.models.describe_model`."""
-    checkpoint = resolve_checkpoint(path, revision)
+    checkpoint = resolve_checkpoint(request.path, request.revision)
     config = read_qwen_config(checkpoint)
-    if saliency_from is not None:
+    if request.saliency_from is not None:
         raise ValueError(
-            f"model.saliency_from is no setting of model {name}, whose tower ranks tokens by "
-            "itself; leave it out"
+            f"model.saliency_from is no setting of model {request.name}, whose tower ranks tokens "
+            "by itself; leave it out"
         )
-    text = config.text_config
     multiple = read_patch_layout(config).multiple
     largest = _MAX_TOKENS * multiple**2 if max_pixels is None else max_pixels
     if largest < multiple**2:
@@ -57,29 +49,21 @@ def describe(
             f"{multiple**2}, got {largest}"
         )
     return ModelSpec(
-        name=name,
-        path=path,
+        name=request.name,
+        path=request.path,
         revision=checkpoint.revision,
         digest=weights_digest(checkpoint),
-        dtype=resolve_dtype(dtype, device, checkpoint.config()),
-        device=device,
+        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
+        device=request.device,
         frames=FrameSpec(
-            num_frames=num_frames,
+            num_frames=request.num_frames,
             sampling="round",
-            decoder=decoder,
+            decoder=request.decoder,
             max_pixels=largest,
             min_pixels=min(_MIN_TOKENS * multiple**2, largest),
             multiple=multiple,
         ),
-        decoder=DecoderShape(
-            num_layers=text.num_hidden_layers,
-            hidden_size=text.hidden_size,
-            intermediate_size=text.intermediate_size,
-            num_heads=text.num_attention_heads,
-            num_kv_heads=text.num_key_value_heads,
-            head_dim=text.hidden_size // text.num_attention_heads,
-            vocab_size=text.vocab_size,
-        ),
+        decoder=DecoderShape.of(config.text_config),
         provides=SIGNALS,
         note=read_extras(checkpoint).note,
         position_rule=position_rule,
