@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from compress_cases import DIM, GRID, NUM_FRAMES, make_features
+from compress_cases import DIM
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerContext, LayerPruner
 from tango_core.compressors.hybrid import INNER, checked_inner
+from tango_core.types import VisualFeatures
 
 NUM_LAYERS, NUM_HEADS, KEY_DIM = 28, 28, 512
 LEFT, RIGHT = 14, 75  # text tokens before and behind the clip
@@ -39,24 +40,16 @@ def build_pruner(name: str, retention: float) -> tuple[LayerPruner, tuple[int, .
     return pruner, layers[:first], pruner.layer_shares(NUM_LAYERS)[layers[first - 1]]
 
 
-def make_contexts(
-    kind: str, layers: tuple[int, ...], device: str, dtype: torch.dtype
-) -> list[LayerContext]:
-    """The prompt at the input of each of some layers; attention and keys lie ready.
+def make_context(features: VisualFeatures) -> LayerContext:
+    """A prompt that holds all tokens of a clip, at the input of layer 0.
 
-    Args:
-        kind: Of clip, see `compress_cases.Case`.
-        layers: Layers about to run; their contexts share one scratch.
-        device: Of all tensors.
-        dtype: Of the hidden states; attention is float32 and lies ready for the tokens behind the
-            clip.
+    Attention (float32) and keys of whatever layer lie ready, for the tokens behind the clip.
     """
     generator = torch.Generator().manual_seed(2)
-    num_visual = NUM_FRAMES * GRID[0] * GRID[1]
-    length = LEFT + num_visual + RIGHT
+    visual = features.tokens.flatten(0, 1)
+    device, dtype = visual.device, visual.dtype
+    length = LEFT + len(visual) + RIGHT
     text = torch.randn(LEFT + RIGHT, DIM, generator=generator).to(device, dtype)
-    visual = make_features(kind, device, dtype).tokens.flatten(0, 1)
-    hidden = torch.cat([text[:LEFT], visual, text[LEFT:]])
     rows = torch.randn(NUM_HEADS, RIGHT, length, generator=generator).softmax(dim=-1).to(device)
     keys = torch.randn(length, KEY_DIM, generator=generator).to(device, dtype)
     weight = torch.ones(DIM, device=device, dtype=dtype)
@@ -64,22 +57,17 @@ def make_contexts(
     def attention(positions: torch.Tensor) -> torch.Tensor:
         return rows[:, positions - (length - RIGHT)]
 
-    scratch: dict[str, object] = {}
-    return [
-        LayerContext(
-            layer=layer,
-            num_layers=NUM_LAYERS,
-            hidden=hidden,
-            visual=slice(LEFT, LEFT + num_visual),
-            num_visual=num_visual,
-            previous_visual=torch.arange(num_visual, device=device),
-            grid=(NUM_FRAMES, *GRID),
-            visual_indices=torch.arange(num_visual, device=device),
-            attention=attention,
-            keys=lambda: keys,
-            norm=lambda states: F.rms_norm(states, (DIM,), weight, 1e-6),
-            scratch=scratch,
-            attention_ahead=attention,
-        )
-        for layer in layers
-    ]
+    return LayerContext(
+        layer=0,
+        num_layers=NUM_LAYERS,
+        hidden=torch.cat([text[:LEFT], visual, text[LEFT:]]),
+        visual=slice(LEFT, LEFT + len(visual)),
+        num_visual=len(visual),
+        previous_visual=torch.arange(len(visual), device=device),
+        grid=(len(features.tokens), *features.grid),
+        visual_indices=torch.arange(len(visual), device=device),
+        attention=attention,
+        keys=lambda: keys,
+        norm=lambda states: F.rms_norm(states, (DIM,), weight, 1e-6),
+        attention_ahead=attention,
+    )
