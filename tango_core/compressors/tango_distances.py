@@ -17,8 +17,8 @@ from torch import Tensor
 from tango_core.ops.clustering import products_to_distances, write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
-# Floats that are multiplied out at once, and on a processor a part of them that is looked up and
-# rotated at once: 1.5 MB stay in the cache of a core. 1 GB keeps a GPU busy.
+# Floats that every core multiplies out at once, as whole pools, and a part of them that it looks up
+# and rotates at once: 1.5 MB stay in its cache. 1 GB keeps a GPU busy.
 CPU_WORKSPACE = 2**20
 CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
@@ -139,9 +139,12 @@ def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) ->
 
 
 def _at_once(floats: int, count: int, device: torch.device) -> int:
-    """How many of `count` things of so many floats fit the workspace; at least one."""
-    workspace = CPU_WORKSPACE if device.type == "cpu" else DEVICE_WORKSPACE
-    return min(count, max(1, workspace // max(floats, 1)))
+    """How many of `count` things of so many floats to handle at once: at least one per core."""
+    if device.type == "cpu":
+        at_once = max(1, CPU_WORKSPACE // max(floats, 1)) * torch.get_num_threads()
+    else:
+        at_once = max(1, DEVICE_WORKSPACE // max(floats, 1))
+    return min(count, at_once)
 
 
 def _frames_of(tokens: Tensor, frames: NDArray[np.int64]) -> Tensor:

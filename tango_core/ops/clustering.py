@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 512
+# Rows multiplied out at once: fewer make slow products, and more would only take more memory.
+BLOCK = 64
+LARGEST_BLOCK = 512
 DEVICE_BLOCK = 4096
-TILE = 96  # rows that a matrix product handles well
 # Distances that a pass looks at at once: 2 MB stay in the cache of a core.
 CPU_ELEMENTS = 2**19
 DEVICE_ELEMENTS = 2**26
@@ -52,7 +53,7 @@ def write_products(parts: Sequence[Tensor], out: Tensor) -> None:
         parts: (B, M, .) float32 each, together the channels of the points.
         out: (B, M, M) float32.
     """
-    if out.device.type == "cpu" and torch.get_num_threads() == 1 and out.shape[1] >= TILE:
+    if out.device.type == "cpu" and torch.get_num_threads() == 1:
         _write_by_rank_k_update(parts, out)
     else:
         _write_by_blocks(parts, out)
@@ -68,18 +69,18 @@ def _write_by_rank_k_update(parts: Sequence[Tensor], out: Tensor) -> None:
 
 
 def _write_by_blocks(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Multiply out the blocks on and below the diagonal, each with all cores, and mirror them."""
-    blocks = _blocks(out)
-    for number, rows in enumerate(blocks):
-        for columns in blocks[: number + 1]:
-            block = torch.bmm(parts[0][:, rows], parts[0][:, columns].mT)
-            for part in parts[1:]:
-                block.baddbmm_(part[:, rows], part[:, columns].mT)
-            if columns == rows:
-                out[:, rows, rows] = torch.minimum(block, block.mT)
-            else:
-                out[:, rows, columns] = block
-                out[:, columns, rows] = block.mT
+    """Multiply out blocks of rows with all cores, each up to the diagonal, and mirror them."""
+    num_points = out.shape[1]
+    size = _block_size(out)
+    for start in range(0, num_points, size):
+        rows, before = slice(start, start + size), slice(0, start)
+        block = torch.bmm(parts[0][:, rows], parts[0][:, : start + size].mT)
+        for part in parts[1:]:
+            block.baddbmm_(part[:, rows], part[:, : start + size].mT)
+        beside, own = block[:, :, before], block[:, :, start:]
+        out[:, rows, before] = beside
+        out[:, before, rows] = beside.mT
+        out[:, rows, rows] = torch.minimum(own, own.mT)
 
 
 def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None:
@@ -101,14 +102,14 @@ def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None
     diagonal.zero_()
 
 
-def _blocks(matrix: Tensor) -> list[slice]:
-    """Ranges whose pairs are multiplied out; two of them save a quarter of a small group's work."""
-    num_points = matrix.shape[1]
-    size = BLOCK if matrix.device.type == "cpu" else DEVICE_BLOCK
-    if matrix.device.type == "cpu" and 2 * TILE <= num_points <= BLOCK:
-        half = num_points // (2 * TILE) * TILE
-        return [slice(0, half), slice(half, num_points)]
-    return [slice(start, min(start + size, num_points)) for start in range(0, num_points, size)]
+def _block_size(matrix: Tensor) -> int:
+    """Rows to multiply out at once: the fewer, the less is computed twice."""
+    if matrix.device.type != "cpu":
+        return DEVICE_BLOCK
+    num_points = max(1, matrix.shape[1])
+    wanted = min(max(BLOCK, num_points // 6), LARGEST_BLOCK)
+    num_blocks = max(1, round(num_points / wanted))
+    return -(-num_points // num_blocks)
 
 
 def _row_blocks(matrix: Tensor) -> list[slice]:

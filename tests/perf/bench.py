@@ -15,18 +15,16 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 BENCHMARKS = {
     "compress": ("bench_compress.py", 1, ["--repeats", "8"]),
-    "compress-2": ("bench_compress.py", 2, ["--repeats", "8", "--no-reference"]),
+    "compress-2": ("bench_compress.py", 2, ["--repeats", "8"]),
     "methods": ("bench_methods.py", 1, []),
 }
-# Two threads on a busy machine mostly wait for each other: measured only when asked for.
-DEFAULT = ("compress", "methods")
 
 
 def main() -> int:
-    """Run the named benchmarks, or the default ones; the exit code is that of the first to fail."""
+    """Run the named benchmarks, or all; the exit code is that of the first to fail."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
-    names = parser.parse_args().names or DEFAULT
+    names = parser.parse_args().names or list(BENCHMARKS)
     if unknown := sorted(set(names) - set(BENCHMARKS)):
         parser.error(f"unknown benchmark {unknown[0]!r}; choose among: {', '.join(BENCHMARKS)}")
     codes = [run(*BENCHMARKS[name]) for name in names]

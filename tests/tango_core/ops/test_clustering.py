@@ -98,11 +98,14 @@ def test_more_centres_than_points_is_an_error():
 
 
 @pytest.mark.parametrize("block", [7, 16, 64])
-def test_blocks_do_not_show_in_distances_or_centres(monkeypatch, block):
+def test_neither_threads_nor_blocks_show_in_distances_or_centres(monkeypatch, block):
     points = _points(2, 45, 10)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     whole, centers = squared_distances(points), dpc_knn(points, 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(clustering, "BLOCK", block)
     blocked = squared_distances(points)
+    assert torch.equal(blocked, blocked.mT)
     torch.testing.assert_close(blocked, whole, rtol=0, atol=1e-5)
     assert torch.equal(dpc_knn(points, 8), centers)
 
