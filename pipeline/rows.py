@@ -147,7 +147,7 @@ def source_of(row: Mapping[str, Any]) -> ClipSource | None:
 def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
     """The questions of a clip's row."""
     return tuple(
-        Question(q["id"], q["text"], tuple(q["choices"]), q["answer"], q["groups"])
+        Question(**{**q, "choices": tuple(q["choices"]), "accepted": tuple(q.get("accepted", ()))})
         for q in json.loads(row["questions"])
     )
 
@@ -180,6 +180,7 @@ def _pack(questions: Sequence[Question]) -> str:
                 "choices": list(q.choices),
                 "answer": q.answer,
                 "groups": dict(q.groups),
+                **({"accepted": list(q.accepted), "match": q.match} if q.accepted else {}),
             }
             for q in questions
         ],

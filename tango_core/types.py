@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "decode_failed", "encode_failed", "answer_failed", "unparsed"]
 Positions = Literal["renumbered", "original"]
+Match = Literal["exact", "contains"]
 
 _NO_GROUPS: Mapping[str, str] = MappingProxyType({})
 
@@ -38,6 +39,10 @@ class Question:
         answer: Index of the right choice; `None` when unknown or free-form.
         groups: Break-downs this question counts in, e.g. `{"duration": "short", "task":
             "counting"}`.
+        accepted: Right answers to a free-form question, any of which will do; empty if replies are
+            recorded and not scored.
+        match: Whether a reply must be an accepted answer or hold one
+            (`benchmarks.free_form.matches`).
     """
 
     id: str
@@ -45,13 +50,20 @@ class Question:
     choices: tuple[str, ...] = ()
     answer: int | None = None
     groups: Mapping[str, str] = field(default_factory=lambda: _NO_GROUPS)
+    accepted: tuple[str, ...] = ()
+    match: Match = "exact"
 
     def __post_init__(self) -> None:
-        """Refuse an answer that is none of the choices."""
+        """Refuse an answer that is none of the choices, and a text to match beside choices."""
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
                 f"{len(self.choices)} choices"
+            )
+        if self.accepted and self.choices:
+            raise ValueError(
+                f"question {self.id!r}: only a free-form question has accepted answers; "
+                "leave accepted or choices empty"
             )
 
 

@@ -14,6 +14,7 @@ from pipeline.cache import CacheError, Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row, option_text, questions_of
 from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.free_form import matches
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
 from tango_core.types import Answer, Question
@@ -133,6 +134,13 @@ def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
     return replace(answer, choice=choice, status="ok" if choice is not None else "unparsed")
 
 
+def _is_right(question: Question, answer: Answer) -> bool | None:
+    """Whether an answer is the right one; `None` if nobody says which is."""
+    if question.accepted:
+        return matches(answer.text, question)
+    return None if question.answer is None else answer.choice == question.answer
+
+
 def _failure(status: Any) -> Answer:
     """The answer of a question that was never put."""
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
@@ -158,7 +166,6 @@ def _row(
 ) -> Row:
     """One row of `rows.ANSWER`."""
     ran = answer.prompt_tokens > 0
-    scored = question.answer is not None
     score = protocol.harness_score
     return {
         **facts,
@@ -168,7 +175,7 @@ def _row(
         "text": answer.text,
         "choice": answer.choice,
         "answer": question.answer,
-        "correct": answer.choice == question.answer if scored else None,
+        "correct": _is_right(question, answer),
         "answer_text": option_text(question, question.answer),
         "choice_text": option_text(question, answer.choice),
         "harness_score": score(answer.text if ran else protocol.failed_reply, question)

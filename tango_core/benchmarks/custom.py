@@ -123,9 +123,13 @@ def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
     for row in rows:
         clips.setdefault((row.video, row.clip), []).append(row)
-    unscored = sum(row.reference for rows in clips.values() for row in rows)
+    unscored = sum(row.unscored for row in rows)
     if unscored:
-        logger.warning("%s: %d free-form answers are not scored", table, unscored)
+        logger.warning(
+            "%s: %d free-form answers are not scored; a column match (exact or contains) scores",
+            table,
+            unscored,
+        )
     return [
         VideoItem(
             video_id=video if clip is None else f"{video}#{clip[0]!r}-{clip[1]!r}",

@@ -14,11 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tango_core.benchmarks.free_form import MATCHES, words
 from tango_core.benchmarks.multiple_choice import LETTERS, read_letter
-from tango_core.types import Question
+from tango_core.benchmarks.names import check_name
+from tango_core.types import Match, Question
 
-COLUMNS = ("video", "question", "options", "answer", "start", "end", "id")
+COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
+
+# Not "match": "batch" and "patch" are a letter away, and an answer that nothing scores is told of.
+_MISSPELT_OFTEN = tuple(column for column in COLUMNS if column != "match")
 
 # "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
 _MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
@@ -32,14 +37,14 @@ class Row:
         video: As written.
         clip: (start, end) in seconds, or `None` for the whole file.
         question: `None` if the row only names a video.
-        reference: Whether the row holds an answer to a free-form question, which nothing scores.
+        unscored: Whether the row holds an answer to a free-form question that nothing scores.
         misspelt: (column as written, column of `COLUMNS` that was probably meant) pairs.
     """
 
     video: str
     clip: tuple[float, float] | None
     question: Question | None
-    reference: bool = False
+    unscored: bool = False
     misspelt: tuple[tuple[str, str], ...] = ()
 
 
@@ -130,6 +135,7 @@ def _understand(fields: Mapping[str, Any], number: int) -> Row:
             meant = [f"; did you mean {name!r}?" for name, near in misspelt if near == "question"]
             raise ValueError(f"options or an answer without a question{''.join(meant)}")
         return Row(video, clip, None, misspelt=misspelt)
+    match = _match(_text(fields, "match"), answer, choices)
     question = Question(
         id=str(fields.get("id") or "") or str(number),
         text=text,
@@ -140,14 +146,17 @@ def _understand(fields: Mapping[str, Any], number: int) -> Row:
             for name, value in fields.items()
             if name not in COLUMNS and value is not None and str(value).strip()
         },
+        accepted=_accepted(answer) if match else (),
+        match=match or "exact",
     )
-    return Row(video, clip, question, answer is not None and not choices, misspelt)
+    unscored = answer is not None and not choices and match is None
+    return Row(video, clip, question, unscored, misspelt)
 
 
 @cache
 def _misspelt(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Columns that are nearly one with a meaning, which the row lacks: such a group is rare."""
-    lacking = [column for column in COLUMNS if column not in names]
+    lacking = [column for column in _MISSPELT_OFTEN if column not in names]
     near = ((name, get_close_matches(name.lower(), lacking, 1, 0.8)) for name in names)
     return tuple((name, found[0]) for name, found in near if name not in COLUMNS and found)
 
@@ -186,20 +195,10 @@ def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _choices(value: Any) -> tuple[str, ...]:
-    """Read options: a list, a JSON list, or texts parted by `|`; letters in front are taken off."""
+    """Read options; letters in front of all of them are taken off."""
     if value is None or value == "":
         return ()
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"options are no JSON list ({error.msg}): {value!r}") from error
-    options = value.split("|") if isinstance(value, str) else value
-    if not isinstance(options, list):
-        raise ValueError(f"options must be a list or texts parted by '|', got {value!r}")
-    if any(isinstance(option, (bool, dict, list)) or option is None for option in options):
-        raise ValueError(f"every option must be a text or a number, got {options!r}")
-    texts = [str(option).strip() for option in options]
+    texts = _texts(value, "options")
     if not 2 <= len(texts) <= len(LETTERS):
         raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
     if not all(texts):
@@ -207,6 +206,42 @@ def _choices(value: Any) -> tuple[str, ...]:
     if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
         texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
     return tuple(texts)
+
+
+def _match(written: str, answer: Any, choices: tuple[str, ...]) -> Match | None:
+    """Read how replies to a free-form question are compared with its answer."""
+    if not written:
+        return None
+    check_name("match", written, MATCHES)
+    if choices:
+        raise ValueError(f"match {written!r} beside options; it is for free-form questions")
+    if answer is None:
+        raise ValueError(f"match {written!r} without an answer to compare replies with")
+    return "exact" if written == "exact" else "contains"
+
+
+def _accepted(value: Any) -> tuple[str, ...]:
+    """Read the right answers to a free-form question."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    texts = _texts(str(value) if is_number else value, "answer")
+    if not texts or not all(map(words, texts)):
+        raise ValueError(f"answer {value!r}: every part needs a word that a reply could match")
+    return tuple(texts)
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    """Read a list, a JSON list, or texts parted by `|`."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name}: no JSON list ({error.msg}): {value!r}") from error
+    parts = value.split("|") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise ValueError(f"{name} must be a list or texts parted by '|', got {value!r}")
+    if any(isinstance(part, (bool, dict, list)) or part is None for part in parts):
+        raise ValueError(f"{name} must be texts or numbers, got {parts!r}")
+    return [str(part).strip() for part in parts]
 
 
 def _answer(value: Any, choices: tuple[str, ...]) -> int:

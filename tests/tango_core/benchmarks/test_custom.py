@@ -112,7 +112,36 @@ def test_answers_to_free_form_questions_are_not_scored_and_that_is_said(load, ca
     with caplog.at_level(logging.WARNING):
         (item,) = load("video,question,answer\na.mp4,What happens?,A dog runs.\n")
     assert item.questions[0].answer is None
-    assert "1 free-form answers are not scored" in caplog.text
+    assert "1 free-form answers are not scored; a column match" in caplog.text
+    assert item.questions[0].accepted == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [
+        ("a red cup", ("a red cup",)),
+        ("a cup | a mug", ("a cup", "a mug")),
+        ('["cup", "mug|glass"]', ("cup", "mug|glass")),
+        (["cup", 3], ("cup", "3")),
+        (3, ("3",)),
+    ],
+)
+@pytest.mark.parametrize("match", ["exact", "contains"])
+def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, match, caplog):
+    with caplog.at_level(logging.WARNING):
+        (question,) = load_row(answer=answer, match=match).questions
+    assert (question.accepted, question.match) == (accepted, match)
+    assert (question.answer, question.groups) == (None, {})
+    assert not caplog.records
+
+
+def test_a_match_may_stand_beside_rows_that_leave_it_empty(load):
+    (item,) = load(
+        "video,question,options,answer,match\n"
+        "a.mp4,Which?,red|blue,B,\na.mp4,What?,,red,exact\na.mp4,Describe it.,,,\n"
+    )
+    assert [question.answer for question in item.questions] == [1, None, None]
+    assert [question.accepted for question in item.questions] == [(), ("red",), ()]
 
 
 def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_understood(load):
@@ -121,6 +150,7 @@ def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_understood(load):
 
 
 CSV_HEADER = "video,question,options,answer,start,end,id\n"
+MATCH_HEADER = "video,question,options,answer,match\n"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +183,12 @@ CSV_HEADER = "video,question,options,answer,start,end,id\n"
         (CSV_HEADER + "a.mp4,What?,,,-1,9,\n", 2, "start must be seconds"),
         (CSV_HEADER + "a.mp4,What?,,,0,nan,\n", 2, "end must be seconds"),
         (CSV_HEADER + 'a.mp4,"What?,,,0,9,\n', 2, "unexpected end of data"),
+        (MATCH_HEADER + "a.mp4,What?,,red,fuzzy\n", 2, "unknown match 'fuzzy'; choose one of"),
+        (MATCH_HEADER + "a.mp4,What?,,,exact\n", 2, "match 'exact' without an answer"),
+        (MATCH_HEADER + "a.mp4,What?,red|blue,A,exact\n", 2, "match 'exact' beside options"),
+        (MATCH_HEADER + "a.mp4,What?,,red|?,exact\n", 2, r"'red\|\?': every part needs a word"),
+        (MATCH_HEADER + "a.mp4,What?,,[],exact\n", 2, r"'\[\]': every part needs a word"),
+        (MATCH_HEADER + "a.mp4,What?,,[red],exact\n", 2, "answer: no JSON list"),
     ],
 )
 def test_a_malformed_row_is_refused_in_one_line(load, tmp_path, text, row, message):
@@ -171,12 +207,17 @@ def test_a_malformed_row_is_refused_in_one_line(load, tmp_path, text, row, messa
         ('{"video": 5}', 1, "video must be text, got 5"),
         ('{"video": "a.mp4", "question": ["x"]}', 1, "question must be text"),
         ('{"video": "a.mp4", "question": "x", "options": {"A": "b"}}', 1, "must be a list"),
-        ('{"video": "a.mp4", "question": "x", "options": [null, "b"]}', 1, "text or a number"),
+        ('{"video": "a.mp4", "question": "x", "options": [null, "b"]}', 1, "texts or numbers"),
         ('{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": 2}', 1, "none of"),
         (
             '{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": true}',
             1,
             "none of",
+        ),
+        (
+            '{"video": "a.mp4", "question": "x", "answer": true, "match": "exact"}',
+            1,
+            "answer must be a list or texts",
         ),
         ('{"video": "a.mp4", "start": true, "end": 4}', 1, "start must be seconds"),
         ('{"video": "a.mp4", "start": [1], "end": 4}', 1, "start must be seconds"),
