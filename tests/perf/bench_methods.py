@@ -6,7 +6,8 @@
 Methods before the language model compress a clip; methods inside it run one step on a prompt that
 holds all tokens of that clip (`pruner_cases`). Every repetition times ours and the reference, each
 behind two reads of the tokens, so that a busy machine slows all of them and both find the same
-cache; ratios are of pairs, and minimum, median and maximum are given.
+cache; ratios are of pairs, and minimum, median and maximum are given. With one thread it is
+processor time, which other processes disturb less than wall time.
 
 References check nothing, while `compress` refuses a clip with NaN or infinity in it: a promise that
 costs a read where a method would not read all tokens anyway. The second ratio adds one read to the
@@ -64,7 +65,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="methods to time; the results are not written")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    results: dict[str, Any] = {"machine": machine(options), "cases": []}
+    about = {**machine(options), "clock": clock(options.device, options.threads)}
+    results: dict[str, Any] = {"machine": about, "cases": []}
     dtype = getattr(torch, options.dtype)
     for kind in KINDS:
         features = with_signals(make_features(kind, options.device, dtype))
@@ -152,14 +154,15 @@ def measure(
         error = float((kept.float() - vectors.float()).abs().max() / vectors.abs().max())
     num_kept = len(indices)
     del kept, vectors
+    column = 1 if clock(options.device, options.threads) == "processor" else 0
     times: dict[str, list[float]] = defaultdict(list)
     start = time.perf_counter()
     for repeat in range(options.repeats):
         if repeat >= LEAST_REPEATS and time.perf_counter() - start > options.seconds:
             break
         for name, run in (("ours", ours), ("reference", reference)):
-            reads = timed(lambda: (tokens.sum(), tokens.sum()), options.device)[0]
-            times[name].append(timed(run, options.device)[0])
+            reads = timed(lambda: (tokens.sum(), tokens.sum()), options.device)[column]
+            times[name].append(timed(run, options.device)[column])
         times["reads"].append(reads)
     pairs = zip(times["reference"], times["reads"], strict=True)
     checked = [plain + reads / 2 for plain, reads in pairs]
@@ -178,6 +181,13 @@ def measure(
     }
 
 
+def clock(device: str, threads: int) -> str:
+    """What is measured on this device with this many threads."""
+    if device != "cpu":
+        return "device"
+    return "processor" if threads == 1 else "wall"
+
+
 def quotients(values: list[float], others: list[float]) -> list[float]:
     """Ratios of pairs."""
     return [value / other for value, other in zip(values, others, strict=True)]
@@ -191,7 +201,7 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         about,
         "",
-        "Milliseconds of wall time, minimum (median). Ratios to the plain reference are of minima, "
+        f"Milliseconds of {results['machine']['clock']} time, minimum (median). Ratios to the plain reference are of minima, "
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "
         "non-finite values too, as `compress` does; median. Two reads: ours as a multiple, median.",
         "",
