@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from jobs.baselines import comparable, same_protocol, unpaired_notes, with_baselines
-from jobs.facts import JobFacts
+from jobs.facts import JOB_FILE, JobFacts
 from jobs.measurements import normalize
 from jobs.notes import left_out_notes
 from jobs.plots import save_plots
-from jobs.report import JOB_FILE, REPORT_FILE, render_html, write_report
+from jobs.report import REPORT_FILE, render_html, write_report
 from jobs.summary import (
     BASELINE,
     Summary,

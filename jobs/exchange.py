@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 import pyarrow as pa
-import yaml
 
 from jobs.config import BenchmarkSection, Job, parse_job
 from jobs.driver import FAILURE
-from jobs.facts import CellFacts, JobFacts
+from jobs.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.lmms_eval_files import read_lmms_eval, write_lmms_eval
 from jobs.methods import cell_name
-from jobs.report import JOB_FILE, write_report
+from jobs.overrides import read_recipe
+from jobs.report import write_report
 from jobs.run_dirs import make_run_dir
 from jobs.summary import Summary, failed_rows, read_answers, write_summary
 from jobs.vlmevalkit_files import dataset_name, read_vlmevalkit, write_vlmevalkit
@@ -190,8 +190,7 @@ def _job_of(run_dir: Path) -> Job:
             f"{run_dir} holds no {JOB_FILE}; only runs of `tango evaluate` and `tango sweep` "
             "can be exported"
         )
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
-    return parse_job(content, str(path))
+    return parse_job(read_recipe(path), str(path))
 
 
 def _opened(section: BenchmarkSection) -> AnnotatedBenchmark | None:

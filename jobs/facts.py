@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tango_core.models.base import DecoderShape
 
 FACTS_FILE = "facts.json"
+JOB_FILE = "job.yaml"
 
 
 @dataclass(frozen=True)
@@ -121,14 +122,20 @@ class JobFacts:
 
         Raises:
             FileNotFoundError: If the directory is not a run.
+            ValueError: If the file is damaged.
         """
         path = run_dir / FACTS_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; "
-                "give a directory that `tango evaluate` or `tango sweep` wrote"
+                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_instead(run_dir)}"
             )
-        return cls.from_dict(json.loads(path.read_text()))
+        try:
+            return cls.from_dict(json.loads(path.read_text()))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is damaged ({type(error).__name__}: {error}); "
+                f"continue the run with --resume {run_dir.name} to write it again"
+            ) from error
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> JobFacts:
@@ -150,3 +157,13 @@ class JobFacts:
         known["caches"] = tuple(facts.get("caches") or ())
         known["decoder"] = DecoderShape(**facts["decoder"]) if facts.get("decoder") else None
         return cls(**known)
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a directory that is no finished run."""
+    if (folder / JOB_FILE).is_file():
+        return f"continue it with --resume {folder.name}"
+    inside = sorted(path.parent for path in folder.glob(f"*/{FACTS_FILE}"))
+    if inside:
+        return f"it holds {len(inside)} runs, name those you mean, e.g. {inside[-1]}"
+    return "give a directory that `tango evaluate` or `tango sweep` wrote"

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from jobs.canvas import CSS_SCALE, DARK
-from jobs.facts import JobFacts
+from jobs.facts import JOB_FILE, JobFacts
 from jobs.notes import left_out_notes
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
@@ -22,7 +22,6 @@ from jobs.tables import DASH, baseline_names, percent, render_table
 __all__ = ["render_html", "render_table", "write_report"]
 
 REPORT_FILE = "report.html"
-JOB_FILE = "job.yaml"
 MAX_REASONS = 50
 CAPTIONS = {
     "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from jobs.config import Job, RecipeError
+from jobs.facts import JOB_FILE
+from jobs.overrides import read_recipe
 
-JOB_FILE = "job.yaml"
 # A run may be continued with other workers and other patience; the rest decides its results.
 _NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
 
@@ -80,12 +81,12 @@ def claim(run_dir: Path, job: Job) -> None:
 def _raise_if_other_job(job: Job, job_file: Path) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
 
-    def computed(text: str) -> dict[str, Any]:
-        content = yaml.safe_load(text)
-        decoder = content["decode"]["decoder"]
+    def computed(content: dict[str, Any]) -> dict[str, Any]:
+        decode = content.get("decode")
+        decoder = decode.get("decoder") if isinstance(decode, dict) else None
         return {**{k: v for k, v in content.items() if k not in _NOT_COMPUTED}, "decode": decoder}
 
-    old, new = computed(job_file.read_text()), computed(job.to_yaml())
+    old, new = computed(read_recipe(job_file)), computed(yaml.safe_load(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(

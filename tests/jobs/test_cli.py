@@ -103,6 +103,42 @@ def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, e
     assert len(err.strip().splitlines()) == 1, err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["data", "check", "videomm", "empty"], "did you mean 'videomme'?"),
+        (["data", "check", "mlvu", "nowhere"], "benchmark.root 'nowhere' is not a folder"),
+        (["data", "check", "mvbench", "empty"], "looked for json/action_sequence.json"),
+        (["data", "check", "custom", "empty"], "holds no videos"),
+        (["data", "check", "mlvu"], "benchmark.root is missing"),
+        (["report", "empty"], "empty is not a finished run"),
+        (["report", "empty", "empty"], "--output when there are several"),
+        (["export", "empty", "--format", "vlmevalkit"], "empty is not a finished run"),
+        (["log-run", "empty"], "empty is not a finished run"),
+        (
+            ["import", "x.tsv", "--format", "vlmevalkit", "--benchmark", "mlvu", "--root", "empty"],
+            "MLVU annotations not found under",
+        ),
+        (
+            ["import", "x.tsv", "--format", "lmms_eval", "--benchmark", "custom"],
+            "'custom' is in neither harness",
+        ),
+        (["evaluate", "recipe.yaml", "--resume", "broken"], "job.yaml is not YAML"),
+        (["evaluate", "recipe.yaml", "--resume", "other"], "recipe's benchmark, decode"),
+    ],
+)
+def test_a_mistake_in_any_command_ends_in_one_line(tango, recipe, tmp_path, arguments, expected):
+    recipe()
+    for folder, text in (("empty", None), ("broken", "[1"), ("other", "{}")):
+        (tmp_path / folder).mkdir()
+        if text:
+            (tmp_path / folder / "job.yaml").write_text(text)
+    code, _, err = tango(*arguments)
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
 def test_a_damaged_checkpoint_is_found_before_any_worker_starts(tango, recipe, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(describe_model("tiny").path, broken)

@@ -202,6 +202,23 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match=r"no facts\.json"):
             JobFacts.load(tmp_path)
 
+    def test_an_interrupted_run_and_a_directory_of_runs_say_what_to_name_instead(self, tmp_path):
+        facts = facts_of(cell("full"))
+        (tmp_path / "one").mkdir()
+        (tmp_path / "one" / "job.yaml").write_text("")
+        with pytest.raises(FileNotFoundError, match="continue it with --resume one"):
+            JobFacts.load(tmp_path / "one")
+        facts.save(tmp_path / "one")
+        with pytest.raises(FileNotFoundError, match=r"holds 1 runs, name those .*/one"):
+            JobFacts.load(tmp_path)
+
+    @pytest.mark.parametrize("text", ["{", "{}", "[]", "3", '{"cells": [{}]}', '{"cells": [3]}'])
+    def test_damaged_facts_are_refused_by_file(self, text, tmp_path):
+        (tmp_path / "facts.json").write_text(text)
+        with pytest.raises(ValueError, match=r"facts\.json is damaged") as error:
+            JobFacts.load(tmp_path)
+        assert "\n" not in str(error.value)
+
     def test_a_run_without_answers_says_how_to_continue(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="--resume"):
             read_answers(tmp_path)
