@@ -102,20 +102,21 @@ def _openly(question: Question) -> tuple[list[str], ...]:
 def training_clip(seed: int, index: int, num_frames: int) -> tuple[Clip, tuple[int, ...]]:
     """Return a clip of the training split and the moments that are seen of it.
 
-    Up to four frames the clip is as short as that; eight or sixteen frames are taken from clips as
-    long as those of the benchmark.
+    One frame is a clip of its own. Two or four frames are taken from clips of four moments, which
+    often have two scenes: two frames are the shortest sequence in which order matters. Eight or
+    sixteen frames are taken from clips as long as those of the benchmark.
     """
-    moments = num_frames if num_frames <= 4 else NUM_MOMENTS
+    moments = {1: 1, 2: 4, 4: 4}.get(num_frames, NUM_MOMENTS)
     return clip_at("train", seed, index, moments), sample_moments(moments, num_frames)
 
 
 def ask_all(clip: Clip, seen: tuple[int, ...]) -> tuple[Asked, ...]:
-    """Ask everything about a clip, and where there is one scene also the questions about scenes.
+    """Ask everything about a clip, and of a single frame also the questions about scenes.
 
     The benchmark asks for scenes only where there are several; naming the only one comes first.
     """
     asked = list(questions(clip, seen))
-    if len(clip.scenes) == 1:
+    if len(seen) == 1:
         rng = rng_of(clip.split, clip.seed, clip.index, "only scene")
         subjects = [("order", "first"), ("order", "last")]
         shown = {clip.sprites[box.sprite].name for moment in seen for box in clip.boxes(moment)}

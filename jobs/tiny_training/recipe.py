@@ -22,14 +22,14 @@ MINUTES = 90.0
 
 _TRIED = (*ASKED, "object", "count")
 DRAWN = (
-    Phase(0.30, {1: 1.0}, openly=0.75),
-    Phase(0.45, {1: 0.6, 2: 0.4}, openly=0.5),
-    Phase(0.536, {1: 0.3, 2: 0.4, 4: 0.3}, openly=0.3),
-    Phase(1.00, {1: 0.4, 2: 0.1, 4: 0.3, 8: 0.2}, openly=0.25, kinds=_TRIED),
+    Phase(0.20, {1: 1.0}, openly=0.75, kinds=_TRIED),
+    Phase(0.50, {1: 0.15, 2: 0.85}, openly=0.4, kinds=_TRIED),
+    Phase(0.70, {1: 0.1, 2: 0.3, 4: 0.6}, openly=0.3, kinds=_TRIED),
+    Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.3, 8: 0.5}, openly=0.25, kinds=_TRIED),
 )
 """Lessons on drawn tokens: single frames without options first, then longer and with options.
 
-Direction and location are not learned and are given up half-way.
+Scenes in order are learned from two frames; from four on, they take several times as long.
 """
 SEEN = (
     Phase(0.35, {1: 0.3, 2: 0.1, 4: 0.4, 8: 0.2}, openly=0.1, kinds=ASKED),

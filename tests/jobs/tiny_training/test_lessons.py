@@ -70,12 +70,24 @@ def test_digits_can_take_the_place_of_icons():
     assert sum(many) > 2 * sum(few)
 
 
-def test_the_only_scene_is_asked_for_in_training():
-    asked = {
-        len(clip.scenes): {TYPE_NAMES[one.kind] for one in ask_all(clip, seen)}
-        for clip, seen in (training_clip(0, index, 8) for index in range(30))
-    }
-    assert {"order", "inscene"} <= asked[1]
+def test_scenes_are_asked_for_in_single_frames_and_where_there_are_several():
+    for num_frames in (1, 2, 4, 8):
+        for index in range(12):
+            clip, seen = training_clip(0, index, num_frames)
+            asked = {TYPE_NAMES[one.kind] for one in ask_all(clip, seen)}
+            several = len({clip.scene_at(moment).kind for moment in seen}) > 1
+            assert ("order" in asked) == (several or num_frames == 1)
+
+
+def test_two_frames_can_show_two_scenes():
+    scenes = [
+        {clip.scene_at(moment).kind for moment in seen}
+        for clip, seen in (training_clip(0, index, 2) for index in range(20))
+    ]
+    assert {len(one) for one in scenes} == {1, 2}
+
+
+def test_the_scene_of_a_single_frame_is_asked_for():
     clip, seen = training_clip(0, 0, 1)
     scene = word_id(clip.scenes[0].kind)
     for one in ask_all(clip, seen):
