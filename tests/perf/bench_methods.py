@@ -201,7 +201,8 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         about,
         "",
-        f"Milliseconds of {results['machine']['clock']} time, minimum (median). Ratios to the plain reference are of minima, "
+        f"Milliseconds of {results['machine']['clock']} time, minimum (median). "
+        "Ratios to the plain reference are of minima, "
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "
         "non-finite values too, as `compress` does; median. Two reads: ours as a multiple, median.",
         "",
