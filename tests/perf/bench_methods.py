@@ -206,7 +206,7 @@ def markdown(results: dict[str, Any]) -> str:
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "
         "non-finite values too, as `compress` does; median. Two reads: ours as a multiple, median.",
         "",
-        "`full`, `random`, `uniform` and `topk` need not read the tokens they drop; the look for "
+        "`full`, `random`, `uniform` and `topk` compute nothing from the tokens; the look for "
         "non-finite values is what they are slower by than a reference without one.",
         "",
     ]
