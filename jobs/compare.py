@@ -12,7 +12,7 @@ import pandas as pd
 from jobs.baselines import comparable, same_protocol, unpaired_notes, with_baselines
 from jobs.facts import JOB_FILE, JobFacts
 from jobs.measurements import normalize
-from jobs.notes import left_out_notes
+from jobs.notes import few_clips_notes, left_out_notes
 from jobs.plots import save_plots
 from jobs.report import REPORT_FILE, render_html, write_report
 from jobs.summary import (
@@ -88,7 +88,11 @@ def report_runs(
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
         write_confusion(cells, [_rows(*pair) for pair in pairs], confusion, folder)
-    notes = [*left_out_notes(run.facts for run in runs), *unpaired_notes(cells)]
+    notes = [
+        *left_out_notes(run.facts for run in runs),
+        *unpaired_notes(cells),
+        *few_clips_notes(cells),
+    ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.canvas import CSS_SCALE, DARK
 from jobs.facts import JOB_FILE, JobFacts
-from jobs.notes import left_out_notes
+from jobs.notes import few_clips_notes, left_out_notes
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
 from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
@@ -53,7 +53,7 @@ def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
         facts,
         failures=failed_rows(read_answers(run_dir)),
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=left_out_notes([facts]),
+        notes=[*left_out_notes([facts]), *few_clips_notes(summary["cells"])],
     )
     path = run_dir / REPORT_FILE
     path.write_text(page, encoding="utf-8")
@@ -121,11 +121,12 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     """The figures on top."""
     cards = []
     if len(summary["cells"]) == 1:
-        low, high = summary["accuracy_ci95"] or (None, None)
+        (cell,) = summary["cells"]
+        low, high = cell["accuracy_ci95"] or (None, None)
         interval = "" if low is None else f", {percent(low)} to {percent(high)}"
         cards += [
-            ("accuracy %" + interval, percent(summary["accuracy"])),
-            ("tokens kept %", percent(summary["equivalent_retention"])),
+            ("accuracy %" + interval, percent(cell["accuracy"])),
+            ("tokens kept %", percent(cell["equivalent_retention"])),
         ]
     else:
         cards.append(("cells", f"{len(summary['cells'])}"))

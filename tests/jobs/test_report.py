@@ -29,6 +29,7 @@ from jobs.tables import (
 
 TANGO = cell("tango", 0.1)
 SWEEP = (cell("full"), TANGO, cell("tango", 0.2), cell("random", 0.1))
+FEW = "Intervals of differences are too narrow with so few clips: 12 of shapes."
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -328,3 +329,24 @@ class TestCompareRuns:
     def test_several_runs_need_a_place_to_write_to(self, tmp_path):
         with pytest.raises(ValueError, match="--output"):
             report_runs([tmp_path, tmp_path])
+
+    def test_a_run_of_one_method_may_be_reported_elsewhere(self, tmp_path):
+        facts = facts_of(TANGO)
+        run = write_run(tmp_path / "run", fake_answers(facts, num_clips=20), facts)
+        inside = Page(write_report(run).read_text()).words
+        elsewhere = Page(report_runs([run], tmp_path / "elsewhere").read_text()).words
+        card = re.search(r"[\d.]+ accuracy %, [\d.]+ to [\d.]+ [\d.]+ tokens kept %", inside)
+        assert card is not None
+        assert card[0] in elsewhere
+
+
+@pytest.mark.parametrize(
+    ("num_clips", "cells", "noted"), [(12, SWEEP, 1), (13, SWEEP, 0), (2, (TANGO,), 0)]
+)
+def test_intervals_of_differences_from_few_clips_are_noted(num_clips, cells, noted, tmp_path):
+    facts = facts_of(*cells)
+    run = write_run(tmp_path / "run", fake_answers(facts, num_clips=num_clips), facts)
+    assert Page(write_report(run).read_text()).words.count(FEW) == noted
+    report_runs([run], tmp_path / "both")
+    for name in ("table.md", "paper_table.md", "table.tex"):
+        assert (tmp_path / "both" / name).read_text().count(FEW) == noted
