@@ -45,7 +45,7 @@ def published_scores(cell: Mapping[str, Any]) -> Scores:
             and _has_default_options(cell)
         ):
             return {
-                benchmark: {column: score / 100 for column, score in columns.items()}
+                benchmark: {column: round(score / 100, 6) for column, score in columns.items()}
                 for benchmark, columns in row["scores"].items()
             }
     return {}

@@ -31,6 +31,7 @@ def test_shares_of_the_full_run_are_those_the_paper_states():
     table = paper_table(cells_of(FULL, TANGO, ("tango", 0.2, {})), published=True)
     shares = [f"{100 * row.published[SHARE]:.1f}" for row in table.rows]
     assert shares == ["100.0", "98.9", "99.7"]
+    assert ",0.719,0.563,0.496,0.593," in table.csv()
 
 
 @pytest.mark.parametrize(
