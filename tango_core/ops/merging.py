@@ -67,23 +67,6 @@ def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> 
     return F.embedding_bag(sources, tokens, offsets, mode="sum", per_sample_weights=weights)
 
 
-def merge_clusters(tokens: Tensor, labels: Tensor, centers: Tensor, beta: float = 0.6) -> Tensor:
-    """Merge every cluster of one group into its centre (Tango, Section 3.2; see `member_weights`).
-
-    Args:
-        tokens: (M, D) all tokens of the group, any float dtype; sums are float32.
-        labels: (M,) int64 cluster of every token.
-        centers: (C,) int64 position of every cluster's centre.
-        beta: In [0, 1].
-
-    Returns:
-        (C, D) in the tokens' dtype, in the order of `centers`.
-    """
-    members = torch.ones_like(labels, dtype=torch.bool)
-    weights = member_weights(labels[None], centers[None], members[None], beta)[0]
-    return cluster_sums(tokens, labels, len(centers), weights).to(tokens.dtype)
-
-
 def cluster_means(
     tokens: Tensor,
     labels: Tensor,

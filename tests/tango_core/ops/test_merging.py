@@ -10,9 +10,15 @@ from tango_core.ops.merging import (
     cluster_sums,
     gather_weighted,
     member_weights,
-    merge_clusters,
     most_similar,
 )
+
+
+def merge_clusters(tokens, labels, centers, beta):
+    """(C, D) merged tokens of one group, as Tango puts its two operations together."""
+    members = torch.ones(1, len(labels), dtype=torch.bool)
+    weights = member_weights(labels[None], centers[None], members, beta)[0]
+    return cluster_sums(tokens, labels, len(centers), weights)
 
 
 @given(
