@@ -110,6 +110,7 @@ def import_(
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
     root: Annotated[Path | None, typer.Argument(help="Directory of its files.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[
         Path | None, typer.Option(help="Write every finding to a .csv or .parquet file.")
     ] = None,
@@ -118,4 +119,4 @@ def data_check(
     """Check every row and every file before a job needs them."""
     from jobs.data_check import data_check
 
-    raise typer.Exit(data_check(benchmark, root, output, jobs, Console()))
+    raise typer.Exit(data_check(benchmark, root, output, jobs, Console(), split))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -41,12 +41,17 @@ class Check:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is wrong except what nobody can have."""
+        """Whether every question can be asked except those about what nobody can have."""
         return all(finding.severity != "error" for finding in self.findings)
 
 
 def data_check(
-    benchmark: str, root: Path | None, output: Path | None, jobs: int, console: Console
+    benchmark: str,
+    root: Path | None,
+    output: Path | None,
+    jobs: int,
+    console: Console,
+    split: str = "test",
 ) -> int:
     """Check a benchmark and report to the terminal and, if wished, to a file.
 
@@ -56,6 +61,7 @@ def data_check(
         output: `.csv` or `.parquet` file that receives every finding; `None` for none.
         jobs: Files looked at at once.
         console: Where the summary goes.
+        split: `benchmark.split`.
 
     Returns:
         Exit code: 1 if any question will fail for another reason than that its clip is withheld.
@@ -68,7 +74,7 @@ def data_check(
         raise ValueError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or larger, got {jobs}")
-    opened = build_benchmark(benchmark, root=str(root) if root is not None else None)
+    opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("looking at files", total=None)
         result = check(
@@ -97,17 +103,21 @@ def check(
         on_progress: Called with (files done, files in all).
         timeout_s: Seconds after which a file is given up.
     """
-    rows, items, withheld = _read(benchmark)
+    contents = _read(benchmark)
+    items, lengths = contents.items, contents.lengths
     files: dict[str, list[VideoItem]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    findings = list(rows)
+    findings = list(contents.findings)
     with _Workers(timeout_s) as look, ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(look, path, clips) for path, clips in files.items()]
+        futures = [
+            pool.submit(look, path, clips, sorted(lengths.get(path, ())))
+            for path, clips in files.items()
+        ]
         try:
             for done, (future, clips) in enumerate(zip(futures, files.values(), strict=True), 1):
                 for problem in future.result():
-                    findings += _findings(problem, clips, withheld)
+                    findings += _findings(problem, clips, contents.withheld)
                 if on_progress is not None:
                     on_progress(done, len(files))
         except BaseException:
@@ -132,14 +142,16 @@ class _Workers:
         for child in self._children:
             child.close()
 
-    def __call__(self, path: str, items: Sequence[VideoItem]) -> list[Problem]:
+    def __call__(
+        self, path: str, items: Sequence[VideoItem], lengths_s: Sequence[float]
+    ) -> list[Problem]:
         """Look at one file; whatever it does to its reader becomes a problem."""
         if not hasattr(self._own, "child"):
             self._own.child = Child(MEMORY_GIB)
             self._children.append(self._own.child)
         clips = sorted({item.clip for item in items if item.clip is not None})
         try:
-            return self._call(path, clips)
+            return self._call(path, clips, lengths_s)
         except ChildStartError:
             raise
         except TimeoutError:
@@ -149,21 +161,36 @@ class _Workers:
         except Exception as error:  # what a file provokes here is its problem, not the check's
             return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
 
-    def _call(self, path: str, clips: Sequence[Bounds]) -> list[Problem]:
+    def _call(
+        self, path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]
+    ) -> list[Problem]:
         """Look at one file in this thread's child."""
         child: Child = self._own.child
-        return child.call(look_at, path, clips, timeout_s=self._timeout_s, about=path, what="check")
+        return child.call(
+            look_at, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
+        )
 
 
-def _read(benchmark: Benchmark) -> tuple[list[Finding], list[VideoItem], dict[str, str]]:
-    """Read all rows; return findings about rows, clips, and why some clips are withheld."""
+@dataclass(frozen=True)
+class _Contents:
+    """What the rows of a benchmark say."""
+
+    findings: list[Finding]
+    items: list[VideoItem]
+    withheld: dict[str, str] = field(default_factory=dict)  # path -> why
+    lengths: dict[str, set[float]] = field(default_factory=dict)  # path -> seconds
+
+
+def _read(benchmark: Benchmark) -> _Contents:
+    """Read all rows."""
     if not isinstance(benchmark, AnnotatedBenchmark):
         items = list(benchmark.items())
         own = _columns(benchmark, items) if isinstance(benchmark, CustomBenchmark) else []
-        return own, items, {}
+        return _Contents(own, items)
     findings: list[Finding] = []
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
     withheld: dict[str, str] = {}
+    lengths: dict[str, set[float]] = {}
     for entry in benchmark.entries():
         if isinstance(entry, Defect):
             severity: Severity = "note" if entry.blank else "error"
@@ -180,12 +207,14 @@ def _read(benchmark: Benchmark) -> tuple[list[Finding], list[VideoItem], dict[st
             clip=entry.clip,
             questions=(*(known.questions if known else ()), entry.question),
         )
+        if entry.length_s is not None:
+            lengths.setdefault(entry.path, set()).add(entry.length_s)
         reason = benchmark.missing_reason(entry)
         if reason is not None:
             withheld[entry.path] = reason
         one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
         findings += [_finding("note", "annotation", one, [one], note) for note in entry.notes]
-    return findings, list(clips.values()), withheld
+    return _Contents(findings, list(clips.values()), withheld, lengths)
 
 
 def _columns(benchmark: CustomBenchmark, items: Sequence[VideoItem]) -> list[Finding]:
@@ -215,12 +244,11 @@ def _findings(
     if reason is not None:
         yield _finding("withheld", problem.kind, items[0], concerned, reason)
         return
-    severity: Severity = "note" if problem.harmless else "error"
     if problem.clip is None:
-        yield _finding(severity, problem.kind, items[0], concerned, problem.detail)
+        yield _finding(problem.severity, problem.kind, items[0], concerned, problem.detail)
         return
     for item in concerned:
-        yield _finding(severity, problem.kind, item, [item], problem.detail)
+        yield _finding(problem.severity, problem.kind, item, [item], problem.detail)
 
 
 def _finding(
@@ -238,8 +266,8 @@ def _finding(
 def _report(result: Check, benchmark: Benchmark, output: Path | None, console: Console) -> None:
     """Print counts, the first findings of every kind, and what to do next."""
     console.print(
-        f"{benchmark.name}: {result.num_questions:,} questions, {result.num_clips:,} clips, "
-        f"{result.num_files:,} files"
+        f"{benchmark.name}: {_count(result.num_questions, 'question')}, "
+        f"{_count(result.num_clips, 'clip')}, {_count(result.num_files, 'file')}"
     )
     expected = getattr(benchmark, "num_questions", None)
     if expected is not None and expected != result.num_questions:
@@ -252,8 +280,13 @@ def _report(result: Check, benchmark: Benchmark, output: Path | None, console: C
             f"let a job accept them: --set max_failures={num_withheld}"
         )
     if output is not None:
-        console.print(f"{len(result.findings):,} findings in {output}", soft_wrap=True)
+        console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
     elif result.findings:
         console.print("all findings as a table: --output findings.csv")
     if result.is_complete:
         console.print("complete")
+
+
+def _count(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

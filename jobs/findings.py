@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
 
-Severity = Literal["error", "withheld", "note"]
+Severity = Literal["error", "warning", "withheld", "note"]
 SUFFIXES = (".csv", ".parquet")
 
 _SHOWN_PER_KIND = 3
@@ -25,9 +25,11 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        severity: `"error"`: questions that will fail; `"withheld"`: files that cannot be had;
-            `"note"`: what a careful reader should know.
-        kind: `annotation`, `missing`, `unreadable`, `truncated`, `bounds`, `timeout` or `crash`.
+        severity: `"error"`: questions that will fail; `"warning"`: questions that are probably
+            asked about the wrong video; `"withheld"`: files that cannot be had; `"note"`: what a
+            careful reader should know.
+        kind: `annotation`, `missing`, `unreadable`, `truncated`, `length`, `bounds`, `timeout` or
+            `crash`.
         path: The video, or the annotation file and row.
         video_id: The clip; "" for a row that is no question.
         question_ids: Its questions, parted by spaces.
@@ -65,7 +67,7 @@ def write_findings(findings: Sequence[Finding], path: Path) -> None:
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print how many findings there are of every kind, and the first of each."""
     kinds = Counter((finding.severity, finding.kind) for finding in findings)
-    for severity in ("error", "withheld", "note"):
+    for severity in get_args(Severity):
         for kind, count in sorted((k, n) for (s, k), n in kinds.items() if s == severity):
             console.print(f"{severity}: {kind}: {count:,}")
             same = [f for f in findings if (f.severity, f.kind) == (severity, kind)]

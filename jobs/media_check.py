@@ -1,4 +1,4 @@
-"""Look at one video file or folder of frames: can it be opened, and do its clips lie inside it?
+"""Look at one video file or folder of frames: can it be opened, and is it as long as is said?
 
 Runs in a child process, because a file may hang or crash whoever opens it.
 """
@@ -18,11 +18,16 @@ from tango_core.decoders.folder import list_images
 from tango_core.decoders.probe import read_index
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
 
-Kind = Literal["missing", "unreadable", "truncated", "bounds", "timeout", "crash"]
+Kind = Literal["missing", "unreadable", "truncated", "length", "bounds", "timeout", "crash"]
 Bounds = tuple[float, float]
 
 # The first and the last frame, small: what proves that a file can be decoded at both ends.
 _GLANCE = FrameSpec(num_frames=2, size=(16, 16))
+
+# Annotators round lengths and other downloads of a video end a little earlier or later: by more
+# than this, it is another video, or a part of it.
+_LENGTH_SLACK_S = 2.0
+_LENGTH_SLACK_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,21 +38,24 @@ class Problem:
         kind: Sort of problem.
         detail: One line.
         clip: The clip it concerns, or `None` for the file.
-        harmless: Clips are decoded all the same.
+        severity: `"error"`: clips are not decoded; `"warning"`: they are, and probably show
+            something else; `"note"`: they are.
     """
 
     kind: Kind
     detail: str
     clip: Bounds | None = None
-    harmless: bool = False
+    severity: Literal["error", "warning", "note"] = "error"
 
 
-def look_at(path: str, clips: Sequence[Bounds]) -> list[Problem]:
-    """Open a file, decode its first and last frame, and compare clips with its length.
+def look_at(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ()) -> list[Problem]:
+    """Open a file, decode its first and last frame, and compare its length with what is said.
 
     Args:
         path: A video file or a folder of images.
         clips: (start, end) in seconds of every part that is asked about.
+        lengths_s: Lengths in seconds that annotations state; ignored for a folder, whose own
+            length depends on a rate that nobody states.
 
     Returns:
         All problems; none for a good file.
@@ -59,14 +67,14 @@ def look_at(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     try:
         if os.path.isdir(path):
             return _look_at_folder(path, clips)
-        return _look_at_video(path, clips)
+        return _look_at_video(path, clips, lengths_s)
     except VideoDecodeError as error:
         return [Problem("unreadable", str(error).removeprefix(f"{path}: "))]
     except OSError as error:
         return [Problem("unreadable", error.strerror or str(error))]
 
 
-def _look_at_video(path: str, clips: Sequence[Bounds]) -> list[Problem]:
+def _look_at_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
     """Read all packets, then decode at both ends."""
     index = read_index(path)
     problems = []
@@ -82,7 +90,9 @@ def _look_at_video(path: str, clips: Sequence[Bounds]) -> list[Problem]:
         problems.append(Problem("truncated", index.problem))
     if not problems:
         decode_frames(path, _GLANCE)
-    return problems + (_compare(clips, announced) if announced else [])
+    if not announced:
+        return problems
+    return problems + _compare_lengths(lengths_s, announced) + _compare(clips, announced)
 
 
 def _look_at_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
@@ -101,6 +111,21 @@ def _look_at_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     return problems + _compare(clips, len(images) / _GLANCE.folder_fps)
 
 
+def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem]:
+    """Find a file that is clearly shorter or longer than is stated: a whole but wrong video."""
+    far = [
+        stated
+        for stated in stated_s
+        if abs(length_s - stated) > max(_LENGTH_SLACK_S, _LENGTH_SLACK_SHARE * stated)
+    ]
+    if not far:
+        return []
+    # MLVU's rows about one file state lengths 0.02 s apart: one finding for all of them.
+    stated = max(far, key=lambda stated: abs(length_s - stated))
+    detail = f"lasts {length_s:.2f} s but should last {stated:.2f} s; is it the right video?"
+    return [Problem("length", detail, severity="warning")]
+
+
 def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
     """Find clips that begin behind the end, which fail, or end there, which are cut short."""
     problems = []
@@ -112,5 +137,5 @@ def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
             problems.append(Problem("bounds", detail, clip))
         elif end > length_s + slack:
             detail = f"ends at {end:g} s but the video at {length_s:.2f} s; it is cut short"
-            problems.append(Problem("bounds", detail, clip, harmless=True))
+            problems.append(Problem("bounds", detail, clip, severity="note"))
     return problems

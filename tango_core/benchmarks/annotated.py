@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,7 @@ class Record:
         clip: (start, end) in seconds, or `None` for the whole file.
         question: What is asked.
         notes: What a careful reader should know about this row.
+        length_s: How long the file is in seconds, as the row states it; `None` if it does not.
     """
 
     index: int
@@ -43,6 +44,7 @@ class Record:
     clip: tuple[float, float] | None
     question: Question
     notes: tuple[str, ...] = ()
+    length_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,8 @@ class AnnotatedBenchmark(Benchmark):
 
     title: ClassVar[str]
     layout: ClassVar[str]
-    splits: ClassVar[tuple[str, ...]] = ("test",)
-    num_questions: ClassVar[int]
-    """Questions in the complete public release, of the default split."""
+    splits: ClassVar[Mapping[str, int]]
+    """Splits, and how many questions each has in the complete public release."""
 
     def __init__(
         self,
@@ -117,6 +118,11 @@ class AnnotatedBenchmark(Benchmark):
         if not any(table.rows for table in self.tables):
             raise ValueError(f"{self.tables[0].path}: holds no questions; download the file again")
         self._records: list[Record] | None = None
+
+    @property
+    def num_questions(self) -> int:
+        """Questions that the split has in the complete public release."""
+        return self.splits[self.split]
 
     @abstractmethod
     def _tables(self) -> list[Table]:
@@ -168,9 +174,11 @@ class AnnotatedBenchmark(Benchmark):
                     logger.warning("%s: %s; left out", defect.where, defect.problem)
             broken = [defect for defect in defects if not defect.blank]
             if broken:
+                count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
+                split = "" if self.split == "test" else f" --split {self.split}"
                 raise ValueError(
-                    f"{broken[0].where}: {broken[0].problem}; {len(broken)} rows are malformed, "
-                    f"list them with: tango data check {self.name} {self.root}"
+                    f"{broken[0].where}: {broken[0].problem}; {count} malformed, "
+                    f"check all rows with: tango data check {self.name} {self.root}{split}"
                 )
             self._records = [entry for entry in entries if isinstance(entry, Record)]
         return self._records

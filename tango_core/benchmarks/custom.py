@@ -126,9 +126,10 @@ def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     unscored = sum(row.unscored for row in rows)
     if unscored:
         logger.warning(
-            "%s: %d free-form answers are not scored; a column match (exact or contains) scores",
+            "%s: %d free-form %s not scored; a column match (exact or contains) scores",
             table,
             unscored,
+            "answer is" if unscored == 1 else "answers are",
         )
     return [
         VideoItem(

@@ -7,8 +7,18 @@ hub. A video model is asked without subtitles in both harnesses, and so here.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table, option_notes
-from tango_core.benchmarks.tables import Row, is_missing, list_of, number_of, read_rows, text_of
+from tango_core.benchmarks.tables import (
+    Row,
+    is_missing,
+    length_of,
+    list_of,
+    number_of,
+    read_rows,
+    text_of,
+)
 from tango_core.types import Question
 
 _HUB = "hub/datasets--longvideobench--LongVideoBench/snapshots/*"
@@ -37,8 +47,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     name = "longvideobench"
     title = "LongVideoBench"
     layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
-    splits = ("test", "val", "test_wo_gt")
-    num_questions = 1337
+    splits: ClassVar = {"test": 1337, "val": 1337, "test_wo_gt": 5341}
 
     def _tables(self) -> list[Table]:
         patterns = _ANNOTATIONS["test" if self.split == "val" else self.split]
@@ -70,6 +79,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
                 },
             ),
             notes=() if answer is None else tuple(option_notes(choices, answer)),
+            length_s=length_of(row, "duration"),  # duration_group only names a class
         )
 
 

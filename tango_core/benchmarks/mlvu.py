@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import ClassVar
 
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
@@ -27,6 +28,7 @@ from tango_core.benchmarks.tables import (
     Row,
     answer_text_of,
     is_missing,
+    length_of,
     list_of,
     read_rows,
     text_of,
@@ -71,8 +73,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "MLVU/json/1_plotQA.json to 7_topic_reasoning.json with MLVU/video/<stem>/, "
         "or one table with video_name beside the videos"
     )
-    splits = ("test", "dev")
-    num_questions = 2174
+    splits: ClassVar = {"test": 2174, "dev": 2174}
 
     def _tables(self) -> list[Table]:
         for folder in _JSON_FOLDERS:
@@ -118,6 +119,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
                 groups={"task": task},
             ),
             notes=tuple(option_notes(choices, answer, written)),
+            length_s=length_of(row, "duration"),
         )
 
     def _path(self, stem: str, file: str) -> str:

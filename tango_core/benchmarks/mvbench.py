@@ -13,7 +13,7 @@ source alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
@@ -61,7 +61,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         "json/action_sequence.json and 19 others with video/<folders> (branch main), "
         "or test.json with the folders of branch video"
     )
-    num_questions = 4000
+    splits: ClassVar = {"test": 4000}
 
     def _tables(self) -> list[Table]:
         self._first_row: dict[str, int] = {}

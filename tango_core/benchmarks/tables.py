@@ -108,6 +108,15 @@ def number_of(row: Row, name: str) -> float:
     return number
 
 
+def length_of(row: Row, name: str) -> float | None:
+    """Return a cell as a length in seconds, above 0; `None` if it states none."""
+    try:
+        seconds = number_of(row, name)
+    except ValueError:
+        return None
+    return seconds if seconds > 0 else None
+
+
 def list_of(row: Row, name: str) -> tuple[str, ...]:
     """Return a cell that holds a list of texts; CSV and TSV files hold it as Python or JSON text.
 

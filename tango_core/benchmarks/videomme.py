@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table, option_notes
 from tango_core.benchmarks.multiple_choice import LETTERS
@@ -40,7 +40,7 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     name = "videomme"
     title = "Video-MME"
     layout = f"{_PARQUET} or Video-MME.tsv, and video/<videoID>.mp4 or data/<videoID>.mp4"
-    num_questions = 2700
+    splits: ClassVar = {"test": 2700}
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)

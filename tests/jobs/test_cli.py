@@ -111,6 +111,7 @@ def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, e
         (["data", "check", "mvbench", "empty"], "looked for json/action_sequence.json"),
         (["data", "check", "custom", "empty"], "holds no videos"),
         (["data", "check", "mlvu"], "benchmark.root is missing"),
+        (["data", "check", "mlvu", "empty", "--split", "dve"], "did you mean 'dev'?"),
         (["report", "empty"], "empty is not a finished run"),
         (["report", "empty", "empty"], "--output when there are several"),
         (["export", "empty", "--format", "vlmevalkit"], "empty is not a finished run"),

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from clips import write_clip, write_folder
-from releases import mvbench_main, mvbench_rows, write_json
+from clips import clip, write_clip, write_folder
+from releases import LONGVIDEOBENCH_ROWS, MLVU_ROWS, mvbench_main, mvbench_rows, write_json
 from rich.console import Console
 
 from jobs.data_check import check, data_check
+from jobs.media_check import look_at
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.mvbench_tasks import ALL_TASKS
 
@@ -168,6 +169,74 @@ def test_exit_code_is_zero_when_only_withheld_clips_are_missing(good):
     assert console.export_text().rstrip().endswith("complete")
 
 
+def longvideobench(root, *lengths_s, name="lvb_val.json", **changes):
+    """Write a LongVideoBench with a row about a clip of 4 s for every length stated."""
+    (root / "videos").mkdir()
+    video = write_clip(root / "clip.mp4", 96)
+    for number in range(len(lengths_s)):
+        os.link(video, root / "videos" / f"{number}.mp4")
+    rows = [
+        {**LONGVIDEOBENCH_ROWS[0], "id": str(n), "video_path": f"{n}.mp4", "duration": s, **changes}
+        for n, s in enumerate(lengths_s)
+    ]
+    write_json(root / name, rows)
+    return root
+
+
+def test_a_whole_video_of_another_length_than_its_rows_state_is_named(tmp_path):
+    root = longvideobench(tmp_path, 4.0, 5.9, 6.1, 2.1, 1.9, 190.16)
+    result = check(build_benchmark("longvideobench", root=str(root)))
+    assert {(f.severity, f.kind) for f in result.findings} == {("warning", "length")}
+    assert [f.question_ids for f in result.findings] == ["2", "4", "5"]
+    assert result.findings[-1].detail == (
+        "lasts 4.00 s but should last 190.16 s; is it the right video?"
+    )
+    console = Console(record=True, width=100, force_terminal=False)
+    assert data_check("longvideobench", root, None, 1, console) == 0
+    assert "warning: length: 3\n" in console.export_text()
+
+
+def test_five_in_a_hundred_of_a_long_video_may_be_missing(tmp_path):
+    video = tmp_path / "video.mp4"
+    write_clip(video, 200, rate=2)
+    found = [bool(look_at(str(video), [], [stated])) for stated in (94.0, 96.0, 105.0, 106.0)]
+    assert found == [True, False, False, True]
+
+
+def test_a_cut_off_video_that_should_be_as_long_as_it_announces_is_only_cut_off(tmp_path):
+    root = longvideobench(tmp_path, 5.0)
+    replace(root / "videos" / "0.mp4", clip("half.mp4").read_bytes())
+    result = check(build_benchmark("longvideobench", root=str(root)))
+    assert [(f.severity, f.kind) for f in result.findings] == [("error", "truncated")]
+
+
+def test_rows_that_state_nearly_the_same_length_of_a_file_are_one_finding(tmp_path):
+    movie = tmp_path / "MLVU" / "video" / "1_plotQA" / "movie_1.mp4"
+    movie.parent.mkdir(parents=True)
+    write_clip(movie, 96)
+    rows = [
+        {**row, "duration": length}
+        for row, length in zip(MLVU_ROWS["1_plotQA"], (480.0, 480.02), strict=True)
+    ]
+    for stem, others in {**MLVU_ROWS, "1_plotQA": rows}.items():
+        write_json(tmp_path / "MLVU" / "json" / f"{stem}.json", others)
+    result = check(build_benchmark("mlvu", root=str(tmp_path)))
+    (finding,) = (f for f in result.findings if f.kind == "length")
+    assert (finding.severity, finding.path) == ("warning", str(movie))
+    assert finding.question_ids == "plotQA-0 plotQA-1"
+
+
+def test_the_split_that_is_asked_for_is_checked(tmp_path):
+    longvideobench(tmp_path, 4.0, name="lvb_test_wo_gt.json", correct_choice=None)
+    console = Console(record=True, width=100, force_terminal=False)
+    assert data_check("longvideobench", tmp_path, None, 1, console, split="test_wo_gt") == 0
+    text = console.export_text()
+    assert "longvideobench: 1 question, 1 clip, 1 file\n" in text
+    assert "the complete public release has 5,341 questions" in text
+    with pytest.raises(FileNotFoundError, match=r"lvb_val\.json"):
+        data_check("longvideobench", tmp_path, None, 1, console)
+
+
 def test_people_s_own_videos_are_checked_too(tmp_path):
     write_clip(tmp_path / "good.mp4", 10)
     (tmp_path / "bad.mp4").write_bytes(b"")
@@ -219,6 +288,7 @@ def test_another_column_that_is_nearly_one_with_a_meaning_is_noted(header, names
         ({"output": Path("x.xlsx")}, r"output must end in \.csv or \.parquet, got 'x\.xlsx'"),
         ({"jobs": 0}, "jobs must be 1 or larger, got 0"),
         ({"root": None}, r"benchmark\.root is missing"),
+        ({"split": "tset"}, r"unknown benchmark\.split 'tset'; did you mean 'test'\?"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(options, message, good):

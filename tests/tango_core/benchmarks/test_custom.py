@@ -112,8 +112,11 @@ def test_answers_to_free_form_questions_are_not_scored_and_that_is_said(load, ca
     with caplog.at_level(logging.WARNING):
         (item,) = load("video,question,answer\na.mp4,What happens?,A dog runs.\n")
     assert item.questions[0].answer is None
-    assert "1 free-form answers are not scored; a column match" in caplog.text
+    assert "1 free-form answer is not scored; a column match" in caplog.text
     assert item.questions[0].accepted == ()
+    with caplog.at_level(logging.WARNING):
+        load("video,question,answer\na.mp4,What happens?,A dog runs.\na.mp4,Where?,At sea.\n")
+    assert "2 free-form answers are not scored; a column match" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -338,8 +338,44 @@ def test_malformed_rows_are_all_known_and_the_first_one_ends_a_job(tmp_path):
         "no question",
         "question id 'long-_1_1' occurs twice",
     ]
-    with pytest.raises(ValueError, match=r"row 1: correct_choice 5 .*; 3 rows are malformed, list"):
+    with pytest.raises(
+        ValueError, match=r"row 1: correct_choice 5 .*; 3 rows are malformed, check"
+    ):
         next(benchmark.items())
+
+
+def test_one_malformed_row_is_counted_as_one_and_the_check_is_of_its_split(tmp_path):
+    write_json(tmp_path / "lvb_val.json", [{**LONGVIDEOBENCH_ROWS[0], "correct_choice": 5}])
+    command = f"tango data check longvideobench {tmp_path}"
+    for split, ending in (("test", command), ("val", f"{command} --split val")):
+        with pytest.raises(ValueError, match="; 1 row is malformed, check all rows with") as error:
+            load("longvideobench", tmp_path, split=split).records()
+        assert str(error.value).endswith(ending)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        longvideobench_release,
+        longvideobench_parquet,
+        longvideobench_vlmevalkit,
+        mlvu_release,
+        mlvu_vlmevalkit,
+    ],
+)
+def test_the_length_that_rows_state_is_that_of_the_file_in_seconds(write, tmp_path):
+    name = write.__name__.partition("_")[0]
+    lengths = {record.length_s for record in load(name, write(tmp_path)).records()}
+    assert lengths == {12.5 if name == "longvideobench" else 480.5}
+
+
+def test_rows_without_a_length_are_questions_all_the_same(tmp_path):
+    rows = [dict(row) for row in LONGVIDEOBENCH_ROWS]
+    rows[0]["duration"], rows[1]["duration"] = "unknown", 0
+    del rows[2]["duration"]
+    write_json(tmp_path / "lvb_val.json", rows)
+    records = load("longvideobench", tmp_path).records()
+    assert [record.length_s for record in records] == [None, None, None]
 
 
 @pytest.mark.parametrize(
