@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor
-from tango_core.compressors.hybrid import outer_retention
+from tango_core.compressors.hybrid import OuterStep
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -32,7 +31,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 
 @dataclass(frozen=True)
-class HoliTom(Compressor):
+class HoliTom(OuterStep):
     """Salient tokens where the picture moves, merged clusters of frame averages where it does not.
 
     Averaging static places over a segment already saves tokens; one share, retention * T * L /
@@ -73,24 +72,6 @@ class HoliTom(Compressor):
     def needs(self) -> frozenset[str]:
         """Received attention ranks dynamic tokens."""
         return frozenset({"attention"})
-
-    @property
-    def outer_retention(self) -> float:
-        """Share kept here so that the average over the layers is `retention`."""
-        return outer_retention(self.retention, self.inner)
-
-    @property
-    def resolved_tau(self) -> float:
-        """`tau`, or the published value for the target retention."""
-        if self.tau is not None:
-            return self.tau
-        return 0.65 if self.retention <= 0.1 else 0.8  # run scripts of the official release
-
-    def _identity_options(self) -> dict[str, Any]:
-        """Options with derived values in place of `tau=None` and `inner`."""
-        options = super()._identity_options()
-        del options["inner"]
-        return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""

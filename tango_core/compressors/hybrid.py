@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tango_core.compressors.base import LayerPruner
+from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.fastv_merge import FastVMerge
 from tango_core.compressors.holitom_merge import HoliTomMerge
 from tango_core.compressors.options import checked_options, option_names, suggestion
@@ -52,6 +52,36 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
             f"{num_layers} layers; lower retention or raise inner.retention"
         )
     return retention / average
+
+
+class OuterStep(Compressor):
+    """A compressor with static segments that a step inside the language model may follow.
+
+    Attributes:
+        tau: Cosine above which a place counts as unchanged; `None` for the published value.
+        inner: The step that follows, with `num_layers`; `None` for none.
+    """
+
+    tau: float | None
+    inner: Mapping[str, Any] | None
+
+    @property
+    def outer_retention(self) -> float:
+        """Share kept here so that the average over the layers is `retention`."""
+        return outer_retention(self.retention, self.inner)
+
+    @property
+    def resolved_tau(self) -> float:
+        """`tau`, or the published value for the target retention."""
+        if self.tau is not None:
+            return self.tau
+        return 0.65 if self.retention <= 0.1 else 0.8  # run scripts of the official releases
+
+    def _identity_options(self) -> dict[str, Any]:
+        """Options with derived values in place of `tau=None` and `inner`."""
+        options = super()._identity_options()
+        del options["inner"]
+        return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
 
 
 def checked_inner(

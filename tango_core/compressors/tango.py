@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, raise_if_missing, raise_if_not_finite
-from tango_core.compressors.hybrid import outer_retention
+from tango_core.compressors.base import raise_if_missing, raise_if_not_finite
+from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.tango_distances import Clip, upload
 from tango_core.compressors.tango_plan import Budget, Pool, Rules, plan_pools
 from tango_core.compressors.tango_select import select_tokens
@@ -40,7 +40,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 
 @dataclass(frozen=True)
-class Tango(Compressor):
+class Tango(OuterStep):
     """Diverse salient tokens, plus spatio-temporally merged ones.
 
     Attributes:
@@ -120,24 +120,6 @@ class Tango(Compressor):
         return frozenset(
             {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
         )
-
-    @property
-    def outer_retention(self) -> float:
-        """Share kept here so that the average over the layers is `retention`."""
-        return outer_retention(self.retention, self.inner)
-
-    @property
-    def resolved_tau(self) -> float:
-        """`tau`, or the published value for the target retention."""
-        if self.tau is not None:
-            return self.tau
-        return 0.65 if self.retention <= 0.1 else 0.8  # run scripts of the official release
-
-    def _identity_options(self) -> dict[str, Any]:
-        """Options with derived values in place of `tau=None` and `inner`."""
-        options = super()._identity_options()
-        del options["inner"]
-        return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
 
     def _check(self, features: VisualFeatures) -> None:
         """Leave the look for NaN to `_plan`, whose norms show it without another pass."""
