@@ -68,7 +68,7 @@ def _reason(error: RayError) -> str:
 def _silence(context: DataContext) -> None:
     """Leave the terminal to the job's own progress; Ray's log files keep everything."""
     for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):
+        if handler.name == "console":
             handler.setLevel(logging.CRITICAL)
     context.enable_progress_bars = False
     context.print_on_execution_start = False

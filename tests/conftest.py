@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import pytest
@@ -28,14 +27,3 @@ def local_ray():
     )
     yield
     ray.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def project_loggers():
-    """Our loggers as in a new process: libraries that earlier tests loaded reconfigure all."""
-    logging.disable(logging.NOTSET)
-    logging.getLogger().setLevel(logging.WARNING)
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.split(".")[0] in ("tango_core", "pipeline", "jobs") and hasattr(logger, "disabled"):
-            logger.disabled, logger.propagate = False, True
-            logger.setLevel(logging.NOTSET)

@@ -121,7 +121,7 @@ def test_another_setting_than_the_published_one_is_named(change, note):
 def test_complete_is_what_the_benchmarks_hold():
     for name, asked in published_file()["questions"].items():
         module, attribute = BENCHMARKS[name].split(":")
-        assert getattr(import_module(module), attribute).num_questions == asked
+        assert getattr(import_module(module), attribute).splits["test"] == asked
 
 
 def test_every_row_names_things_that_exist():

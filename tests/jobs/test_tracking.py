@@ -229,7 +229,7 @@ def server(tmp_path):
             yield address
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(20)
+            process.wait(90)
 
 
 @pytest.mark.timeout(240)
