@@ -38,7 +38,7 @@ _WAITS = {
     "answer_from_file": ("decode_video_ms", *FIRST_TOKEN, "decode_ms"),
     "answer_from_cache": ("cache_read_ms", "ttft_ms", "decode_ms"),
 }
-_COUNTS = ("tokens_total", "tokens_kept", "prompt_tokens", "new_tokens")
+_COUNTS = ("tokens_total", "tokens_kept", "tokens_with_newlines", "prompt_tokens", "new_tokens")
 
 
 def normalize(answers: pd.DataFrame) -> pd.DataFrame:
@@ -64,10 +64,21 @@ def clips(rows: pd.DataFrame, *, per_cell: bool) -> pd.DataFrame:
     return rows.drop_duplicates(keys)
 
 
-def token_counts(rows: pd.DataFrame) -> tuple[int, int]:
-    """Visual tokens of all clips that got as far as having any, and how many of them were kept."""
+def token_counts(rows: pd.DataFrame) -> tuple[int, int, int | None]:
+    """Visual tokens of all clips that got as far as having any, and how many of them were kept.
+
+    Returns:
+        All, kept, and kept with the newline tokens that the model adds among them; the last is
+        `None` where a row does not say, as in runs of earlier versions.
+    """
     known = clips(rows.dropna(subset=["tokens_total", "tokens_kept"]), per_cell=True)
-    return int(known["tokens_total"].sum()), int(known["tokens_kept"].sum())
+    counts = known[["tokens_total", "tokens_kept", "tokens_with_newlines"]].sum(skipna=False)
+    with_newlines = counts["tokens_with_newlines"]
+    return (
+        int(counts["tokens_total"]),
+        int(counts["tokens_kept"]),
+        None if pd.isna(with_newlines) else int(with_newlines),
+    )
 
 
 def latencies(rows: pd.DataFrame, mode: str, *, per_cell: bool) -> dict[str, Any]:

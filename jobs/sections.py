@@ -182,6 +182,7 @@ def _row(
         "p": p_value(versus.get("p_value")),
         "others": [_other(comparison) for comparison in cell.get("versus", {}).values()],
         "kept": percent(cell["retention_actual"], 2),
+        "with_newlines": percent(cell.get("retention_with_newlines"), 2),
         "equivalent": percent(cell["equivalent_retention"], 2),
         "prefill": milliseconds(prefill_p50(cell)),
         "tflops": DASH if tflops is None else f"{tflops:.3g}",

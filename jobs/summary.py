@@ -175,7 +175,7 @@ def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Sum
     answered = clustered_accuracy(correct[parsed], clips[parsed])
     groups = [read_groups(value) for value in scored["groups"]]
     by_group = accuracy_by_group(correct, clips, groups)
-    total, kept = token_counts(rows)
+    total, kept, with_newlines = token_counts(rows)
     actual = kept / total if total else None
     return {
         "cell": cell.name,
@@ -193,9 +193,11 @@ def _summarize_cell(rows: pd.DataFrame, cell: CellFacts, facts: JobFacts) -> Sum
         **_counts(rows),
         "retention_requested": cell.retention,
         "retention_actual": actual,
+        "retention_with_newlines": with_newlines / total if total and with_newlines else None,
         "equivalent_retention": None if actual is None else actual * cell.mean_layer_share,
         "tokens_total": total,
         "tokens_kept": kept,
+        "tokens_with_newlines": with_newlines,
         "latency_ms": latencies(rows, facts.mode, per_cell=True),
         "cache": cache_counts(rows),
         "throughput": throughput(rows, None),

@@ -22,6 +22,7 @@ _CSV_FIELDS = (
     "num_failed",
     "retention_requested",
     "retention_actual",
+    "retention_with_newlines",
     "equivalent_retention",
     "accuracy",
     "accuracy_answered",
@@ -182,7 +183,8 @@ def _table(
     header = ["cell", "accuracy %", *(["harness %"] if with_harness else []), "95 % interval"]
     for key in ("full", *baselines):
         header += [f"vs {key}"] if brief else [f"vs {key}", "p"]
-    header += [*([] if brief else ["asked %"]), "tokens %", "prefill ms", "cache hits", "failed"]
+    header += ["tokens %"] if brief else ["asked %", "kept %", "with newlines %", "equivalent %"]
+    header += ["prefill ms", "cache hits", "failed"]
     rows = []
     for name, cell in zip(names, cells, strict=True):
         low, high = cell["accuracy_ci95"] or (None, None)
@@ -199,7 +201,7 @@ def _table(
                 *([percent(cell.get("harness_accuracy"))] if with_harness else []),
                 DASH if low is None else f"{percent(low)} to {percent(high)}",
                 *differences,
-                *([] if brief else [f"{100 * cell['retention_requested']:g}"]),
+                *([] if brief else _budget(cell)),
                 percent(cell["equivalent_retention"]),
                 milliseconds(prefill_p50(cell)),
                 f"{cell['cache']['hits']}/{clips}",
@@ -207,6 +209,12 @@ def _table(
             ]
         )
     return header, rows
+
+
+def _budget(cell: Mapping[str, Any]) -> list[str]:
+    """Share of the clip's tokens asked for, kept, and kept with the model's newline tokens."""
+    asked = f"{100 * cell['retention_requested']:g}"
+    return [asked, percent(cell["retention_actual"]), percent(cell.get("retention_with_newlines"))]
 
 
 def _figures(versus: Mapping[str, Any]) -> list[float | None]:

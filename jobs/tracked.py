@@ -27,6 +27,7 @@ def cell_metrics(cell: Mapping[str, Any]) -> dict[str, float]:
         "versus_full/speedup_to_first_token": versus.get("speedup_to_first_token"),
         "retention/requested": cell["retention_requested"],
         "retention/actual": cell["retention_actual"],
+        "retention/with_newlines": cell.get("retention_with_newlines"),
         "retention/equivalent": cell["equivalent_retention"],
         "tokens/total": cell["tokens_total"],
         "tokens/kept": cell["tokens_kept"],

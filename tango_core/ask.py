@@ -49,7 +49,7 @@ _MAX_NEW_TOKENS = 128
 _MAX_CLIPS = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VideoAnswer(Answer):
     """An answer, and what it took to get it.
 

@@ -279,6 +279,8 @@ class Answer:
             prefix counts once, with the clip's first question.
         ttft_ms: Time from the start of answering to the first new token, in milliseconds.
         decode_ms: Time for the new tokens after the first, in milliseconds.
+        visual_tokens: How many of `prompt_tokens` are the clip's, the model's newline tokens among
+            them included.
     """
 
     text: str
@@ -289,3 +291,4 @@ class Answer:
     prefill_ms: float
     ttft_ms: float
     decode_ms: float
+    visual_tokens: int = 0

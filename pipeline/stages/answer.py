@@ -181,6 +181,7 @@ def _row(
         "harness_score": score(answer.text if ran else protocol.failed_reply, question)
         if score
         else None,
+        "tokens_with_newlines": answer.visual_tokens if ran else None,
         "prompt_tokens": answer.prompt_tokens if ran else None,
         "new_tokens": answer.new_tokens if ran else None,
         "prefill_ms": answer.prefill_ms if ran else None,

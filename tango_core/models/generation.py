@@ -275,6 +275,7 @@ class GreedyGenerator:
             prefill_ms=reply.prefill * 1e3,
             ttft_ms=reply.first * 1e3,
             decode_ms=reply.decode * 1e3,
+            visual_tokens=len(prompt.visual),
         )
 
 

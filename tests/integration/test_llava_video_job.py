@@ -63,5 +63,7 @@ def test_a_job_says_what_the_two_halves_say_called_by_hand(places, tmp_path, wor
             assert row["text"] == answer.text
             assert row["prompt_tokens"] == answer.prompt_tokens
             assert row["tokens_kept"] == video.num_kept
+            layout = language_model.lay_out(video, prompts[0])
+            assert row["tokens_with_newlines"] == len(layout.visual) > video.num_kept
             num_compared += 1
     assert num_compared == len(answers) > NUM_CLIPS

@@ -60,6 +60,7 @@ def test_a_job_says_what_the_two_halves_say_called_by_hand(places, tmp_path):
             assert row["text"] == answer.text
             assert row["prompt_tokens"] == answer.prompt_tokens
             assert row["tokens_kept"] == video.num_kept < row["tokens_total"] == 50
+            assert row["tokens_with_newlines"] == row["tokens_kept"]  # this family has none
             num_compared += 1
     assert num_compared == len(answers) > NUM_CLIPS
 

@@ -69,6 +69,16 @@ class TestOneCell:
             clips["tokens_kept"].sum() / (39 * 32 * 196)
         )
         assert summary["equivalent_retention"] == summary["retention_actual"]
+        assert summary["tokens_with_newlines"] == summary["tokens_kept"] + 39
+        assert summary["retention_with_newlines"] == pytest.approx(
+            summary["tokens_with_newlines"] / (39 * 32 * 196)
+        )
+
+    def test_newlines_are_unknown_in_runs_of_earlier_versions(self):
+        answers = fake_answers(facts_of(TANGO)).drop(columns="tokens_with_newlines")
+        summary = summarize(answers, facts_of(TANGO))
+        assert summary["tokens_with_newlines"] is None
+        assert summary["retention_with_newlines"] is None
 
     def test_equivalent_retention_averages_over_the_layers(self):
         hybrid = cell("tango", 0.1, inner={"name": "fastv-merge"})
