@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.ops.clustering import products_to_distances, write_products
+from tango_core.ops.clustering import products_to_distances
+from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
 # Floats that every core multiplies out at once, as whole pools, and a part of them that it looks up
@@ -42,11 +43,6 @@ class Clip:
     tables: RotationTables | None
     excluded: Tensor | None
 
-    @property
-    def time_width(self) -> int:
-        """Channels that rotate with time."""
-        return 0 if self.tables is None else 2 * self.tables.time.shape[-1]
-
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to the device without waiting for it."""
@@ -70,19 +66,17 @@ def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
     device = clip.tokens.device
     distances = torch.empty(len(frames), num_cells, num_cells, device=device)
     step = _at_once(num_cells * dim, len(frames), device)
-    width = clip.time_width
     if clip.tables is not None:
-        places = clip.tables.of_grid()
-        turned = rotation_buffer((step, *clip.tables.grid), places)
+        buffer = rotation_buffer((step, *clip.tables.grid), clip.tables)
     for start in range(0, len(frames), step):
         chunk = slice(start, start + step)
-        tokens = _frames_of(clip.tokens, frames[chunk]).float()
-        parts = [tokens]
+        points = _frames_of(clip.tokens, frames[chunk]).float()
         if clip.tables is not None:
-            rotated = turned[: len(tokens)]
-            rotate(tokens.view(len(tokens), *clip.tables.grid, dim), places, out=rotated)
-            parts = [tokens[..., :width], rotated.flatten(1, 2).flatten(2)]
-        write_products(parts, distances[chunk])
+            rotated = buffer[: len(points)]
+            grid = points.view(len(points), *clip.tables.grid, dim)
+            rotate(grid, clip.tables.of_grid(), out=rotated)
+            points = rotated.flatten(3).flatten(1, 2)
+        write_products(points, distances[chunk])
     at = upload(frames, device)
     products_to_distances(distances, 1 / clip.norms[at].clamp(min=1e-12))
     return distances
@@ -106,12 +100,12 @@ def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -
     if clip.tables is None:
         points = torch.empty(step, num_points, 1, dim, device=device)
     else:
-        points = rotation_buffer((step, num_points), clip.tables.all)
+        points = rotation_buffer((step, num_points), clip.tables)
     for start in range(0, num_pools, step):
         chunk = rows[start : start + step]
         rotated = points[: len(chunk)]
         _write_rotated(clip, chunk.flatten(), rotated.flatten(0, 1), of_one_frame)
-        write_products([rotated.flatten(2)], distances[start : start + step])
+        write_products(rotated.flatten(2), distances[start : start + step])
     norms = clip.norms.flatten()[rows]
     products_to_distances(distances, 1 / norms.clamp(min=1e-12))
     return distances
@@ -120,7 +114,7 @@ def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -
 def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
     """Look up the tokens at (n,) flat positions and write them, rotated, to (n, ., .) `out`."""
     num_cells, dim = clip.tokens.shape[1:]
-    tokens, width = clip.tokens.view(-1, dim), clip.time_width
+    tokens = clip.tokens.view(-1, dim)
     frames, cells = rows // num_cells, rows % num_cells
     step = len(rows)
     if rows.device.type == "cpu":
@@ -130,12 +124,9 @@ def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) ->
         found, target = tokens.index_select(0, rows[chunk]).float(), out[chunk]
         if clip.tables is None:
             target.copy_(found[:, None])
-        elif of_one_frame:
-            target[:, :2, : width // 2] = found[:, :width].reshape(len(found), 2, -1)
-            rotate(found, clip.tables.of_cells(cells[chunk]), out=target[:, 2:])
         else:
-            sections = [clip.tables.of_frames(frames[chunk]), *clip.tables.of_cells(cells[chunk])]
-            rotate(found, sections, out=target)
+            of_time = [] if of_one_frame else [clip.tables.of_frames(frames[chunk])]
+            rotate(found, [*of_time, *clip.tables.of_cells(cells[chunk])], out=target)
 
 
 def _at_once(floats: int, count: int, device: torch.device) -> int:

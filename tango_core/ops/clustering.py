@@ -10,19 +10,13 @@ bit, and serves densities, peaks and assignment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
-# Rows multiplied out at once: fewer make slow products, and more would only take more memory.
-BLOCK = 64
-LARGEST_BLOCK = 512
-DEVICE_BLOCK = 4096
-# Distances that a pass looks at at once: 2 MB stay in the cache of a core.
-CPU_ELEMENTS = 2**19
-DEVICE_ELEMENTS = 2**26
+from tango_core.ops.blocks import row_blocks
+from tango_core.ops.products import write_products
+
 FAR = 1e38
 
 
@@ -39,48 +33,9 @@ def squared_distances(points: Tensor) -> Tensor:
     points = points.float()
     num_groups, num_points, _ = points.shape
     distances = points.new_empty(num_groups, num_points, num_points)
-    write_products([points], distances)
+    write_products(points, distances)
     products_to_distances(distances)
     return distances
-
-
-def write_products(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Write the inner products of all points of a group with each other.
-
-    The matrix is symmetric, and only a little more than half of it is computed.
-
-    Args:
-        parts: (B, M, .) float32 each, together the channels of the points.
-        out: (B, M, M) float32.
-    """
-    if out.device.type == "cpu" and torch.get_num_threads() == 1:
-        _write_by_rank_k_update(parts, out)
-    else:
-        _write_by_blocks(parts, out)
-
-
-def _write_by_rank_k_update(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Leave symmetry to BLAS: NumPy calls `syrk` for a @ a.T, which PyTorch has no door to."""
-    first, *others = (part.detach().numpy() for part in parts)
-    target = out.numpy()
-    np.matmul(first, first.swapaxes(1, 2), out=target)
-    for other in others:
-        target += np.matmul(other, other.swapaxes(1, 2))
-
-
-def _write_by_blocks(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Multiply out blocks of rows with all cores, each up to the diagonal, and mirror them."""
-    num_points = out.shape[1]
-    size = _block_size(out)
-    for start in range(0, num_points, size):
-        rows, before = slice(start, start + size), slice(0, start)
-        block = torch.bmm(parts[0][:, rows], parts[0][:, : start + size].mT)
-        for part in parts[1:]:
-            block.baddbmm_(part[:, rows], part[:, : start + size].mT)
-        beside, own = block[:, :, before], block[:, :, start:]
-        out[:, rows, before] = beside
-        out[:, before, rows] = beside.mT
-        out[:, rows, rows] = torch.minimum(own, own.mT)
 
 
 def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None:
@@ -102,22 +57,10 @@ def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None
     diagonal.zero_()
 
 
-def _block_size(matrix: Tensor) -> int:
-    """Rows to multiply out at once: the fewer, the less is computed twice."""
-    if matrix.device.type != "cpu":
-        return DEVICE_BLOCK
-    num_points = max(1, matrix.shape[1])
-    wanted = min(max(BLOCK, num_points // 6), LARGEST_BLOCK)
-    num_blocks = max(1, round(num_points / wanted))
-    return -(-num_points // num_blocks)
-
-
 def _row_blocks(matrix: Tensor) -> list[slice]:
     """Rows of all groups that an elementwise pass looks at at once."""
     num_groups, num_points, _ = matrix.shape
-    budget = CPU_ELEMENTS if matrix.device.type == "cpu" else DEVICE_ELEMENTS
-    step = max(1, budget // (num_groups * num_points))
-    return [slice(start, start + step) for start in range(0, num_points, step)]
+    return row_blocks(num_points, num_groups * num_points, matrix.device)
 
 
 def _smallest(values: Tensor, count: int) -> Tensor:

@@ -115,7 +115,7 @@ def _table(positions: Tensor, width: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def rotation_buffer(shape: Sequence[int], rotations: Sequence[Tensor]) -> Tensor:
+def rotation_buffer(shape: Sequence[int], tables: RotationTables) -> Tensor:
     """Make room for rotated tokens, every half section in a row that starts on a cache line.
 
     Rotating into rows that straddle cache lines, as half sections of 597 floats do when they are
@@ -123,31 +123,38 @@ def rotation_buffer(shape: Sequence[int], rotations: Sequence[Tensor]) -> Tensor
 
     Args:
         shape: Leading sizes.
-        rotations: Tables of the sections; the last size of each is half its width.
+        tables: Their last sizes are half the sections' widths.
 
     Returns:
-        (*shape, two per section, padded half width) float32.
+        (*shape, 6, padded half width) float32.
     """
-    halves = [table.shape[-1] for table in rotations]
+    halves = [table.shape[-1] for table in tables.all]
     padded = -(-max(halves) // CACHE_LINE) * CACHE_LINE
-    buffer = torch.empty(*shape, 2 * len(halves), padded, device=rotations[0].device)
+    buffer = torch.empty(*shape, 2 * len(halves), padded, device=tables.time.device)
     buffer[..., min(halves) :] = 0
     return buffer
 
 
 def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
-    """Rotate the last sections of some tokens, one section per entry.
+    """Rotate the last sections of some tokens, one per entry, and copy what comes before them.
 
     Args:
         tokens: (..., D) float32, of any norm.
         rotations: (2, ..., d / 2) cosines and sines of consecutive sections, each broadcasting
             against (..., d / 2). All three of a position give the whole token; row and column alone
-            leave the time section out, for tokens that are only compared within their own frame.
-        out: (..., 2 per section, d / 2 or more) of a `rotation_buffer`; written to.
+            leave the time section as it is, for tokens that are only compared within their frame.
+        out: (..., 6, d / 2 or more) of a `rotation_buffer`; written to.
     """
     halves = [table.shape[-1] for table in rotations for _ in range(2)]
-    inputs = tokens[..., tokens.shape[-1] - sum(halves) :].split_with_sizes(halves, dim=-1)
+    as_it_is = tokens.shape[-1] - sum(halves)
+    if as_it_is:
+        halves = [as_it_is // 2] * 2 + halves
+    inputs = tokens.split_with_sizes(halves, dim=-1)
     outputs = [row[..., :half] for row, half in zip(out.unbind(-2), halves, strict=True)]
+    if as_it_is:
+        outputs[0].copy_(inputs[0])
+        outputs[1].copy_(inputs[1])
+        inputs, outputs = inputs[2:], outputs[2:]
     for section, (cosines, sines) in enumerate(rotations):
         u, v = inputs[2 * section : 2 * section + 2]
         out_u, out_v = outputs[2 * section : 2 * section + 2]
@@ -183,7 +190,7 @@ def st_rope(
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
     times = tables.of_frames(torch.arange(num_frames, device=device))[:, :, None, None]
     rotations = [times, *tables.of_grid()]
-    rotated = rotation_buffer(units.shape[:-1], rotations)
+    rotated = rotation_buffer(units.shape[:-1], tables)
     rotate(units, rotations, out=rotated)
     halves = [table.shape[-1] for table in rotations for _ in range(2)]
     rows = [row[..., :half] for row, half in zip(rotated.unbind(-2), halves, strict=True)]

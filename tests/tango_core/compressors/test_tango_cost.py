@@ -1,13 +1,17 @@
 """What Tango must not do: wait for the device in a loop, or hold big copies."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from synthetic_features import make_clip
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tango_core.compressors import tango as tango_module
 from tango_core.compressors.tango import Tango
+from tango_core.latency import NO_CLOCK
+from tango_core.ops.segmentation import adjacent_products
 
 WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "equal", "masked_select"}
 
@@ -26,18 +30,21 @@ class Watch(TorchDispatchMode):
         self.calls[func.overloadpacket.__name__] += 1
         if func.overloadpacket.__name__ == "cos":
             self.num_angles += result.numel()
-        inputs = {
-            value.untyped_storage().data_ptr()
-            for value in [*args, *(kwargs or {}).values()]
-            if isinstance(value, torch.Tensor)
-        }
+        inputs = {address for address, _ in _storages([*args, *(kwargs or {}).values()])}
         outputs = result if isinstance(result, (tuple, list)) else [result]
-        for value in outputs:
-            if isinstance(value, torch.Tensor):
-                storage = value.untyped_storage()
-                if storage.data_ptr() not in inputs:
-                    self.allocated.append(storage.nbytes())
+        self.allocated += [size for address, size in _storages(outputs) if address not in inputs]
         return result
+
+
+def _storages(values):
+    """Address and bytes of tensors; those in oneDNN's layout are copies and have no address."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_mkldnn:
+                yield None, value.numel() * value.element_size()
+            else:
+                storage = value.untyped_storage()
+                yield storage.data_ptr(), storage.nbytes()
 
 
 def _watch(tango, features):
@@ -53,6 +60,26 @@ def test_the_host_waits_for_the_device_a_fixed_number_of_times(kind):
         calls = _watch(Tango(0.2), make_clip(num_frames, (6, 6), kind)).calls
         waits.append(sum(calls[name] for name in WAITS))
     assert waits == [1, 1, 1]  # CompressedVideo checks its indices; the plan reads one array
+
+
+@pytest.mark.parametrize("kind", ["scene", "noise", "static"])
+@pytest.mark.parametrize("diverse", [True, False])
+@pytest.mark.parametrize("st_rope", [True, False])
+def test_after_the_plan_nothing_is_read_from_the_device(monkeypatch, kind, diverse, st_rope):
+    """Meta tensors have no data: the way that accelerators take runs, and any read would raise."""
+    tango, features = Tango(0.2, diverse=diverse, st_rope=st_rope), make_clip(8, (6, 6), kind)
+    kept = tango.compress(features)
+    plan = tango._plan(features, *adjacent_products(features.tokens))
+    monkeypatch.setattr(Tango, "_plan", lambda *_: plan)
+    made = {}
+    monkeypatch.setattr(tango_module, "CompressedVideo", lambda **fields: made.update(fields))
+    tango._compress_in_steps(
+        replace(features, tokens=features.tokens.to("meta"), saliency=features.saliency.to("meta")),
+        NO_CLOCK,
+    )
+    assert made["tokens"].is_meta
+    assert made["tokens"].shape == kept.tokens.shape
+    assert made["indices"].shape == kept.indices.shape
 
 
 def test_a_long_segment_needs_one_matrix_of_distances():

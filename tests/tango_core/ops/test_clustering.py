@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tango_core.ops import clustering
 from tango_core.ops.clustering import (
     assign_to_centers,
     density_peaks,
@@ -95,19 +94,6 @@ def test_equal_scores_go_to_the_lowest_position():
 def test_more_centres_than_points_is_an_error():
     with pytest.raises(ValueError, match="cannot pick 4 centres among 3 points"):
         dpc_knn(_points(1, 3, 4), 4)
-
-
-@pytest.mark.parametrize("block", [7, 16, 64])
-def test_neither_threads_nor_blocks_show_in_distances_or_centres(monkeypatch, block):
-    points = _points(2, 45, 10)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    whole, centers = squared_distances(points), dpc_knn(points, 8)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(clustering, "BLOCK", block)
-    blocked = squared_distances(points)
-    assert torch.equal(blocked, blocked.mT)
-    torch.testing.assert_close(blocked, whole, rtol=0, atol=1e-5)
-    assert torch.equal(dpc_knn(points, 8), centers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -1,0 +1,70 @@
+"""Inner products of all points of a group with each other.
+
+The matrix is symmetric, so little more than half of it is computed, and it comes out symmetric to
+the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# Rows multiplied out at once: fewer make slow products, and more compute more of them twice.
+SMALLEST_BLOCK = 64
+LARGEST_BLOCK = 512
+DEVICE_BLOCK = 4096
+
+
+def write_products(points: Tensor, out: Tensor) -> None:
+    """Write the inner products of all points of a group with each other, symmetric to the bit.
+
+    Args:
+        points: (B, M, D) float32.
+        out: (B, M, M) float32.
+    """
+    if out.device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        for group, matrix in zip(points, out, strict=True):
+            _write_with_onednn(group, matrix)
+    else:
+        _write_batched(points, out)
+
+
+def _write_with_onednn(points: Tensor, out: Tensor) -> None:
+    """Write the (M, M) products of one group by way of oneDNN.
+
+    PyTorch multiplies float32 matrices on a CPU with MKL, which leaves half of some processors'
+    vector units unused. Its linear layers on tensors in oneDNN's layout do not.
+    """
+    for rows, known in _blocks(out):
+        product = F.linear(points[rows].to_mkldnn(), points[known]).to_dense()
+        _write_mirrored(product, out, rows)
+
+
+def _write_batched(points: Tensor, out: Tensor) -> None:
+    """Write the (B, M, M) products of all groups at once."""
+    for rows, known in _blocks(out):
+        _write_mirrored(points[:, rows] @ points[:, known].mT, out, rows)
+
+
+def _blocks(out: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Blocks of rows, each with all rows up to its last: what lies beyond is a mirror image."""
+    num_points = max(1, out.shape[-1])
+    size = DEVICE_BLOCK
+    if out.device.type == "cpu":
+        wanted = min(max(SMALLEST_BLOCK, num_points // 6), LARGEST_BLOCK)
+        size = -(-num_points // max(1, round(num_points / wanted)))
+    for start in range(0, out.shape[-1], size):
+        stop = min(start + size, num_points)
+        yield slice(start, stop), slice(0, stop)
+
+
+def _write_mirrored(product: Tensor, out: Tensor, rows: slice) -> None:
+    """Write (..., n, stop) products of a block of rows with all rows up to its last."""
+    before = slice(0, rows.start)
+    beside, own = product[..., before], product[..., rows]
+    out[..., rows, before] = beside
+    out[..., before, rows] = beside.mT
+    out[..., rows, rows] = torch.minimum(own, own.mT)

@@ -1,0 +1,62 @@
+"""Inner products of all points: right, symmetric to the bit, and the same by every way."""
+
+import pytest
+import torch
+
+from tango_core.ops import products
+from tango_core.ops.clustering import dpc_knn, squared_distances
+from tango_core.ops.products import write_products
+
+
+def _points(num_groups, num_points, dim):
+    return torch.randn(num_groups, num_points, dim, generator=torch.Generator().manual_seed(0))
+
+
+def _products(points):
+    out = torch.full((len(points), points.shape[1], points.shape[1]), torch.nan)
+    write_products(points, out)
+    return out
+
+
+@pytest.mark.parametrize("with_onednn", [True, False])
+@pytest.mark.parametrize(
+    ("num_groups", "num_points"), [(0, 5), (3, 1), (3, 45), (2, 64), (2, 97), (1, 700)]
+)
+def test_products_are_right_and_symmetric_to_the_bit(
+    monkeypatch, with_onednn, num_groups, num_points
+):
+    if with_onednn and not torch.backends.mkldnn.is_available():
+        pytest.skip("this build of PyTorch has no oneDNN")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: with_onednn)
+    points = _points(num_groups, num_points, 50)
+    ours = _products(points)
+    assert torch.equal(ours, ours.mT)
+    torch.testing.assert_close(
+        ours.double(), points.double() @ points.double().mT, atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize("block", [7, 16, 64])
+def test_blocks_do_not_show_in_distances_or_centres(monkeypatch, block):
+    points = _points(2, 45, 10)
+    whole, centers = squared_distances(points), dpc_knn(points, 8)
+    monkeypatch.setattr(products, "SMALLEST_BLOCK", block)
+    blocked = squared_distances(points)
+    assert torch.equal(blocked, blocked.mT)
+    torch.testing.assert_close(blocked, whole, rtol=0, atol=1e-5)
+    assert torch.equal(dpc_knn(points, 8), centers)
+
+
+def test_rows_of_a_wider_tensor_are_read_in_place_and_left_alone():
+    wider = _points(2, 70, 60)
+    before = wider.clone()
+    ours = _products(wider[..., 10:40])
+    assert torch.equal(ours, _products(wider[..., 10:40].contiguous()))
+    assert torch.equal(wider, before)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_products_can_be_made_where_no_gradients_are_kept(mode):
+    points = _points(1, 70, 30).requires_grad_()
+    with mode():
+        assert torch.equal(_products(points), _products(points.detach()))
