@@ -1,101 +1,35 @@
 """The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
-Parquet file per clip,
-named by the clip's key. A file is put in place whole, so "is it there?" is the whole resume logic:
-a killed writer leaves nothing visible, and two jobs may fill one cache at once (both would write
-the same bytes).
-
-Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain
-pandas, pyarrow and DuckDB read every column without Ray or torch.
+Parquet file per clip, named by the clip's key. A file is put in place whole, so "is it there?" is
+the whole resume logic: a killed writer leaves nothing visible, and two jobs may fill one cache at
+once (both would write the same bytes).
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
+from pipeline.cache_rows import (
+    FORMAT_VERSION,
+    CacheError,
+    ClipIdentity,
+    Entry,
+    StoredClip,
+    checked,
+    to_table,
+)
 from pipeline.fingerprint import canonical_json, digest
-from pipeline.rows import source_of
 from pipeline.storage import Storage
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
-from tango_core.types import CompressedVideo
 
-FORMAT_VERSION = 1
-
-SCHEMA = pa.schema(
-    [
-        ("clip_key", pa.string()),
-        ("video_id", pa.string()),
-        ("clip_start", pa.float64()),
-        ("clip_end", pa.float64()),
-        ("source_fingerprint", pa.string()),
-        ("indices", pa.list_(pa.int32())),
-        ("tokens", pa.large_binary()),
-        ("dtype", pa.string()),
-        ("shape", pa.list_(pa.int32())),
-        ("grid", pa.list_(pa.int32())),
-        ("timestamps", pa.list_(pa.float64())),
-        ("duration_s", pa.float64()),
-        ("frame_height", pa.int32()),
-        ("num_tokens_total", pa.int32()),
-        ("num_tokens_kept", pa.int32()),
-        ("checksum", pa.string()),
-        ("decode_ms", pa.float64()),
-        ("encode_ms", pa.float64()),
-        ("compress_ms", pa.float64()),
-        ("created_at", pa.timestamp("us", tz="UTC")),
-        ("format_version", pa.int32()),
-    ]
-)
-
-
-class CacheError(ValueError):
-    """A cache entry or directory is not what it should be."""
-
-
-@dataclass(frozen=True)
-class ClipIdentity:
-    """Which clip of which file an entry belongs to.
-
-    Attributes:
-        key: See `fingerprint.clip_key`.
-        video_id: The benchmark's name for the clip, for people who read the files.
-        clip: (start, end) in seconds, or `None` for the whole file.
-        source_fingerprint: See `fingerprint.source_fingerprint`.
-    """
-
-    key: str
-    video_id: str
-    clip: tuple[float, float] | None
-    source_fingerprint: str
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One row of the cache.
-
-    Attributes:
-        video: The kept tokens, on the CPU.
-        decode_ms: Time to decode the clip, in milliseconds.
-        encode_ms: Time of the vision encoder.
-        compress_ms: Time of the compressor.
-    """
-
-    video: CompressedVideo
-    decode_ms: float
-    encode_ms: float
-    compress_ms: float
+__all__ = ["CacheError", "ClipIdentity", "Entry", "TokenCache", "open_cache", "read_clip"]
 
 
 class TokenCache:
@@ -112,6 +46,23 @@ class TokenCache:
         self.name = f"{label}-{digest(self.manifest)}"
         self.storage = Storage.at(root).child(self.name)
 
+    @classmethod
+    def existing(cls, root: str, name: str) -> TokenCache:
+        """Open the cache in a directory, by the manifest in it.
+
+        Raises:
+            FileNotFoundError: If it has no manifest.
+            CacheError: If the manifest cannot be read or is not the one behind the name.
+        """
+        identity = _settings(Storage.at(root).child(name))
+        found = cls(root, identity, name.rpartition("-")[0])
+        if found.name != name:
+            raise CacheError(
+                f"manifest.json in {name} holds other settings than the directory's name says: "
+                f"their hash is {found.name.rpartition('-')[2]}"
+            )
+        return found
+
     def prepare(self) -> None:
         """Write the manifest, or check the one that is there.
 
@@ -121,8 +72,7 @@ class TokenCache:
         if not self.storage.exists("manifest.json"):
             self.storage.write("manifest.json", self.manifest.encode())
             return
-        found = self.storage.read("manifest.json").decode()
-        if canonical_json(json.loads(found)) != self.manifest:
+        if canonical_json(_settings(self.storage)) != self.manifest:
             raise CacheError(
                 f"{self.storage.root} was written with other settings than its name says; "
                 "use another --cache directory or delete it"
@@ -134,11 +84,10 @@ class TokenCache:
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Add one clip; an entry with the same key is replaced."""
-        table = pa.Table.from_pylist([_to_row(clip, entry)], schema=SCHEMA)
         sink = pa.BufferOutputStream()
         # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
         pq.write_table(
-            table,
+            to_table(clip, entry),
             sink,
             compression="zstd",
             compression_level=1,
@@ -159,14 +108,26 @@ class TokenCache:
             FileNotFoundError: If the clip is not here.
             CacheError: If the file is damaged.
         """
-        data = self.storage.read(f"{key}.parquet")
-        try:
-            row = pq.read_table(pa.BufferReader(data)).to_pylist()[0]
-        except (pa.ArrowException, IndexError) as error:
-            raise CacheError(f"{self.storage.path(key)}.parquet cannot be read: {error}") from error
-        if row["checksum"] != _checksum(row["tokens"], row["indices"]):
-            raise CacheError(f"{self.storage.path(key)}.parquet is damaged (checksum differs)")
-        return _from_row(row)
+        return read_clip(self.storage, key).entry
+
+
+def read_clip(storage: Storage, key: str) -> StoredClip:
+    """Read one clip of the cache in `storage` and check everything that can be checked.
+
+    Raises:
+        FileNotFoundError: If the clip is not here.
+        CacheError: If the file is damaged, of another format, or holds another clip.
+    """
+    name = f"{key}.parquet"
+    data = storage.read(name)
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
+        raise CacheError(f"{storage.path(name)} cannot be read: {error}") from error
+    try:
+        return checked(table, key)
+    except CacheError as error:
+        raise CacheError(f"{storage.path(name)} is damaged ({error})") from error
 
 
 def open_cache(root: str, model: ModelSpec, compressor: Compressor) -> TokenCache:
@@ -178,63 +139,15 @@ def open_cache(root: str, model: ModelSpec, compressor: Compressor) -> TokenCach
     return TokenCache(root, {"model": model.identity(), "compressor": options}, label)
 
 
-def _checksum(tokens: bytes, indices: list[int]) -> str:
-    """CRC-32 of the payload: catches damage, not malice."""
-    return (
-        f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
-    )
-
-
-def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
-    """Flatten an entry into the columns of `SCHEMA`."""
-    video = entry.video
-    # As bytes, because numpy has no bfloat16.
-    raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    indices = video.indices.cpu().tolist()
-    start, end = clip.clip if clip.clip is not None else (None, None)
-    return {
-        "clip_key": clip.key,
-        "video_id": clip.video_id,
-        "clip_start": start,
-        "clip_end": end,
-        "source_fingerprint": clip.source_fingerprint,
-        "indices": indices,
-        "tokens": raw,
-        "dtype": str(video.tokens.dtype).removeprefix("torch."),
-        "shape": list(video.tokens.shape),
-        "grid": list(video.grid),
-        "timestamps": video.timestamps.cpu().tolist(),
-        "duration_s": video.source.duration_s if video.source else None,
-        "frame_height": video.source.frame_height if video.source else None,
-        "num_tokens_total": video.num_total,
-        "num_tokens_kept": video.num_kept,
-        "checksum": _checksum(raw, indices),
-        "decode_ms": entry.decode_ms,
-        "encode_ms": entry.encode_ms,
-        "compress_ms": entry.compress_ms,
-        "created_at": datetime.now(timezone.utc),
-        "format_version": FORMAT_VERSION,
-    }
-
-
-def _from_row(row: Mapping[str, Any]) -> Entry:
-    """Rebuild an entry from the columns of `SCHEMA`."""
-    dtype = getattr(torch, row["dtype"])
-    tokens = (
-        torch.frombuffer(bytearray(row["tokens"]), dtype=dtype)
-        if row["tokens"]
-        else torch.empty(0, dtype=dtype)
-    )
-    frames, height, width = row["grid"]
-    return Entry(
-        video=CompressedVideo(
-            tokens=tokens.reshape(row["shape"]),
-            indices=torch.tensor(row["indices"], dtype=torch.int64),
-            grid=(frames, height, width),
-            timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
-            source=source_of(row),
-        ),
-        decode_ms=row["decode_ms"],
-        encode_ms=row["encode_ms"],
-        compress_ms=row["compress_ms"],
-    )
+def _settings(storage: Storage) -> dict[str, Any]:
+    """What the manifest says, with a `CacheError` if it cannot be read."""
+    try:
+        settings = json.loads(storage.read("manifest.json"))
+        if not isinstance(settings, dict):
+            raise ValueError("it holds no settings")
+    except ValueError as error:
+        raise CacheError(
+            f"{storage.path('manifest.json')} is damaged ({error}); "
+            "delete it, the next job with these settings writes it again"
+        ) from error
+    return settings

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as pafs
@@ -63,15 +66,17 @@ class Storage:
         """Whether a rename is atomic here; object stores commit an object when its upload ends."""
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
+    def files(self) -> list[pafs.FileInfo]:
+        """Every file directly in here with its size and time, hidden and empty ones, too."""
+        found = self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
+        return [info for info in found if info.type == pafs.FileType.File]
+
     def names(self, suffix: str = "") -> list[str]:
         """Names of the visible, non-empty files directly in here, sorted."""
-        selector = pafs.FileSelector(self.root, allow_not_found=True)
-        found = self.filesystem.get_file_info(selector)
         return sorted(
             info.base_name
-            for info in found
-            if info.type == pafs.FileType.File
-            and info.size > 0  # what a power failure may leave of a file is no file
+            for info in self.files()
+            if info.size > 0  # what a power failure may leave of a file is no file
             and info.base_name.endswith(suffix)
             and not info.base_name.startswith(".")
         )
@@ -80,6 +85,10 @@ class Storage:
         """Names of the directories directly in this one, sorted."""
         found = self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
+
+    def is_folder(self) -> bool:
+        """Whether there is anything here to look into."""
+        return bool(self.filesystem.get_file_info(self.root).type == pafs.FileType.Directory)
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` is there and not empty."""
@@ -101,16 +110,28 @@ class Storage:
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
+        with self.writing(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """A file to fill in pieces, put in place when the block ends and not if it fails."""
         self.filesystem.create_dir(self.root, recursive=True)
         if not self.is_local:
-            with self.filesystem.open_output_stream(self.path(name)) as file:
-                file.write(data)
+            try:
+                with self.filesystem.open_output_stream(self.path(name)) as stream:
+                    yield stream
+            except BaseException:
+                # Closing the stream has committed the part that was written.
+                with suppress(OSError):
+                    self.delete(name)
+                raise
             return
         # A leading dot hides the unfinished file from every Parquet reader of the directory.
         aside = Path(self.path(f".{uuid.uuid4().hex}.tmp"))
         try:
             with aside.open("wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self.path(name))

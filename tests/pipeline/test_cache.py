@@ -4,6 +4,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -99,6 +101,83 @@ def test_damage_is_found_and_named(cache):
     cache.storage.write("k1.parquet", b"no parquet at all")
     with pytest.raises(CacheError, match=r"k1\.parquet cannot be read"):
         cache.read("k1")
+
+
+def rewritten(cache, **columns):
+    """The file of the one clip with other values in some columns."""
+    path = f"{cache.storage.root}/k1.parquet"
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        index = table.schema.get_field_index(name)
+        kind = table.schema.field(name).type
+        table = table.set_column(index, name, pa.array([value], kind))
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"format_version": 2}, "its format is 2, not 1"),
+        ({"clip_key": "k2"}, "it holds the clip k2"),
+        ({"shape": [4, 16]}, "shape"),
+        ({"grid": [1, 2, 3]}, "timestamps must be"),
+        ({"grid": [2, 1, 3]}, "indices must be ascending"),
+        ({"dtype": "float31"}, "float31"),
+        ({"dtype": None}, "string"),
+        ({"num_tokens_kept": 2}, "token counts"),
+        ({"tokens": None}, "NoneType"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_damage(cache, columns, reason):
+    cache.write(CLIP, entry())
+    rewritten(cache, **columns)
+    with pytest.raises(CacheError, match=rf"k1\.parquet is damaged \(.*{reason}"):
+        cache.read("k1")
+
+
+def test_a_file_of_other_columns_is_damage(cache):
+    pq.write_table(pa.table({"checksum": ["a"]}), f"{cache.storage.root}/k1.parquet")
+    with pytest.raises(CacheError, match="it has no column 'format_version'"):
+        cache.read("k1")
+
+
+def test_whatever_byte_is_wrong_it_is_damage_or_harmless(cache):
+    cache.write(CLIP, entry())
+    path = Path(cache.storage.root) / "k1.parquet"
+    whole, found = path.read_bytes(), 0
+    for position in range(0, len(whole), 29):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x5A]) + whole[position + 1 :])
+        try:
+            read = cache.read("k1")
+        except CacheError:
+            found += 1
+        else:
+            assert torch.equal(read.video.tokens, entry().video.tokens)
+            assert torch.equal(read.video.indices, entry().video.indices)
+    assert found > 20
+
+
+def test_a_cache_is_opened_by_its_directory(cache, tmp_path):
+    cache.write(CLIP, entry())
+    found = TokenCache.existing(str(tmp_path), cache.name)
+    assert (found.name, found.manifest, found.keys()) == (cache.name, cache.manifest, {"k1"})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (b'{"model"', "is damaged"),
+        (b"[]", "it holds no settings"),
+        (b"\xff\xfe\xfd", "is damaged"),
+        (b'{"model":"n"}', "other settings than the directory's name says"),
+    ],
+)
+def test_a_wrong_manifest_is_named(cache, tmp_path, manifest, reason):
+    cache.storage.write("manifest.json", manifest)
+    with pytest.raises(CacheError, match=reason):
+        TokenCache.existing(str(tmp_path), cache.name)
+    with pytest.raises(CacheError, match=r"is damaged|other settings"):
+        cache.prepare()
 
 
 def test_what_a_power_failure_leaves_is_no_entry(cache):

@@ -12,6 +12,25 @@ def test_a_writer_that_dies_leaves_the_old_file_and_nothing_visible(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def write_half(storage):
+    with storage.writing("b") as file:
+        file.write(b"half")
+        raise InterruptedError
+
+
+@pytest.mark.parametrize("kind", ["local", "fsspec"])
+def test_a_file_written_in_pieces_is_there_when_it_is_whole(tmp_path, kind):
+    storage = Storage.at(str(tmp_path) if kind == "local" else "memory://pieces")
+    with storage.writing("a") as file:
+        file.write(b"one ")
+        assert storage.names() == ([] if kind == "local" else ["a"])  # memory:// hides nothing
+        file.write(b"two")
+    assert storage.read("a") == b"one two"
+    with pytest.raises(InterruptedError):
+        write_half(storage)
+    assert [info.base_name for info in storage.files()] == ["a"]
+
+
 def test_a_file_url_is_a_local_path(tmp_path):
     storage = Storage.at(f"file://{tmp_path}/my%20cache")
     storage.write("a", b"bytes")

@@ -1,0 +1,208 @@
+"""One row of a token cache: the columns, and the checks that every reader of a row makes.
+
+Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain
+pandas, pyarrow and DuckDB read every column without Ray or torch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from pipeline.rows import bounds, source_of
+from tango_core.types import CompressedVideo
+
+FORMAT_VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        ("clip_key", pa.string()),
+        ("video_id", pa.string()),
+        ("clip_start", pa.float64()),
+        ("clip_end", pa.float64()),
+        ("source_fingerprint", pa.string()),
+        ("indices", pa.list_(pa.int32())),
+        ("tokens", pa.large_binary()),
+        ("dtype", pa.string()),
+        ("shape", pa.list_(pa.int32())),
+        ("grid", pa.list_(pa.int32())),
+        ("timestamps", pa.list_(pa.float64())),
+        ("duration_s", pa.float64()),
+        ("frame_height", pa.int32()),
+        ("num_tokens_total", pa.int32()),
+        ("num_tokens_kept", pa.int32()),
+        ("checksum", pa.string()),
+        ("decode_ms", pa.float64()),
+        ("encode_ms", pa.float64()),
+        ("compress_ms", pa.float64()),
+        ("created_at", pa.timestamp("us", tz="UTC")),
+        ("format_version", pa.int32()),
+    ]
+)
+
+
+# What columns that are empty, of another type or of another length lead to.
+_WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError)
+
+
+class CacheError(ValueError):
+    """A cache entry or directory is not what it should be."""
+
+
+@dataclass(frozen=True)
+class ClipIdentity:
+    """Which clip of which file an entry belongs to.
+
+    Attributes:
+        key: See `fingerprint.clip_key`.
+        video_id: The benchmark's name for the clip, for people who read the files.
+        clip: (start, end) in seconds, or `None` for the whole file.
+        source_fingerprint: See `fingerprint.source_fingerprint`.
+    """
+
+    key: str
+    video_id: str
+    clip: tuple[float, float] | None
+    source_fingerprint: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the cache.
+
+    Attributes:
+        video: The kept tokens, on the CPU.
+        decode_ms: Time to decode the clip, in milliseconds.
+        encode_ms: Time of the vision encoder.
+        compress_ms: Time of the compressor.
+    """
+
+    video: CompressedVideo
+    decode_ms: float
+    encode_ms: float
+    compress_ms: float
+
+
+@dataclass(frozen=True)
+class StoredClip:
+    """One clip as it is in its file, checked.
+
+    Attributes:
+        clip: Which clip it is.
+        entry: What was kept of it.
+        table: The same as one row with the columns of `SCHEMA`.
+    """
+
+    clip: ClipIdentity
+    entry: Entry
+    table: pa.Table
+
+
+def to_table(clip: ClipIdentity, entry: Entry) -> pa.Table:
+    """An entry as one row with the columns of `SCHEMA`."""
+    return pa.Table.from_pylist([_to_row(clip, entry)], schema=SCHEMA)
+
+
+def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
+    """Flatten an entry into the columns of `SCHEMA`."""
+    video = entry.video
+    # As bytes, because numpy has no bfloat16.
+    raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    indices = video.indices.cpu().tolist()
+    start, end = clip.clip if clip.clip is not None else (None, None)
+    return {
+        "clip_key": clip.key,
+        "video_id": clip.video_id,
+        "clip_start": start,
+        "clip_end": end,
+        "source_fingerprint": clip.source_fingerprint,
+        "indices": indices,
+        "tokens": raw,
+        "dtype": str(video.tokens.dtype).removeprefix("torch."),
+        "shape": list(video.tokens.shape),
+        "grid": list(video.grid),
+        "timestamps": video.timestamps.cpu().tolist(),
+        "duration_s": video.source.duration_s if video.source else None,
+        "frame_height": video.source.frame_height if video.source else None,
+        "num_tokens_total": video.num_total,
+        "num_tokens_kept": video.num_kept,
+        "checksum": _checksum(raw, indices),
+        "decode_ms": entry.decode_ms,
+        "encode_ms": entry.encode_ms,
+        "compress_ms": entry.compress_ms,
+        "created_at": datetime.now(timezone.utc),
+        "format_version": FORMAT_VERSION,
+    }
+
+
+def checked(table: pa.Table, key: str) -> StoredClip:
+    """Rebuild a clip from its row.
+
+    Raises:
+        CacheError: If the row is damaged, of another format, or another clip's. The message is a
+            clause about "it".
+    """
+    try:
+        return _checked(table, key)
+    except KeyError as error:
+        raise CacheError(f"it has no column {error}") from error
+    except _WRONG_VALUES as error:
+        raise CacheError(str(error)) from error
+
+
+def _checked(table: pa.Table, key: str) -> StoredClip:
+    """The same, with the errors of wrong columns as they come."""
+    if table.num_rows != 1:
+        raise CacheError(f"it holds {table.num_rows} clips instead of one")
+    (row,) = table.to_pylist()
+    if row["format_version"] != FORMAT_VERSION:
+        raise CacheError(f"its format is {row['format_version']}, not {FORMAT_VERSION}")
+    if row["checksum"] != _checksum(row["tokens"], row["indices"]):
+        raise CacheError("checksum differs")
+    if row["clip_key"] != key:
+        raise CacheError(f"it holds the clip {row['clip_key']}")
+    entry = _from_row(row)
+    if (row["num_tokens_kept"], row["num_tokens_total"]) != (
+        entry.video.num_kept,
+        entry.video.num_total,
+    ):
+        raise CacheError("its token counts differ from its tokens")
+    clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
+    return StoredClip(clip, entry, table)
+
+
+def _from_row(row: Mapping[str, Any]) -> Entry:
+    """Rebuild an entry from the columns of `SCHEMA`."""
+    dtype = getattr(torch, row["dtype"])
+    tokens = (
+        torch.frombuffer(bytearray(row["tokens"]), dtype=dtype)
+        if row["tokens"]
+        else torch.empty(0, dtype=dtype)
+    )
+    frames, height, width = row["grid"]
+    return Entry(
+        video=CompressedVideo(
+            tokens=tokens.reshape(row["shape"]),
+            indices=torch.tensor(row["indices"], dtype=torch.int64),
+            grid=(frames, height, width),
+            timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
+            source=source_of(row),
+        ),
+        decode_ms=row["decode_ms"],
+        encode_ms=row["encode_ms"],
+        compress_ms=row["compress_ms"],
+    )
+
+
+def _checksum(tokens: bytes, indices: list[int]) -> str:
+    """CRC-32 of the payload: catches damage, not malice."""
+    return (
+        f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
+    )
