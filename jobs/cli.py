@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from jobs import cli_results, cli_tools
+from jobs import cli_cache, cli_results, cli_tools
+from jobs.command_line import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 app.add_typer(cli_results.data, name="data")
+app.add_typer(cli_cache.cache, name="cache")
 
 
 @app.command("train-tiny")
@@ -195,11 +197,10 @@ def main() -> None:
     ):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
-        app()
-    except SystemExit as stop:
-        if stop.code == 130:  # typer's code for Ctrl-C, which it passes on without a word
+        code = run_app(app)
+        if code == 130:
             _fail("interrupted; what was finished is kept, --resume continues it", 130)
-        raise
+        sys.exit(code)
     except (ValueError, OSError, WorkerError) as error:
         _fail(str(error), 2)
     finally:

@@ -1,0 +1,61 @@
+"""Bytes and ages as people write and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_AGE = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_SIZE = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+_BINARY = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def human_bytes(num_bytes: float) -> str:
+    """A size with about three digits, in powers of 1000: `"31.4 kB"`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.{0 if unit == 'B' or num_bytes >= 99.95 else 1}f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Bytes of `"50GB"`, `"1.5 TiB"` or `"1000"`.
+
+    Args:
+        text: A number and perhaps a unit.
+        option: What the user gave it for.
+
+    Raises:
+        ValueError: If it is no size.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper())
+    if found is None or (found[3] and not found[2]):
+        raise ValueError(f"{option} {text!r} is no size; write a number and a unit, such as 50GB")
+    return int(float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]])
+
+
+def parse_age(text: str, option: str) -> timedelta:
+    """Length of `"36h"`, `"30d"` or `"2w"`.
+
+    Args:
+        text: A number and a unit.
+        option: What the user gave it for.
+
+    Raises:
+        ValueError: If it is no length of time.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
+    if found is None or (age := _timedelta(float(found[1]), found[2])) is None:
+        raise ValueError(
+            f"{option} {text!r} is no age; write hours, days or weeks, such as 36h, 30d or 2w"
+        )
+    return age
+
+
+def _timedelta(number: float, unit: str) -> timedelta | None:
+    """`None` if it is longer than time itself."""
+    try:
+        return number * _AGE[unit]
+    except OverflowError:
+        return None
