@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 cache = typer.Typer(no_args_is_help=True, help="Look after the token caches.")
 
 Root = Annotated[str, typer.Option("--cache", help="Directory or URL of the token caches.")]
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME]...", help="Caches, by name or pattern.  [default: all]", show_default=False
+    ),
+]
 
 CACHE = "runs/cache"
 
@@ -22,6 +30,15 @@ def list_(root: Root = CACHE) -> None:
     print(cache_table(find_caches(root)) or f"no token caches in {root}")
 
 
-@cache.callback()
-def _group() -> None:
-    """Keep `ls` a word of its own."""
+@cache.command()
+def verify(
+    names: Names = [],  # noqa: B006
+    root: Root = CACHE,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove what is bad; the next job makes it again.")
+    ] = False,
+) -> None:
+    """Read every clip of every cache; exit code 1 if anything is bad."""
+    from jobs.cache_upkeep import verify
+
+    raise typer.Exit(verify(root, names, delete, Console()))

@@ -78,6 +78,12 @@ class CacheFolder:
         times = [file.mtime for file in self.entries if file.mtime is not None]
         return (min(times), max(times)) if times else None
 
+    def remove(self, name: str) -> None:
+        """Remove a file of the cache; one that is gone already is fine."""
+        assert name == MANIFEST or _ENTRY.fullmatch(name) or _ASIDE.fullmatch(name), name
+        with suppress(FileNotFoundError):
+            self.storage.delete(name)
+
 
 @dataclass(frozen=True)
 class TokenCounts:
@@ -140,7 +146,7 @@ def _look_into(root: str, storage: Storage, name: str) -> CacheFolder:
     except FileNotFoundError:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
     except (CacheError, PermissionError) as error:
-        problem = str(error)
+        problem = str(error).removeprefix(f"{storage.root}/")
     return CacheFolder(name, storage, cache, problem, tuple(storage.files()))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -75,12 +78,66 @@ def test_ls_of_an_empty_directory_says_so(tango, tmp_path):
     assert (code, out) == (0, "no token caches in caches\n")
 
 
+@pytest.fixture
+def damaged(tmp_path):
+    """A cache of six clips of which four are bad, each in another way."""
+    cache = fill(tmp_path / "caches", range(6))
+    paths = [path_of(cache, number) for number in range(6)]
+    paths[0].write_bytes(paths[0].read_bytes()[:-20])
+    middle = bytearray(paths[1].read_bytes())
+    middle[len(middle) // 3] ^= 0xFF
+    paths[1].write_bytes(middle)
+    shutil.copy(paths[4], paths[2])
+    table = pq.read_table(paths[3])
+    at = table.schema.get_field_index("format_version")
+    pq.write_table(table.set_column(at, "format_version", pa.array([7], pa.int32())), paths[3])
+    return cache
+
+
+def test_verify_names_what_is_bad_and_why(tango, damaged):
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    *lines, total = out.splitlines()
+    reasons = {line.split(": ")[0]: line for line in lines}
+    expected = ["cannot be read", "checksum differs", f"holds the clip {key_of(4)}", "format is 7"]
+    for number, reason in enumerate(expected):
+        assert reason in reasons.pop(f"{damaged.name}/{key_of(number)}.parquet")
+    assert not reasons
+    assert total == "6 clips in 1 token cache(s) read, 4 bad: --delete removes them"
+    assert len(damaged.keys()) == 6
+
+
+def test_verify_makes_what_is_bad_a_miss(tango, damaged):
+    (Path(damaged.storage.root) / "notes.parquet").write_text("not ours")
+    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
+    assert damaged.keys() == {key_of(4), key_of(5), "notes"}
+    code, out, _ = tango("cache", "verify", "--cache", "caches", damaged.name)
+    assert (code, out) == (0, "2 clips in 1 token cache(s) read, all good\n")
+
+
+@pytest.mark.parametrize("manifest", [b'{"model":', b'{"model":{"name":"other"}}', None])
+def test_verify_checks_the_manifest_and_a_job_writes_it_again(tango, tmp_path, manifest):
+    cache = fill(tmp_path / "caches", range(2))
+    fill(tmp_path / "caches", range(2), name="evs")
+    cache.storage.delete("manifest.json")
+    if manifest:
+        cache.storage.write("manifest.json", manifest)
+    code, out, _ = tango("cache", "verify", "--cache", "caches", "--delete")
+    assert code == 1
+    assert out.startswith(f"{cache.name}: manifest.json ")
+    assert "4 clips in 2 token cache(s) read, 1 bad" in out
+    cache.prepare()
+    assert tango("cache", "verify", "--cache", "caches")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["ls"], "--cache runs/cache: no such directory"),
         (["ls", "--cache", "caches/{name}"], "is one token cache"),
         (["ls", "--cache", "nonsense://x"], "cannot open 'nonsense://x'"),
+        (["verify", "--cache", "caches", "tiny-*", "big-*"], "no token cache in caches is called"),
+        (["verify", "--cache", "nowhere"], "--cache nowhere: no such directory"),
     ],
 )
 def test_a_mistake_ends_in_one_line(tango, tmp_path, arguments, expected):
