@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from jobs.config import BenchmarkSection, Job, RecipeError
 from jobs.facts import LeftOut
 from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
@@ -108,7 +110,7 @@ def make_plan(
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
-    if answer and clips.num_rows and not any(q != "[]" for q in clips["questions"].to_pylist()):
+    if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
         raise RecipeError(
             f"benchmark.name {', '.join(ingredients.benchmarks)}: no clip has a question; add a "
             "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"

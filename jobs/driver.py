@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.build import Ingredients, make_plan, make_settings
@@ -25,7 +26,7 @@ from jobs.progress import JobProgress, is_decoded, is_failed
 from jobs.provenance import device_name, git_commit, versions
 from jobs.run_dirs import claim
 from pipeline.address import raise_if_unreachable
-from pipeline.answers import AnswerWriter, write_table
+from pipeline.answers import AnswerWriter, ClipName, write_table
 from pipeline.plan import NOTHING_DONE, Cell, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
@@ -108,11 +109,10 @@ def execute(
     started_at, started = datetime.now(timezone.utc), time.monotonic()
     plan = make_plan(job, ingredients, places.cache_root, answer=kind != "precompute", done=done)
     if writer:
-        names = (plan.clips[key].to_pylist() for key in ("benchmark", "video_id"))
-        to_do = set(zip(*names, strict=True))
-        writer.keep(done.keys() - to_do)
+        finished = done.keys() - _names(plan.clips) if done else frozenset()
+        writer.keep(finished)
         if done:
-            logger.info("resuming: %d clips are finished", len(done.keys() - to_do))
+            logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
@@ -168,10 +168,15 @@ def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
             writer.flush()
 
 
+def _names(clips: pa.Table) -> set[ClipName]:
+    """Benchmark and video id of every clip."""
+    return set(zip(*(clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True))
+
+
 def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
-    misses = sum(1 for missing in plan.clips["missing"].to_pylist() if missing)
-    gone = sum(status != "ok" for status in plan.clips["status"].to_pylist())
+    misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
+    gone = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
     logger.info(
         "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s",
         plan.clips.num_rows,

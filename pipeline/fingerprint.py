@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,14 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
 
 def _fingerprint(place: Path, hash_content: bool) -> str:
     """The same, with the file system's own errors."""
-    if place.is_dir():
+    status = place.stat()
+    if stat.S_ISDIR(status.st_mode):
         files = sorted(child for child in place.iterdir() if child.is_file())
         parts = [f"{child.name}={_fingerprint(child, hash_content)}" for child in files]
         return "frames:" + digest("\n".join(parts), 32)
     if hash_content:
         return "sha256:" + _content_digest(place)
-    stat = place.stat()
-    return f"stat:{stat.st_size}:{stat.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
+    return f"stat:{status.st_size}:{status.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
 
 
 def _content_digest(path: Path) -> str:

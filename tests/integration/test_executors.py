@@ -88,6 +88,19 @@ def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, lo
     assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"
 
 
+def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, monkeypatch):
+    """As of a million clips: a cluster is handed so many at a time; here four, hits and misses."""
+    from pipeline import graph
+
+    monkeypatch.setattr(graph, "_MAX_CLIPS_AT_ONCE", 4)
+    run(job(shapes, limit=3), tmp_path)
+    outcome, run_dir = run(job(shapes, limit=9), tmp_path)
+    assert (outcome.num_clips, outcome.num_decoded, outcome.num_failed_clips) == (9, 6, 0)
+    answers = answers_of(run_dir)
+    assert answers["video_id"].nunique() == 9
+    assert not answers.duplicated(["video_id", "question_id"]).any()
+
+
 def parse_equal_cpus():
     """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
     from pipeline.pools import ActorPool, DecodePool, Pools
