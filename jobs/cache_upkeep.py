@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 
 from rich.console import Console
 from rich.progress import Progress
 
+from jobs.units import human_bytes
 from pipeline.cache_folders import MANIFEST, bad_entries, find_caches
+from pipeline.cache_removal import plan_removals
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
@@ -44,9 +47,48 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     if not num_bad:
         _say(console, f"{what}, all good")
         return 0
-    end = "removed; the next job computes them again" if delete else "--delete removes them"
-    _say(console, f"{what}, {num_bad} bad: {end}")
+    end = "removed, the next job makes them again" if delete else "--delete removes them"
+    _say(console, f"{what}, {num_bad} bad file(s): {end}")
     return 1
+
+
+def gc(
+    root: str,
+    names: Sequence[str],
+    older_than: timedelta | None,
+    max_bytes: int | None,
+    yes: bool,
+    console: Console,
+) -> None:
+    """Say what can go, and remove it if that is wished.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of those to look at; none for all.
+        older_than: See `plan_removals`.
+        max_bytes: See `plan_removals`.
+        yes: Whether anything is removed.
+        console: Receives a line per cache and reason, and a sum.
+    """
+    folders = find_caches(root, names)
+    whole = bool(names) and older_than is None and max_bytes is None
+    removals = plan_removals(folders, datetime.now(timezone.utc), older_than, max_bytes, whole)
+    for folder in folders:
+        if folder.problem:
+            _say(console, f"left alone: {folder.name}: {folder.problem}")
+    for removal in removals:
+        size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
+        verb = "removing" if yes else "to remove"
+        _say(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
+        if yes:
+            removal.apply()
+    freed = human_bytes(sum(removal.num_bytes for removal in removals))
+    if not removals:
+        _say(console, "nothing to remove")
+    elif yes:
+        _say(console, f"{freed} freed")
+    else:
+        _say(console, f"{freed} would be freed; nothing was removed, --yes does it")
 
 
 def _say(console: Console, line: str) -> None:

@@ -13,9 +13,7 @@ Root = Annotated[str, typer.Option("--cache", help="Directory or URL of the toke
 
 Names = Annotated[
     list[str],
-    typer.Argument(
-        metavar="[NAME]...", help="Caches, by name or pattern.  [default: all]", show_default=False
-    ),
+    typer.Argument(metavar="NAME", help="Caches, by name or pattern; none stands for all."),
 ]
 
 CACHE = "runs/cache"
@@ -42,3 +40,28 @@ def verify(
     from jobs.cache_upkeep import verify
 
     raise typer.Exit(verify(root, names, delete, Console()))
+
+
+@cache.command()
+def gc(
+    root: Root = CACHE,
+    name: Annotated[
+        list[str],
+        typer.Option(help="Only caches of this name or pattern, whole if nothing else is said."),
+    ] = [],  # noqa: B006
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Caches that got nothing new for 30d, 2w, 36h."),
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The oldest clips, until 50GB are left.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say it.")] = False,
+) -> None:
+    """Make room: leftovers of killed writers, old caches, the oldest clips."""
+    from jobs.cache_upkeep import gc
+    from jobs.units import parse_age, parse_bytes
+
+    age = parse_age(older_than, "--older-than") if older_than is not None else None
+    size = parse_bytes(max_size, "--max-size") if max_size is not None else None
+    gc(root, name, age, size, yes, Console())

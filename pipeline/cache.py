@@ -54,12 +54,13 @@ class TokenCache:
             FileNotFoundError: If it has no manifest.
             CacheError: If the manifest cannot be read or is not the one behind the name.
         """
-        identity = _settings(Storage.at(root).child(name))
+        storage = Storage.at(root).child(name)
+        identity = _settings(storage)
         found = cls(root, identity, name.rpartition("-")[0])
         if found.name != name:
             raise CacheError(
-                f"manifest.json in {name} holds other settings than the directory's name says: "
-                f"their hash is {found.name.rpartition('-')[2]}"
+                f"{storage.path('manifest.json')} holds other settings than the directory's name "
+                f"says (their hash is {found.name.rpartition('-')[2]})"
             )
         return found
 

@@ -1,0 +1,127 @@
+"""What can go from token caches when room is short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from pipeline.cache_folders import MANIFEST, CacheFolder
+
+# A live writer needs seconds for a file.
+LEFTOVER_AGE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Files of one cache that can go.
+
+    Attributes:
+        folder: The cache.
+        files: Clips and leftovers; a manifest goes with `whole`.
+        reason: Why they can go.
+        whole: Whether the cache goes with them.
+    """
+
+    folder: CacheFolder
+    files: tuple[pafs.FileInfo, ...]
+    reason: str
+    whole: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that become free."""
+        return sum(file.size for file in self.files)
+
+    def apply(self) -> None:
+        """Remove the files, and the directory of a whole cache if nothing else is in it."""
+        for file in self.files:
+            self.folder.remove(file.base_name)
+        if self.whole and self.folder.storage.is_local:
+            with suppress(OSError):  # other people's files are in it, or a job has come back
+                Path(self.folder.storage.root).rmdir()
+
+
+def plan_removals(
+    folders: Sequence[CacheFolder],
+    now: datetime,
+    older_than: timedelta | None = None,
+    max_bytes: int | None = None,
+    whole: bool = False,
+) -> list[Removal]:
+    """Work out what can go; nothing is touched.
+
+    Caches whose manifest cannot be trusted are passed over, and so is every file that is not named
+    as the cache names its files.
+
+    Args:
+        folders: Caches to make room in.
+        now: With its time zone.
+        older_than: Caches go whole if nothing was written to them for so long.
+        max_bytes: Of what is then left the oldest clips go until the rest has at most this size.
+        whole: All of these caches go.
+
+    Raises:
+        ValueError: If an age is asked for and the file system keeps none.
+    """
+    removals: list[Removal] = []
+    kept: list[CacheFolder] = []
+    for folder in (folder for folder in folders if folder.cache):
+        left = tuple(f for f in folder.leftovers if f.mtime and now - f.mtime > LEFTOVER_AGE)
+        idle = None if older_than is None else _idle(folder, now)
+        if whole or (older_than is not None and idle is not None and idle > older_than):
+            reason = (
+                "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
+            )
+            files = (*folder.entries, *left, *_manifest(folder))
+            removals.append(Removal(folder, files, reason, whole=True))
+            continue
+        kept.append(folder)
+        if left:
+            removals.append(Removal(folder, left, "leftovers of killed writers"))
+    if max_bytes is not None:
+        removals += _oldest(kept, max_bytes)
+    return removals
+
+
+def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
+    """The manifest's file."""
+    return tuple(file for file in folder.files if file.base_name == MANIFEST)
+
+
+def _idle(folder: CacheFolder, now: datetime) -> timedelta:
+    """How long nothing was written to a cache."""
+    times = [file.mtime for file in folder.entries or _manifest(folder) if file.mtime is not None]
+    if not times:
+        raise ValueError(_no_times(folder))
+    newest: datetime = max(times)
+    return now - newest
+
+
+def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
+    """The oldest clips of all caches together, as many as have to go."""
+    clips = [(folder, file) for folder in folders for file in folder.entries]
+    for folder, file in clips:
+        if file.mtime is None:
+            raise ValueError(_no_times(folder))
+    surplus = sum(file.size for _, file in clips) - max_bytes
+    going: dict[str, list[pafs.FileInfo]] = {}
+    for folder, file in sorted(clips, key=lambda clip: (clip[1].mtime, clip[1].path)):
+        if surplus <= 0:
+            break
+        going.setdefault(folder.name, []).append(file)
+        surplus -= file.size
+    reason = "oldest clips, to reach the size"
+    return [Removal(f, tuple(going[f.name]), reason) for f in folders if f.name in going]
+
+
+def _no_times(folder: CacheFolder) -> str:
+    """What to do where a file system does not say when its files were written."""
+    return (
+        f"{folder.storage.root}: this file system keeps no times, so nothing is older than "
+        "anything else; remove caches by --name"
+    )
