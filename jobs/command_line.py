@@ -13,8 +13,7 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-# Click's class of all mistakes on a command line, wherever the installed typer keeps it: in the
-# package click, or since 0.26 inside itself.
+# Click's class of all mistakes on a command line: typer has its own copy of click, not in public.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
 

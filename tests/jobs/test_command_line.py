@@ -23,26 +23,34 @@ from jobs.command_line import CommandLineError, run_app
         ("evaluate a --limt 3", "no such option: --limt; did you mean --limit?"),
         ("evaluate a --limit", "'--limit' requires an argument; add --help"),
         ("evaluate a --hash-content=yes", "'--hash-content' does not take a value; add --help"),
-        ("sweep a --limit ten", "'--limit': input should be a valid integer"),
-        ("sweep a --limit ten", "got 'ten'; see `tango sweep --help`"),
+        (
+            "sweep a --limit ten",
+            "invalid value for '--limit': ... 'ten'...; see `tango sweep --help`",
+        ),
         (
             "precompute a --limit 0",
-            "'--limit': input should be greater than or equal to 1, got '0'",
+            "'--limit': ...0...; see `tango precompute --help`",
         ),
         ("precompute a --resume run", "no such option: --resume; see `tango precompute --help`"),
         ("ask clip.mp4", "missing argument 'question'; see `tango ask --help`"),
         ("ask clip.mp4 Why? --device tpu", "'tpu' is not one of 'auto', 'cpu', 'cuda'; see"),
-        ("ask clip.mp4 Why? --retention few", "'--retention'"),
+        (
+            "ask clip.mp4 Why? --retention few",
+            "'--retention': ... 'few'...; see `tango ask --help`",
+        ),
         ("analyze sink a", "no such command 'sink'; did you mean 'sinks'?"),
         ("analyze sinks a --score x", "'x' is not one of 'saliency', 'attention'; see"),
-        ("report", "missing argument 'runs'; see `tango report --help`"),
+        ("report", "missing argument 'runs...'; see `tango report --help`"),
         ("export run", "missing option '--format'; choose from: vlmevalkit, lmms_eval"),
         ("export run --format mine", "'mine' is not one of 'vlmevalkit', 'lmms_eval'; see"),
         ("import a --format lmms_eval", "missing option '--benchmark'; see `tango import --help`"),
         ("log-run", "missing argument 'run'; see `tango log-run --help`"),
         ("data chek", "no such command 'chek'; did you mean 'check'?"),
-        ("data check mlvu root --jobs none", "got 'none'; see `tango data check --help`"),
-        ("train-tiny --seed -1", "'--seed': input should be greater than or equal to 0, got '-1'"),
+        (
+            "data check mlvu root --jobs none",
+            "'--jobs': ... 'none'...; see `tango data check --help`",
+        ),
+        ("train-tiny --seed -1", "'--seed': ...-1...; see `tango train-tiny --help`"),
     ],
 )
 def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
@@ -50,7 +58,11 @@ def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
     assert code == 2
     assert not out
     assert err.startswith("tango: ")
-    assert expected in err
+    # Versions of typer name a bad value in other words, and arguments in capitals.
+    at = 0
+    for part in expected.split("..."):
+        at = err.lower().find(part.strip().lower(), at)
+        assert at >= 0, err
     assert len(err.splitlines()) == 1, err
 
 
