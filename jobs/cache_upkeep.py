@@ -1,4 +1,4 @@
-"""`tango cache verify` and `tango cache gc`: what they do, and what they say about it."""
+"""`tango cache verify`, `gc` and `export`: what they say about what they do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jobs.units import human_bytes
+from pipeline.cache_export import export_cache
 from pipeline.cache_folders import MANIFEST, bad_entries, find_caches
 from pipeline.cache_removal import plan_removals
 
@@ -89,6 +90,42 @@ def gc(
         _say(console, f"{freed} freed")
     else:
         _say(console, f"{freed} would be freed; nothing was removed, --yes does it")
+
+
+def export(root: str, name: str, destination: str, form: str, console: Console) -> int:
+    """Write the clips of one cache for other projects.
+
+    Args:
+        root: Directory or URL of the caches.
+        name: Name or pattern of the cache.
+        destination: See `export_cache`.
+        form: See `export_cache`.
+        console: Receives a line per clip that is left out, and a sum.
+
+    Returns:
+        Exit code: 1 if any clip was left out.
+
+    Raises:
+        ValueError: If the name stands for several caches, or as `export_cache` says.
+    """
+    folder, *others = find_caches(root, [name])
+    if others:
+        names = ", ".join(found.name for found in (folder, *others))
+        raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
+    left_out: list[str] = []
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("writing clips", total=len(folder.entries))
+
+        def report(file: str, problem: str | None) -> None:
+            progress.advance(task)
+            if problem:
+                left_out.append(file)
+                _say(console, f"left out: {folder.name}/{file}: {problem}")
+
+        export_cache(folder, destination, form, report)
+    num_clips = len(folder.entries) - len(left_out)
+    _say(console, f"{num_clips} clips written to {destination}, {len(left_out)} left out")
+    return 1 if left_out else 0
 
 
 def _say(console: Console, line: str) -> None:

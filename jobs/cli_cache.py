@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -65,3 +65,19 @@ def gc(
     age = parse_age(older_than, "--older-than") if older_than is not None else None
     size = parse_bytes(max_size, "--max-size") if max_size is not None else None
     gc(root, name, age, size, yes, Console())
+
+
+@cache.command()
+def export(
+    name: Annotated[str, typer.Argument(help="Name or pattern of one cache.", show_default=False)],
+    dest: Annotated[str, typer.Argument(help="New directory, or URL.", show_default=False)],
+    root: Root = CACHE,
+    form: Annotated[
+        Literal["safetensors", "parquet"],
+        typer.Option("--format", help="A file per clip, or tables with tokens as lists."),
+    ] = "safetensors",
+) -> None:
+    """Write a cache's tokens for other projects; exit code 1 if any clip is bad."""
+    from jobs.cache_upkeep import export
+
+    raise typer.Exit(export(root, name, dest, form, Console()))

@@ -236,6 +236,20 @@ def test_gc_needs_times_for_ages_and_none_for_names(tango):
     assert cache.storage.files() == []
 
 
+@pytest.mark.parametrize("form", ["safetensors", "parquet"])
+def test_export_leaves_bad_clips_out_and_says_so(tango, tmp_path, damaged, form):
+    options = ("--cache", "caches", "--format", form)
+    code, out, _ = tango("cache", "export", damaged.name, "out", *options)
+    assert code == 1
+    assert out.count("left out: ") == 4
+    assert f"{key_of(1)}.parquet: is damaged (checksum differs)" in out
+    assert out.splitlines()[-1] == "2 clips written to out, 4 left out"
+    assert (tmp_path / "out" / "manifest.json").read_text() == damaged.manifest
+    code, _, err = tango("cache", "export", damaged.name, "out", *options)
+    assert code == 2
+    assert "out is not empty; name a new directory" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -246,12 +260,16 @@ def test_gc_needs_times_for_ages_and_none_for_names(tango):
         (["gc", "--cache", "caches", "--older-than", "30"], "--older-than '30' is no age"),
         (["gc", "--cache", "caches", "--max-size", "much"], "--max-size 'much' is no size"),
         (["gc", "--cache", "caches", "--name", "big"], "no token cache in caches is called 'big'"),
+        (["export", "big", "out", "--cache", "caches"], "no token cache in caches is called 'big'"),
+        (["export", "*", "out", "--cache", "caches"], "'*' stands for several token caches"),
+        (["export", "*-evs-*", "out", "--cache", "caches"], "cannot be exported: manifest.json"),
         (["gc", "--cache", "nowhere"], "--cache nowhere: no such directory"),
         (["verify", "--cache", "nowhere"], "--cache nowhere: no such directory"),
     ],
 )
 def test_a_mistake_ends_in_one_line(tango, tmp_path, arguments, expected):
     name = fill(tmp_path / "caches", range(1)).name
+    fill(tmp_path / "caches", range(1), name="evs").storage.write("manifest.json", b"[]")
     code, _, err = tango("cache", *(word.format(name=name) for word in arguments))
     assert code == 2
     assert expected in err
