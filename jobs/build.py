@@ -59,23 +59,29 @@ def build(job: Job) -> Ingredients:
         RecipeError: If something does not exist or does not fit, in one line that names the
             setting.
     """
-    methods = job.all_methods
     try:
-        for name, options in methods:
-            if "num_layers" in options:
-                raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
-            build_method(
-                **options
-            )  # names and values first: they are cheaper to check than a checkpoint
-        benchmarks = {section.name: _benchmark(section) for section in job.all_benchmarks}
-        model = _model(job)
+        raise_if_wrong_methods(job)  # cheaper to check than a checkpoint
+        benchmarks = {section.name: benchmark_of(section) for section in job.all_benchmarks}
+        model = model_of(job)
         raise_if_damaged(model.path)
-        built, left_out = _methods(job, model)
+        built, left_out = methods_of(job, model)
     except (ValueError, TypeError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
     return Ingredients(model, benchmarks, built, left_out)
+
+
+def raise_if_wrong_methods(job: Job) -> None:
+    """Check names and options of the methods without a model.
+
+    Raises:
+        ValueError: If a name or an option is unknown, or a value is not allowed.
+    """
+    for name, options in job.all_methods:
+        if "num_layers" in options:
+            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
+        build_method(**options)
 
 
 def make_plan(
@@ -158,7 +164,7 @@ def _device(job: Job) -> Device:
     return job.model.device
 
 
-def _model(job: Job) -> ModelSpec:
+def model_of(job: Job) -> ModelSpec:
     """Describe the model: as the recipe says, else as the harness of its protocol does."""
     section = job.model
     chosen = {name: value for name in _CHOICES if (value := getattr(section, name)) is not None}
@@ -199,7 +205,7 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return first
 
 
-def _methods(
+def methods_of(
     job: Job, model: ModelSpec
 ) -> tuple[tuple[tuple[str, Method], ...], tuple[LeftOut, ...]]:
     """Build the methods for the layers of the model, and say which do not fit into them.
@@ -238,7 +244,7 @@ def _methods(
     return tuple(built), tuple(left_out)
 
 
-def _benchmark(section: BenchmarkSection) -> Benchmark:
+def benchmark_of(section: BenchmarkSection) -> Benchmark:
     """Open one benchmark."""
     return build_benchmark(
         section.name,

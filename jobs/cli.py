@@ -128,6 +128,24 @@ def precompute(
     _exit(max(precompute(job, places, Console()) for job in jobs))
 
 
+@app.command()
+def doctor(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+    ] = None,
+    set_: Set = [],  # noqa: B006
+    output: Output = RUNS,
+    cache: Cache = None,
+    tracking_uri: Tracking = None,
+    address: Address = None,
+) -> None:
+    """Say in one screen whether this machine can run, before a long job does."""
+    from jobs.doctor import doctor
+
+    where = _places(output, cache, address, tracking_uri)
+    _exit(doctor(recipe, set_, where, Console()))
+
+
 @app.command("log-run")
 def log_run(
     run: Annotated[Path, typer.Argument(help="Run directory.")],

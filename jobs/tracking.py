@@ -167,6 +167,30 @@ def _raise_if_unusable(uri: str) -> None:
             raise TrackingError(f"nothing listens at {parts.hostname}:{port}: {error}") from error
 
 
+def raise_if_unreachable(tracking_uri: str) -> bool:
+    """Ask a server or store one question, with the client that uploads runs.
+
+    Returns:
+        `False` for a SQLite store that is not there, which is made with the first run.
+
+    Raises:
+        TrackingError: If it does not answer, or is of another version of MLflow.
+        ValueError: If the URI names MLflow's retired file store.
+    """
+    _raise_if_unusable(tracking_uri)
+    parts = urlparse(tracking_uri)
+    if parts.scheme == "sqlite" and not Path(parts.path[1:]).is_file():
+        return False
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        MlflowClient(tracking_uri=tracking_uri).search_experiments(max_results=1)
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"{type(error).__name__}: {_one_line(error)}") from error
+    return True
+
+
 def _read_summary(run_dir: Path) -> dict[str, Any]:
     """`summary.json` of a finished run."""
     path = run_dir / SUMMARY_FILE

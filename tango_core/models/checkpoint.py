@@ -189,6 +189,27 @@ def resolve_checkpoint(
     return found
 
 
+def is_here(source: str, revision: str | None = None) -> bool:
+    """Whether a checkpoint can be loaded without a download; asks no network.
+
+    A directory always can, or fails for another reason; a hub id if all of it is in the hub's
+    cache.
+
+    Args:
+        source: As in `resolve_checkpoint`.
+        revision: As in `resolve_checkpoint`.
+    """
+    if Path(source).expanduser().exists() or not _HUB_ID.fullmatch(source):
+        return True
+    try:
+        snapshot = Path(snapshot_download(source, revision=revision, local_files_only=True))
+    except EntryNotFoundError:
+        return False
+    found = Checkpoint(source, snapshot, snapshot.name)
+    names = ("config.json", *found.weight_files())
+    return all((snapshot / name).is_file() for name in names)
+
+
 def weights_digest(checkpoint: Checkpoint) -> str:
     """Digest of what decides which numbers a checkpoint computes; a hub one's commit.
 
@@ -214,17 +235,28 @@ def raise_if_damaged(path: str) -> None:
     hub id is not looked at.
 
     Raises:
-        ValueError: If a file is damaged.
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file is damaged, or lacks a tensor that the index lists in it.
     """
     if not Path(path).is_dir():
         return
-    for name in Checkpoint(path, Path(path), None).weight_files():
+    checkpoint = Checkpoint(path, Path(path), None)
+    located = checkpoint.weight_map() or {}
+    for name in checkpoint.weight_files():
         file = Path(path) / name
         try:
-            with safe_open(file, framework="pt"):
-                pass
+            with safe_open(file, framework="pt") as weights:
+                present = set(weights.keys())
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is damaged: {error}; copy it again") from error
+        missing = [
+            tensor for tensor in located if located[tensor] == name and tensor not in present
+        ]
+        if missing:
+            raise ValueError(
+                f"{file} lacks {missing[0]} ({len(missing)} of the tensors that the index lists in "
+                "it); copy it again"
+            )
 
 
 def _file_digest(file: Path) -> str:
