@@ -63,7 +63,8 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
     dataset = build(plan, settings, ledger)
     if dataset is None:
         return
-    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
+    # Prefetching would hold every block back until the next one is finished.
+    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         for row in block.to_pylist():
             yield row if plan.answer else answer.result(row, [])
 

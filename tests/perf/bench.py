@@ -1,7 +1,8 @@
 """Run the benchmarks: `make bench`, or `python -m tests.perf.bench` with names.
 
 Each runs in a process of its own, with as many threads as it says before any library starts them.
-All print ratios to something measured beside it, because absolute times depend on the machine.
+Times are ratios to something measured beside them, because absolute times depend on the machine;
+only planning, which has a bar in seconds, is not. The last two take five minutes each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ BENCHMARKS = {
     "compress": ("bench_compress.py", 1, ["--repeats", "8"]),
     "compress-2": ("bench_compress.py", 2, ["--repeats", "8"]),
     "methods": ("bench_methods.py", 1, []),
+    "pipeline": ("bench_pipeline.py", 1, []),
+    "planning": ("bench_planning.py", 1, []),
 }
 
 

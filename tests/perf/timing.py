@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,34 @@ import numpy as np
 import torch
 
 
-def machine(options: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers depend on; `options` has device, dtype, threads and repeats."""
-    device = platform.processor() or platform.machine()
+def processor() -> str:
+    """Name of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        device = names[0].split(":")[1].strip() if names else device
-    if options.device != "cpu":
-        device = torch.cuda.get_device_name()
+        if names:
+            return names[0].split(":")[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def about_machine() -> dict[str, Any]:
+    """What the numbers of a whole pipeline depend on."""
     return {
-        "device": device,
+        "device": processor(),
+        "cpus": os.cpu_count(),
+        "ray": metadata.version("ray"),
+        "pyarrow": metadata.version("pyarrow"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "load average": round(os.getloadavg()[0], 1),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+    }
+
+
+def machine(options: argparse.Namespace) -> dict[str, Any]:
+    """What the numbers depend on; `options` has device, dtype, threads and repeats."""
+    return {
+        "device": processor() if options.device == "cpu" else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -1,0 +1,166 @@
+"""What the pipeline's benchmarks run: recipes, a checkpoint of real width, how a run is read."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from transformers import (
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+from jobs_for_tests import job, plan_of
+from llava_checkpoints import save_llava
+
+from jobs.build import make_settings
+from pipeline.plan import Plan
+from pipeline.rows import Row
+from pipeline.run import run
+from pipeline.settings import Settings
+
+RETENTIONS = [0.1, 0.2, 0.3]
+NAMES = ("tango", "visionzip", "vidcom2", "fastvid", "holitom", "divprune", "prunevid")
+SWEEP = [{"name": name, "retention": RETENTIONS} for name in NAMES]
+ONE_CELL = [{"name": "tango", "retention": 0.1}]
+
+# Of 27 blocks of SigLIP so400m and 24 layers of Qwen2-0.5B: what a processor does in seconds. Fewer
+# blocks make the encoder's share of the vision side smaller, and so the ratio of a sweep larger.
+TOWER_BLOCKS, DECODER_LAYERS = 4, 6
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a plan.
+
+    Attributes:
+        rows: `rows.RESULT` per clip, in the order of arrival.
+        arrived_s: When each arrived, since the execution was asked for.
+    """
+
+    rows: tuple[Row, ...]
+    arrived_s: tuple[float, ...]
+
+    def steady(self, warm_up: int) -> tuple[float, tuple[Row, ...]]:
+        """Seconds from the arrival of the last warm-up clip to the end, and what came in them."""
+        if not 0 < warm_up < len(self.rows):
+            raise ValueError(f"warm_up must be in [1, {len(self.rows) - 1}], got {warm_up}")
+        return self.arrived_s[-1] - self.arrived_s[warm_up - 1], self.rows[warm_up:]
+
+
+def make_plan(
+    clips: Path, cache: Path, num_clips: int, *, answer: bool, executor: str, **recipe: Any
+) -> tuple[Plan, Settings]:
+    """A job over generated clips, ready to run."""
+    wanted = job(clips, limit=num_clips, executor=executor, **recipe)
+    return plan_of(wanted, cache, answer=answer), make_settings(wanted, None)
+
+
+def execute(plan: Plan, settings: Settings) -> Run:
+    """Run a plan and take the time of every arrival.
+
+    Raises:
+        RuntimeError: If a clip fails: what is faster for having failed is no measurement.
+    """
+    started = time.perf_counter()
+    rows, arrived = [], []
+    for row in run(plan, settings):
+        arrived.append(time.perf_counter() - started)
+        rows.append(row)
+        statuses = {row["status"], *(answer["status"] for answer in row["answers"])}
+        if not statuses <= {"ok", "unparsed"}:
+            raise RuntimeError(f"{row['video_id']}: {row['error'] or sorted(statuses)}")
+    return Run(tuple(rows), tuple(arrived))
+
+
+def vision_ms(plan: Plan) -> dict[str, dict[str, float]]:
+    """Video id -> milliseconds of `decode`, `encode` and `compress`, as the caches recorded them.
+
+    A clip is decoded and encoded once, whatever the number of caches; compressing adds up.
+    """
+    found: dict[str, dict[str, float]] = {}
+    columns = ["video_id", "decode_ms", "encode_ms", "compress_ms"]
+    for cache in plan.caches.values():
+        for name in cache.storage.names(".parquet"):
+            (row,) = pq.read_table(cache.storage.path(name), columns=columns).to_pylist()
+            clip = found.setdefault(
+                row["video_id"],
+                {"decode": row["decode_ms"], "encode": row["encode_ms"], "compress": 0.0},
+            )
+            clip["compress"] += row["compress_ms"]
+    return found
+
+
+def answer_ms(answers: Sequence[Mapping[str, Any]]) -> float:
+    """Milliseconds the answer stage was busy with one clip.
+
+    The questions of a method share their way to the first token and its read from the cache, so
+    these count once per method, later tokens with every question.
+    """
+    total, seen = 0.0, set()
+    for answer in answers:
+        if answer["cell"] not in seen:
+            seen.add(answer["cell"])
+            total += (answer["cache_read_ms"] or 0.0) + answer["ttft_ms"]
+        total += answer["decode_ms"]
+    return total
+
+
+@contextmanager
+def empty_cache() -> Iterator[Path]:
+    """A directory for caches that is gone afterwards."""
+    with TemporaryDirectory(prefix="tango-bench-") as folder:
+        yield Path(folder)
+
+
+def save_cut_checkpoint(folder: Path) -> Path:
+    """A LLaVA-OneVision-0.5B of real width and grid, few layers and random weights."""
+    torch.manual_seed(0)
+    config = LlavaOnevisionConfig(
+        vision_config=SiglipVisionConfig(
+            hidden_size=1152,
+            num_hidden_layers=TOWER_BLOCKS,
+            num_attention_heads=16,
+            intermediate_size=4304,
+            image_size=384,
+            patch_size=14,
+            vision_use_head=True,
+        ),
+        text_config=Qwen2Config(
+            hidden_size=896,
+            num_hidden_layers=DECODER_LAYERS,
+            num_attention_heads=14,
+            num_key_value_heads=2,
+            intermediate_size=4864,
+            vocab_size=128,
+            max_position_embeddings=32768,
+            tie_word_embeddings=True,
+            eos_token_id=3,
+            bos_token_id=2,
+            pad_token_id=0,
+        ),
+        image_token_index=5,
+        video_token_index=4,
+        tie_word_embeddings=True,
+        vision_feature_layer=-1,
+    )
+    config._attn_implementation = "sdpa"
+    model = LlavaOnevisionForConditionalGeneration(config).eval()
+    return save_llava(model.half(), folder)
+
+
+def cut_model(checkpoint: Path) -> dict[str, Any]:
+    """The `model` section of a recipe for `save_cut_checkpoint`."""
+    return {"name": "llava-onevision-7b", "path": str(checkpoint), "num_frames": 8}

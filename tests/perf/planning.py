@@ -1,0 +1,153 @@
+"""What the driver of a sweep does before the first clip starts, measured in a process of its own.
+
+    python tests/perf/planning.py FOLDER --clips N [--cells 1|21] [--cached SHARE]
+
+`FOLDER` is empty. A table of questions with N clips is written there (1000 files, told apart by
+their bounds, so that N may be large), and caches that hold the first share of the clips (links to
+one file: a listing sees no difference). Then the driver's own code runs from the recipe to the
+point where clips would be handed out, and on Ray hands out the first part of them.
+
+Prints one line of JSON: seconds of the steps, and the process's peak memory in GiB after each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from rich.console import Console
+
+from jobs import driver
+from jobs.build import build, make_plan
+from jobs.config import Job, parse_job
+from jobs.run_dirs import new_run_dir
+from pipeline.plan import Plan
+from pipeline.rows import Row
+from pipeline.settings import Settings
+
+NUM_FILES = 1000
+_LINKS_PER_FILE = 50_000  # a file system counts them in 16 bits
+_METHODS = ("tango", "visionzip", "vidcom2", "fastvid", "holitom", "divprune", "prunevid")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--clips", type=int, default=10_000)
+    parser.add_argument("--cells", type=int, choices=[1, 21], default=1)
+    parser.add_argument("--cached", type=float, default=0.0, help="share of the clips")
+    parser.add_argument("--no-ray", action="store_true")
+    options = parser.parse_args()
+    table = write_manifest(options.folder, options.clips)
+    job = recipe(table, options.cells)
+    if options.cached:
+        # In a child: what filling the caches takes is not the driver's memory.
+        if (child := os.fork()) == 0:
+            fill(job, options.folder / "cache", options.cached)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            raise RuntimeError("the caches could not be filled")
+    print(json.dumps(measure(job, options.folder, ray=not options.no_ray)))
+
+
+def recipe(table: Path, cells: int) -> Job:
+    """The embedded model over the table: seven methods at three retentions, or one cell."""
+    methods = [{"name": name, "retention": [0.1, 0.2, 0.3]} for name in _METHODS]
+    return parse_job(
+        {
+            "benchmark": {"name": "custom", "root": str(table)},
+            "methods": methods if cells == 21 else [{"name": "tango", "retention": 0.1}],
+        },
+        "planning",
+    )
+
+
+def write_manifest(folder: Path, num_clips: int) -> Path:
+    """Write a table of `num_clips` clips with a question each, and the files it names."""
+    for index in range(min(NUM_FILES, num_clips)):
+        (folder / f"{index:03d}.mp4").write_bytes(b"a video")
+    table = folder / "questions.csv"
+    with table.open("w") as file:
+        file.write("video,start,end,question,options,answer,task\n")
+        for index in range(num_clips):
+            number, start = index % NUM_FILES, index // NUM_FILES * 10
+            file.write(
+                f"{number:03d}.mp4,{start},{start + 10},What does the man hold in scene {index}?,"
+                f"a cup|a book|a phone|nothing,{'ABCD'[index % 4]},action\n"
+            )
+    return table
+
+
+def fill(job: Job, root: Path, share: float) -> None:
+    """Let every cache of the job hold the first `share` of its clips."""
+    plan = make_plan(job, build(job), str(root), answer=True)
+    keys = plan.clips["clip_key"].to_pylist()[: round(plan.clips.num_rows * share)]
+    for cache in plan.caches.values():
+        folder = Path(cache.storage.root)
+        folder.mkdir(parents=True)
+        for index, key in enumerate(keys):
+            if index % _LINKS_PER_FILE == 0:
+                source = folder / f"{key}.parquet"
+                source.write_bytes(b"an entry")
+            else:
+                os.link(source, folder / f"{key}.parquet")
+
+
+def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
+    """Run the driver until it hands out clips."""
+    started = time.perf_counter()
+    steps: dict[str, Any] = {"start_gib": peak_gib()}
+
+    def mark(step: str) -> None:
+        steps[f"{step}_s"] = round(time.perf_counter() - started, 2)
+        steps[f"{step}_gib"] = peak_gib()
+
+    def stop_here(plan: Plan, settings: Settings) -> Iterator[Row]:
+        """In the place of `pipeline.run`: everything before it is done."""
+        mark("planned")
+        steps["clips"] = plan.clips.num_rows
+        lacking = pc.greater(pc.list_value_length(plan.clips["missing"]), 0)
+        steps["clips_to_encode"] = pc.sum(lacking).as_py()
+        if ray:
+            hand_out(plan, settings)
+            mark("handed_out")
+        return iter(())
+
+    driver.run = stop_here
+    ingredients = build(job)
+    mark("read")
+    places = driver.Places(folder / "runs", cache=str(folder / "cache"))
+    console = Console(file=io.StringIO())
+    run_dir = new_run_dir(job, places.output)
+    driver.execute(job, ingredients, "sweep", places, run_dir, console)
+    return steps
+
+
+def hand_out(plan: Plan, settings: Settings) -> None:
+    """Build the dataset that Ray would execute first; the time to start Ray itself is included."""
+    from pipeline import cluster, graph
+
+    with cluster.connected():
+        first = plan.clips.slice(0, graph._MAX_CLIPS_AT_ONCE)
+        graph.build(replace(plan, clips=first), settings, ledger=None)
+
+
+def peak_gib() -> float:
+    """Largest resident memory of this process so far, in GiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**30 if sys.platform == "darwin" else 2**20), 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The parts of the pipeline's benchmarks that could be wrong without a word."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from bench_pipeline import is_met
+from bench_planning import growth
+from pipeline_cases import ONE_CELL, Run, answer_ms, execute, make_plan, vision_ms
+
+
+@pytest.fixture(scope="module")
+def precomputed(tmp_path_factory):
+    """Two clips, three compressors, in a loop."""
+    clips, cache = (tmp_path_factory.mktemp(name) for name in ("clips", "cache"))
+    methods = [*ONE_CELL, {"name": "uniform", "retention": [0.1, 0.2]}]
+    plan, settings = make_plan(clips, cache, 2, answer=False, executor="local", methods=methods)
+    return plan, settings, execute(plan, settings)
+
+
+def test_vision_side_counts_a_decode_and_an_encode_once_and_every_compression(precomputed):
+    plan, _, run = precomputed
+    times = vision_ms(plan)
+    assert set(times) == {row["video_id"] for row in run.rows}
+    per_cache = [vision_ms(replace(plan, caches={n: c})) for n, c in plan.caches.items()]
+    assert len(per_cache) == 3
+    for row in run.rows:
+        found = times[row["video_id"]]
+        assert (found["decode"], found["encode"]) == (row["decode_ms"], row["encode_ms"])
+        alone = [cache[row["video_id"]]["compress"] for cache in per_cache]
+        assert found["compress"] == pytest.approx(sum(alone))
+        assert min(alone) > 0
+
+
+def test_a_clip_that_fails_is_no_measurement(precomputed, tmp_path):
+    plan, settings, _ = precomputed
+    gone = pa.array([str(tmp_path / "gone.mp4")] * plan.clips.num_rows)
+    index = plan.clips.column_names.index("path")
+    with pytest.raises(RuntimeError, match=r"gone\.mp4"):
+        execute(replace(plan, clips=plan.clips.set_column(index, "path", gone)), settings)
+
+
+def test_steady_state_starts_with_the_last_warm_up_clip():
+    run = Run(rows=({"n": 0}, {"n": 1}, {"n": 2}, {"n": 3}), arrived_s=(10.0, 11.0, 13.0, 16.0))
+    assert run.steady(warm_up=2) == (5.0, ({"n": 2}, {"n": 3}))
+    with pytest.raises(ValueError, match="warm_up"):
+        run.steady(warm_up=4)
+
+
+def test_questions_of_a_method_share_all_but_their_later_tokens():
+    shared = {"cache_read_ms": 1.0, "ttft_ms": 10.0}
+    answers = [
+        {"cell": "full", **shared, "decode_ms": 2.0},
+        {"cell": "full", **shared, "cache_read_ms": None, "decode_ms": 3.0},
+        {"cell": "tango", **shared, "decode_ms": 4.0},
+    ]
+    assert answer_ms(answers) == (1 + 10 + 2 + 3) + (1 + 10 + 4)
+
+
+@pytest.mark.parametrize(
+    ("figure", "bar", "met"),
+    [
+        (1.1, "<= 1.15", True),
+        (1.2, "<= 1.15", False),
+        ({"min": 1.0, "median": 1.9, "max": 3.0}, ">= 2", False),
+        ({"min": 1.0, "median": 2.1, "max": 3.0}, ">= 2", True),
+        (0, "0", True),
+        (1, "0", False),
+    ],
+)
+def test_a_bar_is_met_from_its_own_side(figure, bar, met):
+    assert is_met({"figure": figure, "bar": bar}) is met
+
+
+def test_planning_reads_every_clip_and_finds_the_cached_ones(tmp_path):
+    script = Path(__file__).parent / "planning.py"
+    command = [sys.executable, str(script), str(tmp_path), "--clips", "1200", "--cells", "21"]
+    done = subprocess.run(
+        [*command, "--cached", "0.25", "--no-ray"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=200,
+    )
+    steps = json.loads(done.stdout.splitlines()[-1])
+    assert (steps["clips"], steps["clips_to_encode"]) == (1200, 900)
+    assert 0 < steps["read_s"] < steps["planned_s"]
+    assert 0 < steps["start_gib"] <= steps["read_gib"] <= steps["planned_gib"]
+
+
+def test_growth_is_per_further_clip_of_one_job():
+    cases = [
+        {"job": "a", "clips": 1_000, "planned_s": 2.0, "planned_gib": 1.0},
+        {"job": "a", "clips": 11_000, "planned_s": 2.5, "planned_gib": 1.0 + 10_000 / 2**20},
+        {"job": "b", "clips": 1_000, "planned_s": 2.0, "planned_gib": 1.0},
+    ]
+    (row,) = growth(cases)
+    assert (row["us_per_clip"], row["bytes_per_clip"]) == (50.0, 1024)
