@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.cache import TokenCache, open_cache
 from pipeline.fingerprint import SourceMissingError, clip_key, source_fingerprint
@@ -116,7 +118,6 @@ def plan_clips(
     Raises:
         ValueError: If two clips of a benchmark share an id.
     """
-    present = {name: set() if anew else cache.keys() for name, cache in caches.items()}
     seen: set[tuple[str, str]] = set()
     chunks: list[pa.Table] = [CLIP.empty_table()]
     pending: list[Row] = []
@@ -129,22 +130,41 @@ def plan_clips(
         seen.add(identity)
         if done.get(identity) == frozenset(question.id for question in item.questions):
             continue
-        pending.append(_plan_clip(benchmark, item, present, hash_content))
+        pending.append(_plan_clip(benchmark, item, hash_content))
         if len(pending) == _ROWS_PER_CHUNK:
             chunks.append(to_table(pending, CLIP))
             pending = []
-    return pa.concat_tables([*chunks, to_table(pending, CLIP)])
+    clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
+    column = clips.column_names.index("missing")
+    return clips.set_column(column, CLIP.field(column), _missing(clips, caches, anew))
 
 
-def _plan_clip(
-    benchmark: str, item: VideoItem, present: Mapping[str, set[str]], hash_content: bool
-) -> Row:
+def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], anew: bool) -> pa.ChunkedArray:
+    """Names of the caches that lack each clip; none for a clip that has failed.
+
+    One listing is held at a time: those of many caches would be larger than the plan.
+    """
+    lacking = np.zeros((clips.num_rows, len(caches)), dtype=bool)
+    keys = clips["clip_key"].to_pylist()
+    for index, cache in enumerate(caches.values()):
+        there = set() if anew else cache.keys()
+        lacking[:, index] = [key not in there for key in keys]
+    lacking &= pc.equal(clips["status"], "ok").to_numpy()[:, None]
+    names = pa.array(list(caches), pa.string())
+    chunks = []
+    for start in range(0, len(lacking), _ROWS_PER_CHUNK):
+        part = lacking[start : start + _ROWS_PER_CHUNK]
+        rows, which = part.nonzero()
+        offsets = np.searchsorted(rows, np.arange(len(part) + 1))
+        values = names.take(pa.array(which))
+        chunks.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values))
+    return pa.chunked_array(chunks, CLIP.field("missing").type)
+
+
+def _plan_clip(benchmark: str, item: VideoItem, hash_content: bool) -> Row:
     """One row; a clip whose file is gone is a failure before it starts."""
     try:
         fingerprint = source_fingerprint(item.path, hash_content)
     except SourceMissingError as error:
         return failed(clip_row(benchmark, item, "", ""), "decode_failed", error)
-    key = clip_key(fingerprint, item.clip)
-    row = clip_row(benchmark, item, key, fingerprint)
-    row["missing"] = [name for name, keys in present.items() if key not in keys]
-    return row
+    return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint)
