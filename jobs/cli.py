@@ -19,7 +19,7 @@ from jobs.command_line import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
-    from jobs.driver import Places
+    from jobs.places import Places
 
 app = typer.Typer(
     name="tango",
@@ -241,7 +241,7 @@ def _places(
     resume: str | None = None,
 ) -> Places:
     """Where the job reads and writes."""
-    from jobs.driver import Places
+    from jobs.places import Places
 
     return Places(output, cache, tracking_uri, resume, address)
 

@@ -12,7 +12,7 @@ from jobs.checkup import machine, places, reading, services
 from jobs.checkup import recipe as recipes
 from jobs.checkup.remarks import Check, Remark, examine, ok, print_remark, problem
 from jobs.config import Job, RecipeError, load_jobs
-from jobs.driver import Places
+from jobs.places import Places
 from jobs.tracking import default_tracking_uri
 
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from jobs.build import Ingredients, make_plan, make_settings
 from jobs.config import Job
 from jobs.facts import CellFacts, JobFacts
+from jobs.places import Places
 from jobs.progress import JobProgress, is_decoded, is_failed
 from jobs.provenance import device_name, git_commit, versions
 from jobs.run_dirs import claim
@@ -42,32 +43,6 @@ FAILURE = pa.schema(
         for name in ("benchmark", "video_id", "question_id", "cell", "path", "status", "error")
     ]
 )
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a job reads and writes; nothing here changes a result.
-
-    Attributes:
-        output: Directory of all runs.
-        cache: Directory or URL of the token caches; `None` for one inside `output`.
-        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
-        resume: Run to continue, as a path or a name inside `output`.
-        address: Ray cluster; `None` for a Ray of our own on this machine.
-    """
-
-    output: Path
-    cache: str | None = None
-    tracking_uri: str | None = None
-    resume: str | None = None
-    address: str | None = None
-
-    @property
-    def cache_root(self) -> str:
-        """URL or absolute path of the token caches: workers may run in another directory."""
-        if self.cache and "://" in self.cache:
-            return self.cache
-        return str(Path(self.cache or self.output / "cache").absolute())
 
 
 @dataclass(frozen=True)

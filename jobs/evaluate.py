@@ -7,8 +7,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from jobs.config import Job, RecipeError
-from jobs.driver import Places
 from jobs.finish import measure
+from jobs.places import Places
 from jobs.summary import BASELINE
 
 

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from jobs.build import build
 from jobs.config import Job
-from jobs.driver import Kind, Outcome, Places, execute
+from jobs.driver import Kind, Outcome, execute
+from jobs.places import Places
 from jobs.profile_table import render_profile
 from jobs.report import render_table, write_report
 from jobs.run_dirs import find_run, new_run_dir

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from jobs.build import build
 from jobs.config import Job
-from jobs.driver import Places, execute
+from jobs.driver import execute
 from jobs.finish import counted, exit_code
+from jobs.places import Places
 from jobs.run_dirs import new_run_dir
 
 

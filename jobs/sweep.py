@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from jobs.config import Job, RecipeError
-from jobs.driver import Places
 from jobs.finish import measure
+from jobs.places import Places
 
 
 def sweep(jobs: Sequence[Job], places: Places, console: Console) -> int:

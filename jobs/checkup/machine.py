@@ -151,8 +151,7 @@ def shared_memory(directory: Path = SHARED_MEMORY) -> Remark:
     if not directory.is_dir():
         return ok(f"there is no {directory}: Ray keeps its objects in files")
     free = shutil.disk_usage(directory).free
-    _, available = available_memory()
-    wanted = min(_STORE_SHARE * available, max(_STORE_ON_DISK, 0.95 * free), _STORE_MAX)
+    wanted = object_store(free, available_memory()[1])
     text = f"{directory} has {human_bytes(free)} free, Ray takes up to {human_bytes(wanted)}"
     if free < wanted:
         return note(
@@ -160,6 +159,17 @@ def shared_memory(directory: Path = SHARED_MEMORY) -> Remark:
             f"--shm-size={wanted * 1.1 / 1e9:.0f}g"
         )
     return ok(text)
+
+
+def object_store(shared: int, available: int) -> int:
+    """Bytes that Ray sets aside for objects if nobody tells it how many.
+
+    Args:
+        shared: Bytes free in /dev/shm.
+        available: Bytes of free memory.
+    """
+    most = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
+    return min(int(_STORE_SHARE * available), most)
 
 
 def _quota(cgroups: Path) -> float | None:

@@ -36,6 +36,7 @@ def methods(job: Job, cache: str) -> Remark:
     """Build every method for the model: its options, its layers, the signals it needs."""
     from jobs.build import methods_of, model_of, raise_if_wrong_methods
     from pipeline.plan import build_cells
+    from tango_core.video import decoder_versions
 
     raise_if_wrong_methods(job)
     unknown = note(f"{len(job.all_methods)}; whether the model can run them is not known yet")
@@ -43,7 +44,8 @@ def methods(job: Job, cache: str) -> Remark:
         return unknown
     try:
         spec = model_of(job)
-    except (ValueError, OSError):  # the line about the model says why
+        decoder_versions(job.decode.decoder)
+    except (ValueError, OSError):  # the line about the model or the decoder says why
         return unknown
     built, left_out = methods_of(job, spec)
     cells, _, caches = build_cells(built, spec, cache)

@@ -26,7 +26,7 @@ class Remark:
 
     Attributes:
         mark: `"ok"`; `"note"`: nothing will fail, but somebody may want to know; `"problem"`: a job
-            will fail.
+            will fail, or not do all that it is asked to.
         text: One line; for a problem it ends in what to do.
     """
 
@@ -62,7 +62,7 @@ def note(text: str) -> Remark:
 
 
 def problem(text: str) -> Remark:
-    """A job would fail."""
+    """Something to put right first."""
     return Remark("problem", text)
 
 

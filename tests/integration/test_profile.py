@@ -11,9 +11,9 @@ from clips import write_clip
 from jobs_for_tests import answers_of, job, run, what_was_said
 from rich.console import Console
 
-from jobs.driver import Places
 from jobs.evaluate import evaluate
 from jobs.facts import JobFacts
+from jobs.places import Places
 from jobs.profile_table import render_profile
 from jobs.summary import summarize, write_summary
 from pipeline.settings import Settings

@@ -1,0 +1,32 @@
+"""Where a job reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a job reads and writes; nothing here changes a result.
+
+    Attributes:
+        output: Directory of all runs.
+        cache: Directory or URL of the token caches; `None` for one inside `output`.
+        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
+        resume: Run to continue, as a path or a name inside `output`.
+        address: Ray cluster; `None` for a Ray of our own on this machine.
+    """
+
+    output: Path
+    cache: str | None = None
+    tracking_uri: str | None = None
+    resume: str | None = None
+    address: str | None = None
+
+    @property
+    def cache_root(self) -> str:
+        """URL or absolute path of the token caches: workers may run in another directory."""
+        if self.cache and "://" in self.cache:
+            return self.cache
+        return str(Path(self.cache or self.output / "cache").absolute())
