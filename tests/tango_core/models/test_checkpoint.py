@@ -1,11 +1,19 @@
 import json
+import re
+import shutil
 
 import huggingface_hub.constants
 import pytest
 from llava_checkpoints import build_llava, save_llava
+from safetensors.torch import load_file, save_file
 
 from tango_core.models import describe_model
-from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
+from tango_core.models.checkpoint import (
+    is_here,
+    raise_if_damaged,
+    resolve_checkpoint,
+    weights_digest,
+)
 
 
 def message(error) -> str:
@@ -92,3 +100,41 @@ def test_digest_of_a_large_file_sees_its_ends(tmp_path, offset):
         stream.seek(offset % size)
         stream.write(b"x")
     assert weights_digest(resolve_checkpoint(str(tmp_path))) != before
+
+
+def test_a_sharded_checkpoint_with_all_its_tensors_is_not_damaged(tmp_path, stock):
+    save_llava(stock, tmp_path, "sharded")
+    raise_if_damaged(str(tmp_path))
+
+
+def test_a_shard_that_lacks_a_tensor_of_the_index_is_named(tmp_path, stock):
+    save_llava(stock, tmp_path, "sharded")
+    shard = sorted(tmp_path.glob("*.safetensors"))[1]
+    tensors = load_file(shard)
+    lost = sorted(tensors)[0]
+    save_file({name: value for name, value in tensors.items() if name != lost}, shard)
+    with pytest.raises(ValueError, match=f"lacks {re.escape(lost)}") as error:
+        raise_if_damaged(str(tmp_path))
+    assert shard.name in message(error)
+    assert "copy it again" in message(error)
+
+
+def test_a_hub_checkpoint_is_here_when_all_its_files_are_in_the_cache(
+    monkeypatch, tmp_path, checkpoint
+):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    assert not is_here("tango-video/small")
+    folder = tmp_path / "models--tango-video--small"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(checkpoint, snapshot)
+    assert is_here("tango-video/small")
+    assert not is_here("tango-video/small", "other-branch")
+    (snapshot / "model.safetensors").unlink()
+    assert not is_here("tango-video/small")
+
+
+def test_what_is_no_hub_id_is_never_to_be_downloaded(tmp_path):
+    assert is_here(str(tmp_path))
+    assert is_here("/no/such/directory")
