@@ -12,7 +12,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from bench_pipeline import is_met
 from bench_planning import growth
-from pipeline_cases import ONE_CELL, Run, answer_ms, execute, make_plan, vision_ms
+from pipeline_cases import (
+    ONE_CELL,
+    Run,
+    answer_ms,
+    execute,
+    execute_in_turn,
+    make_plan,
+    vision_ms,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +52,18 @@ def test_a_clip_that_fails_is_no_measurement(precomputed, tmp_path):
     index = plan.clips.column_names.index("path")
     with pytest.raises(RuntimeError, match=r"gone\.mp4"):
         execute(replace(plan, clips=plan.clips.set_column(index, "path", gone)), settings)
+
+
+def test_plans_that_take_turns_have_clocks_of_their_own(tmp_path):
+    recipe = {"answer": False, "executor": "local", "methods": ONE_CELL}
+    plans = [make_plan(tmp_path, tmp_path / name, n, **recipe) for name, n in (("a", 1), ("b", 3))]
+    runs = execute_in_turn(plans)
+    assert [len(run.rows) for run in runs] == [1, 3]
+    for (plan, _), run in zip(plans, runs, strict=True):
+        assert [row["video_id"] for row in run.rows] == plan.clips["video_id"].to_pylist()
+        busy = sum(sum(clip.values()) for clip in vision_ms(plan).values()) / 1e3
+        assert busy < run.arrived_s[-1]
+        assert sorted(run.arrived_s) == [*run.arrived_s]
 
 
 def test_steady_state_starts_with_the_last_warm_up_clip():
