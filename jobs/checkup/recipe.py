@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def model(job: Job) -> Remark:
-    """Read a checkpoint's configuration and the headers of its weights; no weights are loaded."""
+    """Load both halves of a model but for the values: names and shapes of all tensors are compared.
+
+    Nothing of a large checkpoint is read but its small files and the headers of its weights.
+    """
+    from tango_core.models import load_encoder, load_language_model
     from tango_core.models.checkpoint import Checkpoint, raise_if_damaged
 
     away = _to_download(job)
@@ -25,10 +29,13 @@ def model(job: Job) -> Remark:
 
     spec = model_of(job)
     raise_if_damaged(spec.path)
+    for load in (load_encoder, load_language_model):
+        load(spec, device="meta")
     text = f"{spec.name}, {spec.frames.num_frames} frames, {spec.dtype}, {spec.path}"
     if Path(spec.path).is_dir():
         files = Checkpoint(spec.path, Path(spec.path), None).weight_files()
-        text += f": {human_bytes(sum((Path(spec.path) / name).stat().st_size for name in files))}"
+        size = sum((Path(spec.path) / name).stat().st_size for name in files)
+        text += f": {human_bytes(size)}, complete"
     return note(f"{text}; {spec.note}") if spec.note else ok(text)
 
 

@@ -220,7 +220,10 @@ def load_language_model(
 
 
 def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """Turn a name into a description; a description only takes a new `device`."""
+    """Turn a name into a description; a description only takes a new `device`.
+
+    With the device `meta` the checkpoint is compared with its configuration and no value is read.
+    """
     if isinstance(model, str):
         return describe_model(model, path, **options)
     if path is not None or set(options) - {"device"}:

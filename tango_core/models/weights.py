@@ -41,12 +41,12 @@ def load_module(
         rename: Name in the checkpoint -> name in the module, or `None` for a tensor that does not
             belong to it.
         dtype: Floating-point tensors are converted to it.
-        device: Where the tensors go.
+        device: Where the tensors go; `meta` compares names and shapes and reads no values.
         tied: Parameters (keys) that are another parameter (values) of the module; they are not
             read.
 
     Returns:
-        The module in evaluation mode, without gradients, no tensor left on the meta device.
+        The module in evaluation mode, without gradients, no tensor on another device.
 
     Raises:
         ValueError: If the module lacks a tensor, the checkpoint holds one the module does not know,
@@ -111,11 +111,11 @@ def _read(
     """Read tensors file by file and check their shapes."""
     needed = sorted({files[source] for source in targets})
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
-        with _opened(checkpoint, path, str(device)) as tensors:
+        with _opened(checkpoint, path, "cpu" if device.type == "meta" else str(device)) as tensors:
             for source, target in targets.items():
                 if files[source] != name:
                     continue
-                value = _tensor(checkpoint, path, tensors, source)
+                value = _tensor(checkpoint, path, tensors, source, device)
                 if expected is not None and tuple(value.shape) != expected[target]:
                     raise ValueError(
                         f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
@@ -137,7 +137,9 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
         ) from None
 
 
-def _tensor(checkpoint: Checkpoint, path: Path, tensors: Any, name: str) -> Tensor:
+def _tensor(
+    checkpoint: Checkpoint, path: Path, tensors: Any, name: str, device: torch.device
+) -> Tensor:
     """A tensor of an open file, which an index may have named by mistake."""
     try:
         value: Tensor = tensors.get_tensor(name)
@@ -146,7 +148,7 @@ def _tensor(checkpoint: Checkpoint, path: Path, tensors: Any, name: str) -> Tens
             f"{checkpoint.setting} {checkpoint.source}: {path.name} does not hold {name}, which "
             "the index says it does; copy the checkpoint again"
         ) from None
-    return value
+    return value.to(device)
 
 
 def _raise_unless_equal(
@@ -173,6 +175,8 @@ def _restore_computed_buffers(module: nn.Module, device: torch.device) -> None:
     They were built on the meta device with everything else. Their owners compute them from their
     configuration alone, so a second instance of the owner has the right values.
     """
+    if device.type == "meta":
+        return
     for owner in list(module.modules()):
         left = [name for name, buffer in owner.named_buffers(recurse=False) if buffer.is_meta]
         if not left:

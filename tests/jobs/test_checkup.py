@@ -20,6 +20,7 @@ import pytest
 import torch
 from releases import videomme_release
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
 from jobs.checkup import machine, places, reading, recipe, services
 from jobs.checkup.remarks import Check, Remark, examine, print_remark
@@ -248,6 +249,7 @@ class TestRecipe:
         remark = looked(recipe.model, job())
         assert remark.mark == "ok"
         assert "tiny, 8 frames, float32" in remark.text
+        assert remark.text.endswith("MB, complete")
 
     def test_a_damaged_checkpoint_is_a_problem(self, tmp_path):
         broken = tmp_path / "broken"
@@ -257,6 +259,17 @@ class TestRecipe:
         remark = looked(recipe.model, job(model={"path": str(broken)}))
         assert remark.mark == "problem"
         assert "model.safetensors is damaged" in remark.text
+
+    @pytest.mark.parametrize("half", ["vision_tower", "language_model"])
+    def test_a_checkpoint_that_lacks_a_tensor_is_a_problem(self, tmp_path, half):
+        broken = tmp_path / "broken"
+        shutil.copytree(describe_model("tiny").path, broken)
+        tensors = load_file(broken / "model.safetensors")
+        lost = next(name for name in tensors if half in name)
+        save_file({n: v for n, v in tensors.items() if n != lost}, broken / "model.safetensors")
+        remark = looked(recipe.model, job(model={"path": str(broken)}))
+        assert remark.mark == "problem"
+        assert "does not fit its config.json: it lacks" in remark.text
 
     def test_a_missing_checkpoint_is_one_problem_and_not_two(self):
         absent = job(model={"name": "llava-onevision-7b", "path": "/no/such"})

@@ -1,11 +1,12 @@
 import json
+import shutil
 
 import pytest
 import torch
 from llava_checkpoints import build_llava, save_llava
 from safetensors.torch import load_file, save_file
 
-from tango_core.models import load_encoder, load_language_model
+from tango_core.models import describe_model, load_encoder, load_language_model
 
 NAME = "llava-onevision-7b"
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
@@ -128,3 +129,20 @@ def test_a_wrong_shape_is_named(tmp_path, stock):
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"image_newline has shape \(7,\)"):
         load_language_model(NAME, str(tmp_path))
+
+
+@pytest.mark.parametrize("load", [load_encoder, load_language_model])
+def test_on_the_meta_device_a_checkpoint_is_compared_and_not_read(checkpoint, tmp_path, load):
+    half = load(describe_model("llava-onevision-7b", str(checkpoint)), device="meta")
+    modules = [value for value in vars(half).values() if isinstance(value, torch.nn.Module)]
+    weights = [weight for module in modules for weight in module.parameters()]
+    assert weights
+    assert all(weight.is_meta for weight in weights)
+    broken = shutil.copytree(checkpoint, tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    save_file(
+        {name: value[:1].clone() for name, value in tensors.items()}, broken / "model.safetensors"
+    )
+    spec = describe_model("llava-onevision-7b", str(broken))
+    with pytest.raises(ValueError, match="has shape"):
+        load(spec, device="meta")
