@@ -30,7 +30,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
         for folder, difference in zip(folders, _differences(folders, settings), strict=True)
     ]
     rows = list(map(_row, folders, settings, counts, remarks))
-    num_clips = sum(len(folder.entries) for folder in folders)
+    num_clips = sum(folder.num_clips for folder in folders)
     num_bytes = sum(folder.num_bytes for folder in folders)
     lines = [
         *_aligned([list(_HEADER), *rows]),
@@ -54,7 +54,7 @@ def _row(
         folder.name,
         f"{settings.get('model.name', DASH)}{f' {frames}f' if frames else ''}",
         f"{settings.get('compressor.name', DASH)}{f' r={retention}' if retention else ''}",
-        str(len(folder.entries)),
+        str(folder.num_clips),
         human_bytes(folder.num_bytes),
         _tokens(folder, counts),
         _time(oldest),
@@ -74,7 +74,7 @@ def _tokens(folder: CacheFolder, counts: TokenCounts | None) -> str:
 
 def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
     """Whether not every clip was counted."""
-    return counts is not None and counts.num_clips < len(folder.entries)
+    return counts is not None and counts.num_clips < folder.num_clips
 
 
 def _time(moment: datetime | None) -> str:

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jobs.units import human_bytes
+from pipeline.cache_compact import compact_cache
 from pipeline.cache_export import export_cache
-from pipeline.cache_folders import MANIFEST, bad_entries, find_caches
+from pipeline.cache_folders import MANIFEST, bad_clips, find_caches
 from pipeline.cache_removal import plan_removals
 
 
@@ -27,23 +28,28 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
         Exit code: 1 if anything was bad.
     """
     folders = find_caches(root, names)
-    num_clips = sum(len(folder.entries) for folder in folders)
+    num_clips = sum(folder.num_clips for folder in folders)
     num_bad = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading clips", total=num_clips)
+        task = progress.add_task("reading clips", total=sum(len(f.places) for f in folders))
         for folder in folders:
             if folder.problem:
                 num_bad += 1
                 _say(console, f"{folder.name}: {folder.problem}")
                 if delete:
                     folder.remove(MANIFEST)
-            for name, problem in bad_entries(folder):
+            for name, reason in folder.index.unreadable.items():
+                num_bad += 1
+                _say(console, f"{folder.name}/{name}: cannot be read: {reason}")
+                if delete:
+                    folder.remove(name)
+            for place, problem in bad_clips(folder):
                 progress.advance(task)
                 if problem:
                     num_bad += 1
-                    _say(console, f"{folder.name}/{name}: {problem}")
+                    _say(console, f"{folder.name}/{place.name}: {problem}")
                     if delete:
-                        folder.remove(name)
+                        folder.discard(place)
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
     if not num_bad:
         _say(console, f"{what}, all good")
@@ -114,7 +120,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
     left_out: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("writing clips", total=len(folder.entries))
+        task = progress.add_task("writing clips", total=len(folder.places))
 
         def report(file: str, problem: str | None) -> None:
             progress.advance(task)
@@ -123,9 +129,40 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
                 _say(console, f"left out: {folder.name}/{file}: {problem}")
 
         export_cache(folder, destination, form, report)
-    num_clips = len(folder.entries) - len(left_out)
+    num_clips = folder.num_clips - len(left_out)
     _say(console, f"{num_clips} clips written to {destination}, {len(left_out)} left out")
     return 1 if left_out else 0
+
+
+def compact(root: str, names: Sequence[str], console: Console) -> int:
+    """Put the clips of the caches into few large files.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of those to compact; none for all.
+        console: Receives a line per cache, and per clip that stays because something is wrong.
+
+    Returns:
+        Exit code: 1 if anything is wrong.
+    """
+    num_bad = 0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for folder in find_caches(root, names):
+            if folder.problem:
+                num_bad += 1
+                _say(console, f"left alone: {folder.name}: {folder.problem}")
+                continue
+            task = progress.add_task("moving clips", total=len(folder.singles))
+            num_moved = 0
+            for file, problem in compact_cache(folder):
+                progress.advance(task)
+                if problem:
+                    num_bad += 1
+                    _say(console, f"stays: {folder.name}/{file}: {problem}")
+                else:
+                    num_moved += 1
+            _say(console, f"{folder.name}: {num_moved} clips moved into shards")
+    return 1 if num_bad else 0
 
 
 def _say(console: Console, line: str) -> None:

@@ -81,3 +81,14 @@ def export(
     from jobs.cache_upkeep import export
 
     raise typer.Exit(export(root, name, dest, form, Console()))
+
+
+@cache.command()
+def compact(
+    names: Names = [],  # noqa: B006
+    root: Root = CACHE,
+) -> None:
+    """Put clips into files of about 256 MB, for object stores and quick listings."""
+    from jobs.cache_upkeep import compact
+
+    raise typer.Exit(compact(root, names, Console()))

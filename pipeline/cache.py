@@ -1,9 +1,10 @@
 """The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
-Parquet file per clip, named by the clip's key. A file is put in place whole, so "is it there?" is
-the whole resume logic: a killed writer leaves nothing visible, and two jobs may fill one cache at
-once (both would write the same bytes).
+Parquet file per clip, named by the clip's key; `tango cache compact` puts many into one
+(`shards.py`). A file is put in place whole, so "is it there?" is the whole resume logic: a killed
+writer leaves nothing visible, and two jobs may fill one cache at once (both would write the same
+bytes).
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import pyarrow.parquet as pq
 
 from pipeline.cache_rows import (
     FORMAT_VERSION,
+    WRITE_OPTIONS,
     CacheError,
     ClipIdentity,
     Entry,
     StoredClip,
-    checked,
+    read_checked,
     to_table,
 )
 from pipeline.fingerprint import canonical_json, digest
+from pipeline.shards import Shards, is_shard
 from pipeline.storage import Storage
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
@@ -45,6 +48,7 @@ class TokenCache:
         self.manifest = canonical_json({"format_version": FORMAT_VERSION, **identity})
         self.name = f"{label}-{digest(self.manifest)}"
         self.storage = Storage.at(root).child(self.name)
+        self.shards = Shards(self.storage)
 
     @classmethod
     def existing(cls, root: str, name: str) -> TokenCache:
@@ -80,27 +84,24 @@ class TokenCache:
             )
 
     def keys(self) -> set[str]:
-        """Keys of the clips that are here, from one directory listing; no file is opened."""
-        return {name.removesuffix(".parquet") for name in self.storage.names(".parquet")}
+        """Keys of the clips that are here, from one directory listing and the shards' footers."""
+        names = self.storage.names()
+        self.shards.refresh(names)
+        files = (name for name in names if name.endswith(".parquet") and not is_shard(name))
+        return {name.removesuffix(".parquet") for name in files} | self.shards.places().keys()
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Add one clip; an entry with the same key is replaced."""
         sink = pa.BufferOutputStream()
-        # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
-        pq.write_table(
-            to_table(clip, entry),
-            sink,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
-            write_statistics=False,
-        )
+        pq.write_table(to_table(clip, entry), sink, **WRITE_OPTIONS)
         self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
 
     def discard(self, key: str) -> None:
         """Remove a damaged clip, so that the next job computes it again."""
         if self.storage.exists(f"{key}.parquet"):
             self.storage.delete(f"{key}.parquet")
+        else:
+            self.shards.strike_out(key)
 
     def read(self, key: str) -> Entry:
         """Read one clip and check it.
@@ -109,26 +110,23 @@ class TokenCache:
             FileNotFoundError: If the clip is not here.
             CacheError: If the file is damaged.
         """
-        return read_clip(self.storage, key).entry
+        try:
+            return read_clip(self.storage, key).entry
+        except FileNotFoundError:  # or in a shard, since a moment ago perhaps
+            return self.shards.read(key).entry
 
 
 def read_clip(storage: Storage, key: str) -> StoredClip:
-    """Read one clip of the cache in `storage` and check everything that can be checked.
+    """Read one clip that has a file of its own in `storage`, and check it.
 
     Raises:
-        FileNotFoundError: If the clip is not here.
+        FileNotFoundError: If there is no such file.
         CacheError: If the file is damaged, of another format, or holds another clip.
     """
-    name = f"{key}.parquet"
-    data = storage.read(name)
-    try:
-        table = pq.read_table(pa.BufferReader(data))
-    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
-        raise CacheError(f"{storage.path(name)} cannot be read: {error}") from error
-    try:
-        return checked(table, key)
-    except CacheError as error:
-        raise CacheError(f"{storage.path(name)} is damaged ({error})") from error
+    data = storage.read(f"{key}.parquet")
+    return read_checked(
+        lambda: pq.read_table(pa.BufferReader(data)), key, storage.path(f"{key}.parquet")
+    )
 
 
 def open_cache(root: str, model: ModelSpec, compressor: Compressor) -> TokenCache:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save
 
-from pipeline.cache import CacheError, read_clip
-from pipeline.cache_folders import MANIFEST, CacheFolder
+from pipeline.cache import CacheError
+from pipeline.cache_folders import MANIFEST, CacheFolder, brief
 from pipeline.cache_rows import StoredClip
 from pipeline.storage import Storage
 
@@ -50,15 +50,19 @@ def _good_clips(
     folder: CacheFolder, report: Callable[[str, str | None], None]
 ) -> Iterator[StoredClip]:
     """The clips of a cache, by key, without those that cannot be read."""
-    for file in folder.entries:
+    seen: set[str] = set()
+    for place in folder.places:
         problem = None
         try:
-            yield read_clip(folder.storage, file.base_name.removesuffix(".parquet"))
+            if place.key not in seen:
+                stored = folder.read(place)
+                seen.add(place.key)
+                yield stored
         except FileNotFoundError:
             problem = "it was removed in the meantime"
         except CacheError as error:
-            problem = str(error).removeprefix(f"{folder.storage.path(file.base_name)} ")
-        report(file.base_name, problem)
+            problem = brief(error, folder)
+        report(place.name, problem)
 
 
 def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,18 +14,36 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from pipeline.cache import CacheError, TokenCache, read_clip
+from pipeline.cache_rows import StoredClip
+from pipeline.shards import Shards, is_shard, shard_time, struck_out
 from pipeline.storage import Storage
 
 MANIFEST = "manifest.json"
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
-_ENTRY = re.compile(r"[0-9a-f]{20}\.parquet")
+_CLIP = re.compile(r"[0-9a-f]{20}\.parquet")
 _ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _READERS = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a clip is.
+
+    Attributes:
+        key: Of the clip.
+        shard: Name of its shard; `None` if it has a file of its own.
+    """
+
+    key: str
+    shard: str | None
+
+    @property
+    def name(self) -> str:
+        """For messages; the name of the clip's own file if it has one."""
+        return f"{self.shard}#{self.key}" if self.shard else f"{self.key}.parquet"
 
 
 @dataclass(frozen=True)
@@ -52,10 +70,19 @@ class CacheFolder:
         return dict(json.loads(self.cache.manifest)) if self.cache else {}
 
     @cached_property
+    def singles(self) -> tuple[pafs.FileInfo, ...]:
+        """The files of one clip each, by name."""
+        return self._named(lambda name: _CLIP.fullmatch(name))
+
+    @cached_property
+    def shards(self) -> tuple[pafs.FileInfo, ...]:
+        """The files of many clips each, by age."""
+        return self._named(is_shard)
+
+    @property
     def entries(self) -> tuple[pafs.FileInfo, ...]:
-        """The files of clips, by name."""
-        found = (f for f in self.files if f.size > 0 and _ENTRY.fullmatch(f.base_name))
-        return tuple(sorted(found, key=lambda file: str(file.base_name)))
+        """The files that hold clips."""
+        return (*self.singles, *self.shards)
 
     @property
     def leftovers(self) -> tuple[pafs.FileInfo, ...]:
@@ -64,8 +91,33 @@ class CacheFolder:
             file
             for file in self.files
             if _ASIDE.fullmatch(file.base_name)
-            or (file.size == 0 and _ENTRY.fullmatch(file.base_name))
+            or (file.size == 0 and _CLIP.fullmatch(file.base_name))
         )
+
+    def marks_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
+        """The files that strike clips out of some shards."""
+        names = {file.base_name for file in shards}
+        return self._named(lambda name: (mark := struck_out(name)) and mark[0] in names)
+
+    @cached_property
+    def index(self) -> Shards:
+        """What is in the shards; their footers are read."""
+        index = Shards(self.storage)
+        if self.shards:
+            index.refresh(file.base_name for file in self.files)
+        return index
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the clips are, by key; a clip may be in two places."""
+        singles = (Place(f.base_name.removesuffix(".parquet"), None) for f in self.singles)
+        sharded = (Place(key, name) for key, name in self.index.places().items())
+        return tuple(sorted((*singles, *sharded), key=lambda place: (place.key, place.shard or "")))
+
+    @property
+    def num_clips(self) -> int:
+        """How many clips there are."""
+        return len({place.key for place in self.places})
 
     @property
     def num_bytes(self) -> int:
@@ -75,14 +127,33 @@ class CacheFolder:
     @property
     def written(self) -> tuple[datetime, datetime] | None:
         """When the oldest and the newest clip were written; `None` where no times are kept."""
-        times = [file.mtime for file in self.entries if file.mtime is not None]
+        times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
+
+    def read(self, place: Place) -> StoredClip:
+        """Read one clip and check it; `FileNotFoundError` and `CacheError` as of `TokenCache`."""
+        if place.shard is None:
+            return read_clip(self.storage, place.key)
+        return self.index.read(place.key)
+
+    def discard(self, place: Place) -> None:
+        """Make one clip a miss."""
+        if place.shard is None:
+            self.remove(place.name)
+        else:
+            self.index.strike_out(place.key)
 
     def remove(self, name: str) -> None:
         """Remove a file of the cache; one that is gone already is fine."""
-        assert name == MANIFEST or _ENTRY.fullmatch(name) or _ASIDE.fullmatch(name), name
+        ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
+        assert ours or is_shard(name) or struck_out(name), name
         with suppress(FileNotFoundError):
             self.storage.delete(name)
+
+    def _named(self, is_wanted: Callable[[str], object]) -> tuple[pafs.FileInfo, ...]:
+        """The non-empty files with certain names, by name."""
+        found = (file for file in self.files if file.size > 0 and is_wanted(file.base_name))
+        return tuple(sorted(found, key=lambda file: str(file.base_name)))
 
 
 @dataclass(frozen=True)
@@ -150,54 +221,64 @@ def _look_into(root: str, storage: Storage, name: str) -> CacheFolder:
     return CacheFolder(name, storage, cache, problem, tuple(storage.files()))
 
 
+def written_at(file: pafs.FileInfo) -> datetime | None:
+    """When the newest clip of a file was written; `None` where no times are kept."""
+    if is_shard(file.base_name):
+        return shard_time(file.base_name)
+    time: datetime | None = file.mtime
+    return time
+
+
 def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
-    """Mean token counts of some clips, spread evenly over the names; the tokens are not read.
+    """Mean token counts of some clips, spread evenly over the keys.
 
     Args:
         folder: The cache.
-        at_most: Files to open.
+        at_most: Clips to read.
 
     Returns:
         `None` if no clip can be read.
     """
-    entries = folder.entries
-    step = max(1, -(-len(entries) // at_most))
-    columns = ["num_tokens_kept", "num_tokens_total"]
-    counts: list[Mapping[str, int]] = []
-    for file in entries[::step]:
-        # A damaged file is for `bad_entries` to name.
-        with (
-            suppress(OSError, pa.ArrowException, KeyError),
-            folder.storage.filesystem.open_input_file(file.path) as source,
-        ):
-            rows = pq.ParquetFile(source).read(columns=columns).to_pylist()
-            counts += [row for row in rows if set(columns) <= row.keys()]
-    if not counts:
+    step = max(1, -(-len(folder.places) // at_most))
+    videos = []
+    for place in folder.places[::step]:
+        with suppress(CacheError, FileNotFoundError):  # a bad one is for `bad_clips` to name
+            videos.append(folder.read(place).entry.video)
+    if not videos:
         return None
-    kept, total = (fmean(row[column] for row in counts) for column in columns)
-    return TokenCounts(kept, total, len(counts))
+    kept, total = fmean(v.num_kept for v in videos), fmean(v.num_total for v in videos)
+    return TokenCounts(kept, total, len(videos))
 
 
-def bad_entries(folder: CacheFolder) -> Iterator[tuple[str, str | None]]:
+def bad_clips(folder: CacheFolder) -> Iterator[tuple[Place, str | None]]:
     """Read every clip of a cache, several at once.
 
     Yields:
-        Name of the file and what is wrong with it, `None` if nothing is; by name.
+        Where each clip is and what is wrong with it, `None` if nothing is; by key.
     """
-    names = [file.base_name for file in folder.entries]
     readers = ThreadPoolExecutor(_READERS)
     try:
-        yield from zip(names, readers.map(lambda name: _problem(folder, name), names), strict=True)
+        found = readers.map(lambda place: _problem(folder, place), folder.places)
+        yield from zip(folder.places, found, strict=True)
     finally:
         readers.shutdown(cancel_futures=True)
 
 
-def _problem(folder: CacheFolder, name: str) -> str | None:
-    """What is wrong with a clip's file; one that a job removed in the meantime is fine."""
+def _problem(folder: CacheFolder, place: Place) -> str | None:
+    """What is wrong with a clip; one that a job removed in the meantime is fine."""
     try:
-        read_clip(folder.storage, name.removesuffix(".parquet"))
+        folder.read(place)
     except FileNotFoundError:
         return None
     except CacheError as error:
-        return str(error).removeprefix(f"{folder.storage.path(name)} ")
+        return brief(error, folder)
     return None
+
+
+def brief(error: CacheError, folder: CacheFolder) -> str:
+    """What is wrong with a clip whose place is named already."""
+    text = str(error)
+    if text.startswith(folder.storage.root):
+        text = text[len(folder.storage.root) :].partition(" ")[2]
+        text = re.sub(r"^clip \S+ ", "", text)
+    return text

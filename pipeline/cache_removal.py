@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from pipeline.cache_folders import MANIFEST, CacheFolder
+from pipeline.cache_folders import MANIFEST, CacheFolder, written_at
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -77,7 +77,8 @@ def plan_removals(
             reason = (
                 "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
             )
-            files = (*folder.entries, *left, *_manifest(folder))
+            marks = folder.marks_of(folder.shards)
+            files = (*folder.entries, *marks, *left, *_manifest(folder))
             removals.append(Removal(folder, files, reason, whole=True))
             continue
         kept.append(folder)
@@ -95,25 +96,29 @@ def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
 
 def _idle(folder: CacheFolder, now: datetime) -> timedelta:
     """How long nothing was written to a cache."""
-    times = [file.mtime for file in folder.entries or _manifest(folder) if file.mtime is not None]
-    if not times:
+    times = [written_at(file) for file in folder.entries or _manifest(folder)]
+    known = [time for time in times if time is not None]
+    if not known:
         raise ValueError(_no_times(folder))
-    newest: datetime = max(times)
-    return now - newest
+    return now - max(known)
 
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     """The oldest clips of all caches together, as many as have to go."""
-    clips = [(folder, file) for folder in folders for file in folder.entries]
-    for folder, file in clips:
-        if file.mtime is None:
-            raise ValueError(_no_times(folder))
-    surplus = sum(file.size for _, file in clips) - max_bytes
+    clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
+    for folder in folders:
+        for file in folder.entries:
+            time = written_at(file)
+            if time is None:
+                raise ValueError(_no_times(folder))
+            clips.append((time, file.path, folder, file))
+    surplus = sum(clip[-1].size for clip in clips) - max_bytes
     going: dict[str, list[pafs.FileInfo]] = {}
-    for folder, file in sorted(clips, key=lambda clip: (clip[1].mtime, clip[1].path)):
+    for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
         if surplus <= 0:
             break
-        going.setdefault(folder.name, []).append(file)
+        # What is struck out of a shard goes with it.
+        going.setdefault(folder.name, []).extend((file, *folder.marks_of([file])))
         surplus -= file.size
     reason = "oldest clips, to reach the size"
     return [Removal(f, tuple(going[f.name]), reason) for f in folders if f.name in going]

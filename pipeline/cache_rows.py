@@ -7,7 +7,7 @@ pandas, pyarrow and DuckDB read every column without Ray or torch.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -50,6 +50,14 @@ SCHEMA = pa.schema(
 
 # What columns that are empty, of another type or of another length lead to.
 _WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError)
+
+# Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
+WRITE_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": False,
+    "write_statistics": False,
+}
 
 
 class CacheError(ValueError):
@@ -155,6 +163,27 @@ def checked(table: pa.Table, key: str) -> StoredClip:
         raise CacheError(f"it has no column {error}") from error
     except _WRONG_VALUES as error:
         raise CacheError(str(error)) from error
+
+
+def read_checked(read: Callable[[], pa.Table], key: str, where: str) -> StoredClip:
+    """Parse a clip's row and check everything that can be checked.
+
+    Args:
+        read: Parses bytes that are in memory, so that an `OSError` is about them.
+        key: Of the clip.
+        where: Its file, for messages.
+
+    Raises:
+        CacheError: If it is damaged, of another format, or another clip.
+    """
+    try:
+        table = read()
+    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
+        raise CacheError(f"{where} cannot be read: {error}") from error
+    try:
+        return checked(table, key)
+    except CacheError as error:
+        raise CacheError(f"{where} is damaged ({error})") from error
 
 
 def _checked(table: pa.Table, key: str) -> StoredClip:

@@ -48,7 +48,8 @@ class Storage:
         import fsspec
 
         try:
-            filesystem, path = fsspec.core.url_to_fs(location)
+            # A remembered listing would hide what others have written since.
+            filesystem, path = fsspec.core.url_to_fs(location, use_listings_cache=False)
         except (ValueError, ImportError) as error:
             raise ValueError(f"cannot open {location!r}: {cause}; {error}") from error
         return cls(pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path)
