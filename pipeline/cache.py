@@ -86,9 +86,10 @@ class TokenCache:
     def keys(self) -> set[str]:
         """Keys of the clips that are here, from one directory listing and the shards' footers."""
         names = self.storage.names()
-        self.shards.refresh(names)
+        index = Shards(self.storage)  # forgotten at once: plans hold many caches
+        index.refresh(names)
         files = (name for name in names if name.endswith(".parquet") and not is_shard(name))
-        return {name.removesuffix(".parquet") for name in files} | self.shards.places().keys()
+        return {name.removesuffix(".parquet") for name in files} | index.places().keys()
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Add one clip; an entry with the same key is replaced."""
