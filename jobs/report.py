@@ -17,7 +17,7 @@ from jobs.notes import few_clips_notes, left_out_notes
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
 from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
-from jobs.tables import DASH, baseline_names, percent, render_table
+from jobs.tables import baseline_names, percent, render_table, shared_parts
 
 __all__ = ["render_html", "render_table", "write_report"]
 
@@ -94,13 +94,7 @@ def render_html(
         profile=facts.mode == "profile",
         harness=any(cell.get("harness_accuracy") is not None for cell in cells),
         macro=any(cell.get("accuracy_macro") is not None for cell in cells),
-        groups=[
-            {
-                "name": benchmark if len(benchmarks) > 1 else "",
-                "rows": cell_rows([cell for cell in cells if cell["benchmark"] == benchmark]),
-            }
-            for benchmark in benchmarks
-        ],
+        groups=_groups(cells),
         notes=notes,
         plots=_plots(cells),
         breakdowns=breakdowns(cells, benchmarks),
@@ -110,6 +104,18 @@ def render_html(
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
+
+
+def _groups(cells: Sequence[Summary]) -> list[dict[str, Any]]:
+    """Tables of cells: one per run and benchmark, or only per benchmark if runs are short."""
+    names = shared_parts(cells)
+    if len(set(names)) > len(cells) / 2:
+        many = len({cell["benchmark"] for cell in cells}) > 1
+        names = [str(cell["benchmark"]) if many else "" for cell in cells]
+    by_name: dict[str, list[Summary]] = {}
+    for name, cell in zip(names, cells, strict=True):
+        by_name.setdefault(name, []).append(cell)
+    return [{"name": name, "rows": cell_rows(members)} for name, members in by_name.items()]
 
 
 def _joined(*parts: str) -> str:
@@ -137,8 +143,9 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
         ("answers", f"{summary['num_answered'] + summary['num_unparsed']:,}"),
         ("failed clips", f"{summary['num_failed_clips']:,}"),
         ("cache hits", f"{cache['hits']:,} of {cache['hits'] + cache['misses']:,}"),
-        ("wall time", DASH if wall is None else _duration(wall)),
     ]
+    if wall is not None:
+        cards.append(("wall time", _duration(wall)))
     return [{"name": name, "value": value} for name, value in cards]
 
 

@@ -1,12 +1,15 @@
-"""The console script, as a person at a terminal meets it."""
+"""The console script, as a person at a terminal meets it, and a finished sweep."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
+from fake_answers import facts_of, fake_answers
+from report_page import SWEEP
 
 from jobs.cli import main
+from jobs.summary import summarize
 
 
 @pytest.fixture
@@ -22,3 +25,11 @@ def tango(tmp_path, monkeypatch, capfd):
         return int(stop.value.code or 0), out, err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    """Summary, facts and answers of four cells, with failed clips and some cache hits."""
+    facts = facts_of(*SWEEP, note="untrained weights: the answers are random")
+    answers = fake_answers(facts, failed_clips=(2, 5), hits=0.1)
+    return summarize(answers, facts), facts, answers
