@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 
 from jobs.canvas import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.summary import BASELINE
-from jobs.tables import labels, milliseconds, series_name
+from jobs.tables import labels, milliseconds, series_name, tables_of_cells
 
 Cell = dict[str, Any]
 
 STACKED = ("vision", "compress", "prefill", "decode")
 _MARKERS = "osD^vP*Xph<>"
+_LETTERS_PER_INCH = 11.5
 
 
 def draw_plots(cells: Sequence[Cell], theme: Theme = LIGHT) -> dict[str, bytes]:
@@ -57,8 +58,11 @@ def _accuracy(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     columns = min(2, len(benchmarks))
     lines = -(-len(benchmarks) // columns)
     width = 7.6 if columns == 1 else 11.0
-    figure, panels = new_figure((width, 0.5 + 3.6 * lines), theme, lines, columns)
     looks = _looks(scored, theme)
+    longest = max(map(len, looks), default=0)
+    legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
+    height = 0.3 + 3.6 * lines + 0.22 * -(-(1 + len(looks)) // legend_columns)
+    figure, panels = new_figure((width, height), theme, lines, columns)
     for panel, benchmark in zip(panels, benchmarks, strict=False):
         own = [cell for cell in scored if cell["benchmark"] == benchmark]
         _accuracy_panel(panel, own, looks, theme)
@@ -74,7 +78,7 @@ def _accuracy(cells: Sequence[Cell], theme: Theme) -> Figure | None:
             list(handles.values()),
             list(handles),
             loc="outside lower center",
-            ncols=min(6, len(handles)),
+            ncols=min(legend_columns, len(handles)),
             frameon=False,
             labelcolor=theme.ink,
         )
@@ -209,23 +213,23 @@ def _tokens(cells: Sequence[Cell], theme: Theme) -> Figure | None:
 
 
 def _bars(cells: Sequence[Cell], theme: Theme) -> tuple[Figure, list[tuple[Axes, list[Cell]]]]:
-    """One panel per benchmark below each other, one named row per cell, top to bottom."""
-    benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
-    parts = [[cell for cell in cells if cell["benchmark"] == name] for name in benchmarks]
+    """One panel per table of cells below each other, one named row per cell, top to bottom."""
+    titles, parts = zip(*tables_of_cells(cells), strict=True)
     height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
     figure, panels = new_figure(
         (9.6, height), theme, lines=len(parts), height_ratios=[len(part) + 1 for part in parts]
     )
-    for name, panel, part in zip(benchmarks, panels, parts, strict=True):
-        if len(parts) > 1:
-            panel.set_title(name, loc="left", fontweight="bold", color=theme.ink)
-        names = labels(part)
-        panel.set_yticks(
-            range(len(part)), [text if len(text) <= 44 else text[:43] + "…" for text in names]
-        )
+    for title, panel, part in zip(titles, panels, parts, strict=True):
+        panel.set_title(title, loc="left", fontweight="bold", color=theme.ink)
+        panel.set_yticks(range(len(part)), [_shortened(text) for text in labels(part)])
         panel.set_ylim(len(part) - 0.4, -0.6)
         panel.grid(axis="x", color=theme.faint, linewidth=0.7)
     return figure, list(zip(panels, parts, strict=True))
+
+
+def _shortened(name: str) -> str:
+    """A name of at most 44 letters: the middle goes, for runs begin with their time."""
+    return name if len(name) <= 44 else f"{name[:15]}…{name[-28:]}"
 
 
 def _series(cell: Cell, cells: Sequence[Cell]) -> str:

@@ -17,7 +17,7 @@ from jobs.notes import few_clips_notes, left_out_notes
 from jobs.plots import draw_plots, save_plots
 from jobs.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
 from jobs.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
-from jobs.tables import baseline_names, percent, render_table, shared_parts
+from jobs.tables import baseline_names, percent, render_table, tables_of_cells
 
 __all__ = ["render_html", "render_table", "write_report"]
 
@@ -94,7 +94,10 @@ def render_html(
         profile=facts.mode == "profile",
         harness=any(cell.get("harness_accuracy") is not None for cell in cells),
         macro=any(cell.get("accuracy_macro") is not None for cell in cells),
-        groups=_groups(cells),
+        groups=[
+            {"name": title, "rows": cell_rows(members, cells)}
+            for title, members in tables_of_cells(cells)
+        ],
         notes=notes,
         plots=_plots(cells),
         breakdowns=breakdowns(cells, benchmarks),
@@ -104,18 +107,6 @@ def render_html(
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
-
-
-def _groups(cells: Sequence[Summary]) -> list[dict[str, Any]]:
-    """Tables of cells: one per run and benchmark, or only per benchmark if runs are short."""
-    names = shared_parts(cells)
-    if len(set(names)) > len(cells) / 2:
-        many = len({cell["benchmark"] for cell in cells}) > 1
-        names = [str(cell["benchmark"]) if many else "" for cell in cells]
-    by_name: dict[str, list[Summary]] = {}
-    for name, cell in zip(names, cells, strict=True):
-        by_name.setdefault(name, []).append(cell)
-    return [{"name": name, "rows": cell_rows(members)} for name, members in by_name.items()]
 
 
 def _joined(*parts: str) -> str:
@@ -139,7 +130,10 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     wall = summary["throughput"]["wall_s"]
     cache = summary["cache"]
     cards += [
-        ("clips", f"{summary['num_clips']:,}"),
+        (
+            "clips, summed over runs" if summary.get("runs") else "clips",
+            f"{summary['num_clips']:,}",
+        ),
         ("answers", f"{summary['num_answered'] + summary['num_unparsed']:,}"),
         ("failed clips", f"{summary['num_failed_clips']:,}"),
         ("cache hits", f"{cache['hits']:,} of {cache['hits'] + cache['misses']:,}"),

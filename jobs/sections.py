@@ -13,7 +13,6 @@ from jobs.scores import MACRO_GROUPS
 from jobs.summary import BASELINE, Summary
 from jobs.tables import (
     DASH,
-    change,
     labels,
     milliseconds,
     p_value,
@@ -33,9 +32,18 @@ _PROFILE_NOTE = (
 )
 
 
-def cell_rows(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table of cells of one benchmark."""
-    ends = [end for cell in cells for end in cell["accuracy_ci95"] or ()]
+def cell_rows(
+    cells: Sequence[dict[str, Any]], page: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The table of some cells of one benchmark.
+
+    Args:
+        cells: One per row.
+        page: All cells of the page: intervals of one benchmark are drawn on one scale.
+    """
+    shown = {cell["benchmark"] for cell in cells}
+    alike = [cell for cell in page if cell["benchmark"] in shown]
+    ends = [end for cell in alike for end in cell["accuracy_ci95"] or ()]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     scale = (low, max(high - low, 0.01))
     full = next((cell["accuracy"] for cell in cells if cell["method"] == BASELINE), None)
@@ -165,7 +173,6 @@ def _row(
     """One line of the table of cells."""
     versus = cell["versus_full"] or {}
     low, high = cell["accuracy_ci95"] or (None, None)
-    ends = versus.get("difference_ci95")
     looked_up = cell["cache"]["hits"] + cell["cache"]["misses"]
     tflops = cell["prefill_tflops"]
     return {
@@ -178,7 +185,7 @@ def _row(
         "interval": "" if low is None else f"{percent(low)} to {percent(high)}",
         "strip": None if low is None else _strip(cell, scale, full),
         "difference": points(versus.get("difference")),
-        "difference_interval": f"{points(ends[0])} to {points(ends[1])}" if ends else "",
+        "difference_interval": _interval(versus.get("difference_ci95")),
         "p": p_value(versus.get("p_value")),
         "others": [_other(comparison) for comparison in cell.get("versus", {}).values()],
         "kept": percent(cell["retention_actual"], 2),
@@ -196,8 +203,17 @@ def _row(
 
 def _other(versus: dict[str, Any] | None) -> dict[str, str]:
     """The comparison with a further baseline."""
-    p = p_value((versus or {}).get("p_value"))
-    return {"difference": change(versus), "p": p}
+    versus = versus or {}
+    return {
+        "difference": points(versus.get("difference")),
+        "interval": _interval(versus.get("difference_ci95")),
+        "p": p_value(versus.get("p_value")),
+    }
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    """Both ends of the interval of a difference, in points."""
+    return f"{points(ends[0])} to {points(ends[1])}" if ends else ""
 
 
 def _times(ratio: float | None) -> str:

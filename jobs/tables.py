@@ -171,6 +171,20 @@ def shared_parts(cells: Sequence[dict[str, Any]]) -> list[str]:
     return [" / ".join(str(cell[field]) for field in fields) for cell in cells]
 
 
+def tables_of_cells(
+    cells: Sequence[dict[str, Any]],
+) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Title and cells of each table: one per run and benchmark; runs of few cells share one."""
+    titles = shared_parts(cells)
+    if len(set(titles)) > len(cells) / 2:
+        many = len({cell["benchmark"] for cell in cells}) > 1
+        titles = [str(cell["benchmark"]) if many else "" for cell in cells]
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for title, cell in zip(titles, cells, strict=True):
+        tables.setdefault(title, []).append(cell)
+    return list(tables.items())
+
+
 def _table(
     cells: Sequence[dict[str, Any]], names: Sequence[str], *, brief: bool = False
 ) -> tuple[list[str], list[list[str]]]:

@@ -7,6 +7,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
 
 from jobs.report import render_html, write_report
+from jobs.sections import cell_rows
 from jobs.summary import failed_rows, summarize
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -77,6 +78,15 @@ class TestPage:
         assert re.search(
             "[0-9]\\.[0-9]{2}\N{MULTIPLICATION SIGN}", page_of(facts, fake_answers(facts)).words
         )
+
+    def test_intervals_of_one_benchmark_share_a_scale_between_tables(self, sweep):
+        cells = sweep[0]["cells"]
+        [alone] = cell_rows(cells[1:2], cells[1:2])
+        [beside] = cell_rows(cells[1:2], cells)
+        together = cell_rows(cells, cells)
+        assert beside["strip"]["low"] == together[1]["strip"]["low"] != alone["strip"]["low"]
+        elsewhere = [{**entry, "benchmark": "another"} for entry in cells]
+        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0]["strip"] == alone["strip"]
 
     def test_many_reasons_are_cut_and_counted(self):
         facts = facts_of(TANGO)

@@ -95,6 +95,20 @@ class TestPlots:
             assert np.asarray(Image.open(io.BytesIO(dark[path.name])).convert("L")).mean() < 80
             assert light.std() > 10
 
+    def test_runs_with_long_names_keep_their_panel_of_bars_and_grow_the_legend(self, sweep):
+        runs = [
+            {**entry, "run_id": f"20260102-03040{run}-shapes-tiny-sweep-of-methods"}
+            for run in range(2)
+            for entry in sweep[0]["cells"]
+        ]
+        one, two = (draw_plots(cells) for cells in (runs[: len(runs) // 2], runs))
+        for name in ("accuracy_vs_retention.png", "latency.png", "tokens_kept.png"):
+            before, after = (Image.open(io.BytesIO(drawn[name])).size for drawn in (one, two))
+            assert after[0] == before[0]
+            assert after[1] > before[1] + 50
+            image = np.asarray(Image.open(io.BytesIO(two[name])).convert("L"), float)
+            assert image[:, -3:].min() > 250, "something reaches the right edge"
+
     def test_are_left_out_where_there_is_nothing_to_draw(self):
         facts = facts_of(cell("full"))
         answers = fake_answers(facts, num_clips=3)
