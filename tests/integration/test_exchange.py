@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 import yaml
-from clips import write_clip
+from numbered_videos import write_clip
 from releases import VIDEOMME_ROWS, videomme_release
 
 from jobs.cli import main

@@ -7,8 +7,8 @@ import csv
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from clips import write_clip
 from jobs_for_tests import answers_of, job, run
+from numbered_videos import write_clip
 
 from jobs.config import RecipeError
 from jobs.report import write_report

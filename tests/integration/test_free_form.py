@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from clips import write_clip
 from jobs_for_tests import answers_of, run
+from numbered_videos import write_clip
 
 from jobs.config import parse_job
 from jobs.summary import write_summary

@@ -7,8 +7,8 @@ import json
 
 import pandas as pd
 import pytest
-from clips import write_clip
 from jobs_for_tests import answers_of, job, run, what_was_said
+from numbered_videos import write_clip
 from rich.console import Console
 
 from jobs.evaluate import evaluate

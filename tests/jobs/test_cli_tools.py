@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from clips import write_clip
+from numbered_videos import write_clip
 
 from tango_core.models import describe_model
 

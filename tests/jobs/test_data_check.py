@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from clips import clip, write_clip, write_folder
+from clips import clip
+from numbered_videos import write_clip, write_folder
 from releases import LONGVIDEOBENCH_ROWS, MLVU_ROWS, mvbench_main, mvbench_rows, write_json
 from rich.console import Console
 

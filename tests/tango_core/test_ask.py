@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from clips import write_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from numbered_videos import write_clip
 from qwen_checkpoints import build_qwen, save_qwen
 
 from tango_core import Prompt, VideoChat, build_method, decode_frames

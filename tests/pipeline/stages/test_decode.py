@@ -5,7 +5,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from clips import clip, numbers_of, write_clip, write_folder
+from clips import clip
+from numbered_videos import numbers_of, write_clip, write_folder
 
 from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from clips import clip, number_of
+from clips import clip
+from numbered_videos import number_of
 
 from tango_core.decoders.decord import DecordReader, load
 from tango_core.decoders.errors import ReaderError

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from clips import clip, numbers_of
+from clips import clip
+from numbered_videos import numbers_of
 
 from tango_core.decoders.probe import opened, read_index
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, probe

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from clips import clip, number_of
+from clips import clip
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numbered_videos import number_of
 
 from tango_core.decoders import pyav
 from tango_core.decoders.errors import ReaderError

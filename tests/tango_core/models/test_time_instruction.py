@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from clips import clip as video_file
-from clips import draw
+from numbered_videos import draw
 
 from tango_core.models.time_instruction import time_instruction
 from tango_core.types import ClipSource, CompressedVideo

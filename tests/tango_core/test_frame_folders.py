@@ -1,0 +1,59 @@
+"""Folders of images as clips: order, times, bounds, sizes."""
+
+import numpy as np
+import pytest
+from numbered_videos import draw, numbers_of, write_folder
+from PIL import Image
+
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
+
+
+def test_length_of_a_frame_folder_counts_its_images(tmp_path):
+    frames = decode_frames(str(write_folder(tmp_path / "frames", 9)), FrameSpec(4))
+    assert frames.source.duration_s == 3.0
+
+
+class TestFolder:
+    def test_images_are_frames_in_natural_order(self, tmp_path):
+        folder = write_folder(tmp_path / "frames", 12, pattern="frame_{}.png")
+        (folder / "notes.txt").write_text("not a frame")
+        frames = decode_frames(str(folder), FrameSpec(12))
+        assert numbers_of(frames.pixels) == list(range(1, 13))
+        np.testing.assert_allclose(frames.timestamps, np.arange(12) / 3)
+
+    def test_bounds_are_image_numbers_at_three_per_second(self, tmp_path):
+        folder = write_folder(tmp_path / "frames", 30)
+        frames = decode_frames(str(folder), FrameSpec(7), (2.0, 4.0))
+        assert numbers_of(frames.pixels) == [6, 7, 8, 9, 10, 11, 12]
+
+    def test_bounds_behind_the_last_image_are_refused(self, tmp_path):
+        folder = write_folder(tmp_path / "frames", 6)
+        with pytest.raises(VideoDecodeError, match=r"6 images end at 2.00 s"):
+            decode_frames(str(folder), FrameSpec(4), (3.0, 4.0))
+
+    def test_one_frame_per_second_is_for_files_only(self, tmp_path):
+        """lmms-eval's LLaVA-Video spreads all its frames over a folder."""
+        folder = write_folder(tmp_path / "frames", 30)
+        frames = decode_frames(str(folder), FrameSpec(4, sampling="per_second"))
+        assert numbers_of(frames.pixels) == numbers_of(
+            decode_frames(str(folder), FrameSpec(4)).pixels
+        )
+
+    def test_an_empty_folder_is_refused(self, tmp_path):
+        with pytest.raises(VideoDecodeError, match="holds no frames"):
+            decode_frames(str(tmp_path), FrameSpec(4))
+
+    def test_an_unreadable_image_is_named(self, tmp_path):
+        folder = write_folder(tmp_path / "frames", 4)
+        (folder / "00003.png").write_bytes(b"\x89PNG broken")
+        with pytest.raises(VideoDecodeError, match=r"00003\.png: not a readable image"):
+            decode_frames(str(folder), FrameSpec(4))
+
+    def test_images_of_other_sizes_are_stretched_to_the_first(self, tmp_path):
+        folder = write_folder(tmp_path / "frames", 2)
+        Image.fromarray(draw(2)).resize((64, 32), Image.Resampling.NEAREST).save(
+            folder / "00002.png"
+        )
+        frames = decode_frames(str(folder), FrameSpec(2))
+        assert frames.pixels.shape == (2, 64, 128, 3)
+        assert numbers_of(frames.pixels) == [1, 2]

@@ -1,0 +1,82 @@
+"""Where a clip starts and ends, and which of its frames a sampling rule takes."""
+
+import numpy as np
+import pytest
+from clips import clip
+from numbered_videos import numbers_of
+
+from tango_core.video import FrameSpec, decode_frames, probe
+
+
+@pytest.mark.parametrize("decoder", ["auto", "pyav"])
+@pytest.mark.parametrize(
+    ("bounds", "numbers"),
+    [
+        ((1.0, 2.0), range(24, 49)),
+        ((1.01, 1.99), range(25, 48)),
+        ((4.5, 100.0), range(108, 120)),
+        ((4.5, float("inf")), range(108, 120)),
+        ((2.0, 2.0), [48]),
+        ((2.03, 2.03), [49]),
+        ((4.99, 5.0), [119]),
+    ],
+)
+def test_a_clip_is_what_is_shown_between_its_bounds(bounds, numbers, decoder):
+    frames = decode_frames(
+        str(clip("closed_gop.mp4")), FrameSpec(len(numbers), decoder=decoder), bounds
+    )
+    assert numbers_of(frames.pixels) == list(numbers)
+    np.testing.assert_allclose(frames.timestamps, np.array(numbers) / 24, atol=1e-4)
+
+
+def test_bounds_count_from_the_first_frame_that_an_edit_list_shows():
+    frames = decode_frames(str(clip("edit_list.mp4")), FrameSpec(2), (1.0, 2.0))
+    assert numbers_of(frames.pixels) == [27 + 24, 27 + 48]
+
+
+def test_a_still_at_the_end_is_shown_as_long_as_the_file_says():
+    path = str(clip("long_last_frame.mp4"))
+    assert probe(path).duration_s == pytest.approx(119 / 24 + 9)
+    frames = decode_frames(path, FrameSpec(4), (8.0, 10.0))
+    assert numbers_of(frames.pixels) == [119] * 4
+    assert frames.warnings == ()
+    assert numbers_of(decode_frames(path, FrameSpec(2)).pixels) == [0, 119]
+
+
+def test_a_clip_behind_the_end_is_refused():
+    with pytest.raises(ValueError, match=r"closed_gop.mp4: the clip starts at 7 s but .* 5.00 s"):
+        decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), (7.0, 9.0))
+
+
+@pytest.mark.parametrize("bounds", [(2.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0)])
+def test_bounds_in_the_wrong_order_are_refused(bounds):
+    with pytest.raises(ValueError, match="must satisfy 0 <= start <= end"):
+        decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), bounds)
+
+
+def test_a_short_clip_repeats_frames_and_their_times():
+    frames = decode_frames(str(clip("five_frames.mp4")), FrameSpec(8))
+    assert numbers_of(frames.pixels) == [0, 0, 1, 1, 2, 2, 3, 4]
+    np.testing.assert_allclose(frames.timestamps * 24, [0, 0, 1, 1, 2, 2, 3, 4], atol=1e-3)
+
+
+def test_rounding_gives_an_even_number_of_frames_of_a_short_clip():
+    frames = decode_frames(str(clip("five_frames.mp4")), FrameSpec(32, sampling="round"))
+    assert numbers_of(frames.pixels) == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "bounds", "numbers"),
+    [
+        ("per_second", None, [0, 24, 48, 72, 96]),
+        ("per_second", (1.0, 3.0), [24, 48, 72]),
+        ("thinned", (1.0, 2.99), [24, 40, 55, 71]),
+        ("inner", (1.0, 2.99), [29, 34, 40, 45, 50, 56, 61, 66]),
+        ("middles", (1.0, 3.0), [27, 33, 39, 45, 51, 57, 63, 69]),
+        ("middles", (1.01, 1.03), [24, 24, 24, 24, 24, 25, 25, 25]),
+    ],
+)
+def test_rules_count_frames_from_the_start_of_the_clip(sampling, bounds, numbers):
+    """24 frames per second; MVBench's own rule has bounds in whole frames."""
+    frames = decode_frames(str(clip("closed_gop.mp4")), FrameSpec(8, sampling=sampling), bounds)
+    assert numbers_of(frames.pixels) == numbers
