@@ -1,0 +1,53 @@
+"""What is known of a checkpoint before its weights are read, and its settings."""
+
+import pytest
+from qwen_by_hand import NAME
+from qwen_checkpoints import MULTIPLE, WIDTH, save_qwen
+
+from tango_core.models import describe_model
+
+
+class TestDescription:
+    def test_frames_have_the_publication_s_size(self, qwen, tmp_path):
+        path = save_qwen(qwen, tmp_path)
+        frames = describe_model(NAME, str(path)).frames
+        assert (frames.num_frames, frames.sampling, frames.size) == (32, "round", None)
+        assert frames.multiple == MULTIPLE
+        assert (frames.min_pixels, frames.max_pixels) == (128 * 64, 256 * 64)
+        small = describe_model(NAME, str(path), max_pixels=1000).frames
+        assert (small.min_pixels, small.max_pixels) == (1000, 1000)
+
+    def test_positions_are_no_part_of_the_cache_s_identity_and_sizes_are(self, encoder):
+        path = encoder.spec.path
+        plain = describe_model(NAME, path)
+        other = describe_model(NAME, path, position_rule="hf5", seconds_per_grid=0.5)
+        assert (other.position_rule, other.seconds_per_grid) == ("hf5", 0.5)
+        assert other.identity() == plain.identity()
+        assert describe_model(NAME, path, max_pixels=640).identity() != plain.identity()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"position_rule": "hf4"}, "model.position_rule must be one of hf450, hf5, got 'hf4'"),
+            ({"seconds_per_grid": 0}, "model.seconds_per_grid must be a positive number, got 0"),
+            ({"max_pixels": 63}, "model.max_pixels must be at least .* 64, got 63"),
+            ({"saliency_from": "a/b"}, "model.saliency_from is no setting of model qwen2.5-vl-7b"),
+            ({"pooling": "average"}, "model.pooling is no setting of model qwen2.5-vl-7b"),
+        ],
+    )
+    def test_wrong_options_name_the_setting(self, encoder, options, words):
+        with pytest.raises(ValueError, match=words):
+            describe_model(NAME, encoder.spec.path, **options)
+
+    def test_other_families_refuse_its_settings_and_checkpoints(self, encoder, checkpoint):
+        with pytest.raises(ValueError, match="position_rule is no setting of model llava-onevis"):
+            describe_model("llava-onevision-7b", str(checkpoint), position_rule="hf5")
+        with pytest.raises(ValueError, match="holds a 'llava_onevision' model, not 'qwen2_5_vl'"):
+            describe_model(NAME, str(checkpoint))
+
+    def test_needs_no_weights(self, qwen, tmp_path):
+        path = save_qwen(qwen, tmp_path, "hub")
+        (path / "model.safetensors").write_bytes(b"never opened")
+        shape = describe_model(NAME, str(path)).decoder
+        assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
+        assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 12, 288)
