@@ -1,0 +1,45 @@
+"""Settings of LLaVA-Video: defaults, cache identity, refusals."""
+
+import pytest
+from llava_video_clip import NAME, PROMPTS
+
+from tango_core.models import describe_model, load_language_model
+
+
+class TestOptions:
+    def test_defaults_are_the_settings_of_the_publications(self, directory):
+        spec = describe_model(NAME, directory)
+        assert (spec.frames.num_frames, spec.pooling) == (64, "average")
+        assert spec.time_instruction == "vlmevalkit"
+
+    def test_pooling_changes_cached_tokens_and_the_sentence_does_not(self, directory):
+        identity = describe_model(NAME, directory).identity()
+        assert describe_model(NAME, directory, pooling="bilinear").identity() != identity
+        assert describe_model(NAME, directory, time_instruction="none").identity() == identity
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"pooling": "max"}, "model.pooling must be one of average, bilinear, got 'max'"),
+            (
+                {"time_instruction": "yes"},
+                "model.time_instruction must be one of none, correct, vlmevalkit, lmms_eval",
+            ),
+        ],
+    )
+    def test_unknown_values_name_the_setting(self, directory, options, words):
+        with pytest.raises(ValueError, match=words):
+            describe_model(NAME, directory, **options)
+
+    @pytest.mark.parametrize(
+        "options", [{"pooling": "average"}, {"time_instruction": "vlmevalkit"}]
+    )
+    def test_another_family_refuses_them(self, directory, options):
+        (setting,) = options
+        with pytest.raises(ValueError, match=f"model.{setting} is no setting of model llava-one"):
+            describe_model("llava-onevision-7b", directory, **options)
+
+    def test_without_a_sentence_the_question_follows_the_clip(self, directory, full):
+        silent = load_language_model(NAME, directory, time_instruction="none")
+        right = silent.lay_out(full, PROMPTS[0]).right
+        assert silent.tokenizer.decode(right) == "\nWhat?<|im_end|>\n<|im_start|>assistant\n"
