@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.ordering import in_order
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
@@ -81,7 +82,7 @@ class FastVID(Compressor):
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
         assert features.saliency is not None
         assert features.frame_embeddings is not None
-        num_frames, num_cells, _ = features.tokens.shape
+        num_cells = features.tokens.shape[1]
         cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
         lengths = cut_segments(cuts.cpu().numpy())
         salient: list[int] = []
@@ -100,13 +101,7 @@ class FastVID(Compressor):
             anchors, merged = self._merge(features.tokens, is_rest, lengths, context)
             kept.append(anchors)
             values.append(merged.to(flat.dtype))
-        order = torch.cat(kept).sort()
-        return CompressedVideo(
-            tokens=torch.cat(values).index_select(0, order.indices),
-            indices=order.values,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-        )
+        return in_order(kept, values, features)
 
     def _budget(self, length: int, num_cells: int) -> tuple[list[int], list[int]]:
         """Salient and context tokens of every frame of a segment of `length` frames."""

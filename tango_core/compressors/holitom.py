@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.hybrid import OuterStep
+from tango_core.compressors.ordering import in_order
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -106,13 +107,7 @@ class HoliTom(OuterStep):
                 )
                 kept.append(start * num_cells + centers)
                 values.append(merged.to(tokens.dtype))
-        order = torch.cat(kept).sort()
-        return CompressedVideo(
-            tokens=torch.cat(values).index_select(0, order.indices),
-            indices=order.values,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-        )
+        return in_order(kept, values, features)
 
     def _salient(self, attention: Tensor, dynamic: np.ndarray, share: float) -> Tensor:
         """Flat positions of the ceil(share * m) most attended of every frame's m dynamic tokens."""

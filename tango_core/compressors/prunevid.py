@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.ordering import in_order
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -83,13 +84,7 @@ class PruneVid(Compressor):
                 indices, values = _cluster(frames, cells, budget)
                 kept.append(indices + span.start * num_cells)
                 merged.append(values)
-        order = torch.cat(kept).sort()
-        return CompressedVideo(
-            tokens=torch.cat(merged).index_select(0, order.indices).to(tokens.dtype),
-            indices=order.values,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-        )
+        return in_order(kept, merged, features)
 
     def _scenes(self, tokens: Tensor) -> list[int]:
         """Lengths of the scenes, from clusters of the frames' mean tokens."""

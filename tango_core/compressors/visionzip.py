@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.ordering import in_order
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import CompressedVideo, VisualFeatures
@@ -63,20 +64,14 @@ class VisionZip(Compressor):
         dominant, contextual = self._budget(tokens.shape[1])
         ranked = rank_descending(features.attention.float())
         flat = tokens.flatten(0, 1)
-        kept = take_ranked(ranked, [dominant] * num_frames)
-        values = flat.index_select(0, kept)
+        kept = [take_ranked(ranked, [dominant] * num_frames)]
+        values = [flat.index_select(0, kept[0])]
         if contextual:
             rest = ranked[:, dominant:].sort(dim=1).values
             targets, merged = self._contextual(flat, features.keys, rest, contextual)
-            kept = torch.cat([kept, targets])
-            values = torch.cat([values, merged.to(tokens.dtype)])
-        order = kept.sort()
-        return CompressedVideo(
-            tokens=values.index_select(0, order.indices),
-            indices=order.values,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-        )
+            kept.append(targets)
+            values.append(merged.to(tokens.dtype))
+        return in_order(kept, values, features)
 
     def _budget(self, num_cells: int) -> tuple[int, int]:
         """Dominant and contextual tokens of a frame of `num_cells` tokens."""
