@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fresh_python import printed_by
 
 ROOT = Path(__file__).parent.parent
 FORBIDDEN = {
@@ -59,8 +58,7 @@ def test_a_decode_worker_loads_neither_torch_nor_ray():
         "tango_core.decode_frames\n"
         "print(sorted({'torch', 'ray', 'transformers', 'pyarrow'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert printed_by(code) == "[]"
 
 
 def test_help_does_not_wait_for_heavy_libraries():
@@ -68,5 +66,4 @@ def test_help_does_not_wait_for_heavy_libraries():
         "import sys, jobs.cli\n"
         "print(sorted({'torch', 'ray', 'transformers', 'mlflow', 'matplotlib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert printed_by(code) == "[]"

@@ -17,8 +17,8 @@ def tango(tmp_path, monkeypatch, capfd):
     """`tango(*arguments)` runs the console script in an empty directory: exit code and output."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tango", *arguments])
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             main()
         out, err = capfd.readouterr()

@@ -6,8 +6,6 @@ import io
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -18,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fresh_python import printed_by
 from releases import videomme_release
 from rich.console import Console
 from safetensors.torch import load_file, save_file
@@ -426,5 +425,4 @@ def test_checks_start_without_what_they_look_at():
         "import sys, jobs.doctor\n"
         "print(sorted({'torch', 'ray', 'transformers', 'mlflow', 'av'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert printed_by(code) == "[]"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -11,7 +10,6 @@ import yaml
 from fake_answers import cell, facts_of
 from releases import longvideobench_release, mlvu_release, mvbench_main, videomme_release
 
-from jobs.cli import main
 from jobs.interchange import answer_rows
 from jobs.summary import read_answers
 from jobs.vlmevalkit_files import read_vlmevalkit
@@ -27,21 +25,6 @@ RELEASES = {
     "mlvu": mlvu_release,
     "mvbench": mvbench_main,
 }
-
-
-@pytest.fixture
-def tango(tmp_path, monkeypatch, capfd):
-    """`tango(*arguments)` runs the console script in an empty directory: exit code and output."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture(params=RELEASES)

@@ -1,11 +1,11 @@
 """Which library decodes a file, and what a missing or wrong one means."""
 
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 from clips import clip, shown_numbers
+from fresh_python import printed_by
 from numbered_videos import numbers_of
 
 from tango_core.decoders import decord
@@ -89,12 +89,5 @@ def test_av_and_decord_live_in_one_process_in_either_order(order):
         "for decoder in ('decord', 'pyav'):\n"
         "    print(decode_frames(sys.argv[1], FrameSpec(8, decoder=decoder)).pixels.sum())\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(clip("closed_gop.mp4"))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    first, second = run.stdout.split()
+    first, second = printed_by(code, str(clip("closed_gop.mp4"))).split()
     assert first == second
