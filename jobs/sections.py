@@ -27,7 +27,7 @@ _THROUGHPUT_NOTE = (
 )
 _PROFILE_NOTE = (
     "Profile mode: one clip at a time after a warm-up, encoded anew for every method, no shared "
-    "prefix, every question measured. compress includes segment, select and merge; first_token is "
+    "prefix, every question measured. compress includes segment, select and merge; first token is "
     "vision, compress and ttft together."
 )
 
@@ -120,7 +120,7 @@ def latency_table(cells: Sequence[dict[str, Any]], mode: str) -> dict[str, Any]:
             entries.append({"p50": milliseconds(times["p50"]) if times else DASH, "rest": rest})
         rows.append({"name": name, "entries": entries})
     return {
-        "stages": stages,
+        "stages": [stage.replace("_", " ") for stage in stages],
         "rows": rows if stages else [],
         "caption": _PROFILE_NOTE if mode == "profile" else _THROUGHPUT_NOTE,
     }
