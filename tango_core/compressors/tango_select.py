@@ -8,22 +8,15 @@ the plan, so nothing here waits for the device.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.tango_distances import (
-    Clip,
-    distances_between,
-    distances_in_frames,
-    upload,
-)
+from tango_core.compressors.tango_batches import Batch, make_batches, num_tokens
+from tango_core.compressors.tango_distances import Clip, distances_between, distances_in_frames
 from tango_core.compressors.tango_plan import Pool
 from tango_core.ops.clustering import assign_to_centers, density_peaks
 from tango_core.ops.merging import member_weights
@@ -67,35 +60,6 @@ class Selection:
     weights: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Pools that run together, padded to P pools of F frames of M cells.
-
-    Attributes:
-        frames: (P, F) int64.
-        host_frames: The same on the host.
-        cells: (P, M) int64; padding repeats cell 0.
-        present: (P, M) bool.
-        spans: (P,) frames every token is averaged over.
-        salient: (P, F) int64 tokens to pick.
-        candidates: (P, F) int64 tokens to pick them among.
-        merged: (P,) int64 anchors.
-        keeps_all: (P,) bool, whether every unpicked token is an anchor.
-        pools: The pools themselves, for sizes on the host.
-    """
-
-    frames: Tensor
-    host_frames: NDArray[np.int64]
-    cells: Tensor
-    present: Tensor
-    spans: Tensor
-    salient: Tensor
-    candidates: Tensor
-    merged: Tensor
-    keeps_all: Tensor
-    pools: tuple[Pool, ...]
-
-
 def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> Selection:
     """Choose the kept tokens of a clip and what is folded into each.
 
@@ -108,11 +72,11 @@ def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> 
     total = num_frames * num_cells
     anchors = torch.full((total + 1,), total, device=clip.tokens.device)
     weights = torch.zeros(total + 1, device=clip.tokens.device)
-    for batch in _batches(pools, clip.tokens.device):
+    for batch in make_batches(pools, clip.tokens.device):
         _fold(clip, batch, options, anchors, weights)
     num_kept = sum(pool.num_kept for pool in pools)
     num_sources = sum(
-        pool.groups[0].num_frames * (pool.num_kept if not pool.merged else _num_tokens(pool))
+        pool.groups[0].num_frames * (pool.num_kept if not pool.merged else num_tokens(pool))
         for pool in pools
     )
     order = anchors[:total].sort(stable=True)
@@ -121,46 +85,6 @@ def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> 
     is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
     kept = torch.where(is_kept, positions, total)[:total].sort().values[:num_kept]
     return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
-
-
-def _num_tokens(pool: Pool) -> int:
-    """Tokens of a pool before anything is dropped."""
-    return sum(len(group.cells) for group in pool.groups)
-
-
-def _batches(pools: Sequence[Pool], device: torch.device) -> list[Batch]:
-    """Put pools of one shape together; static groups are padded to the largest."""
-    by_shape: dict[tuple[int, ...], list[Pool]] = defaultdict(list)
-    for pool in pools:
-        first = pool.groups[0]
-        shape = (0,) if first.num_frames > 1 else (len(pool.groups), len(first.cells))
-        by_shape[shape].append(pool)
-    return [_pack(members, device) for members in by_shape.values()]
-
-
-def _pack(pools: list[Pool], device: torch.device) -> Batch:
-    """Upload the plan of some pools."""
-    sizes = np.array([len(pool.groups[0].cells) for pool in pools])
-    cells = np.zeros((len(pools), sizes.max()), dtype=np.int64)
-    for row, pool in zip(cells, pools, strict=True):
-        row[: len(pool.groups[0].cells)] = pool.groups[0].cells
-
-    def per_group(name: str) -> NDArray[np.int64]:
-        return np.array([[getattr(group, name) for group in pool.groups] for pool in pools])
-
-    merged = np.array([pool.merged for pool in pools])
-    return Batch(
-        frames=upload(per_group("frame"), device),
-        host_frames=per_group("frame"),
-        cells=upload(cells, device),
-        present=upload(np.arange(cells.shape[1]) < sizes[:, None], device),
-        spans=upload(per_group("num_frames")[:, 0], device),
-        salient=upload(per_group("salient"), device),
-        candidates=upload(per_group("candidates"), device),
-        merged=upload(merged, device),
-        keeps_all=upload(merged == np.array([pool.num_left for pool in pools]), device),
-        pools=tuple(pools),
-    )
 
 
 def _fold(
