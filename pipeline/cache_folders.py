@@ -144,9 +144,14 @@ class CacheFolder:
             self.index.strike_out(place.key)
 
     def remove(self, name: str) -> None:
-        """Remove a file of the cache; one that is gone already is fine."""
+        """Remove a file of the cache; one that is gone already is fine.
+
+        Raises:
+            ValueError: If the file is not named like one of a cache: it may be somebody else's.
+        """
         ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
-        assert ours or is_shard(name) or struck_out(name), name
+        if not (ours or is_shard(name) or struck_out(name)):
+            raise ValueError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
             self.storage.delete(name)
 

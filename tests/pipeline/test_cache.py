@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pipeline.cache import CacheError, ClipIdentity, Entry, TokenCache
+from pipeline.cache_folders import find_caches
 from tango_core.types import ClipSource, CompressedVideo
 
 CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
@@ -196,3 +197,15 @@ def test_two_writers_of_one_clip_leave_one_entry(tmp_path):
         writer.write(CLIP, entry())
     assert writers[0].keys() == {"k1"}
     assert torch.equal(writers[0].read("k1").video.tokens, entry().video.tokens)
+
+
+def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
+    cache.write(ClipIdentity("0" * 20, "video-1", None, "stat:1"), entry())
+    theirs = Path(cache.storage.root, "notes.txt")
+    theirs.write_text("mine")
+    (folder,) = find_caches(str(Path(cache.storage.root).parent))
+    with pytest.raises(ValueError, match=r"notes\.txt is no file of a token cache"):
+        folder.remove("notes.txt")
+    assert theirs.exists()
+    folder.remove(f"{'0' * 20}.parquet")
+    assert cache.keys() == set()

@@ -60,3 +60,13 @@ def test_products_can_be_made_where_no_gradients_are_kept(mode):
     points = _points(1, 70, 30).requires_grad_()
     with mode():
         assert torch.equal(_products(points), _products(points.detach()))
+
+
+def test_a_product_that_rounds_differently_in_its_mirror_image_is_made_symmetric():
+    product = _points(1, 3, 5)[0]  # rows 2 ... 4 of five points with all of them
+    out = torch.full((5, 5), torch.nan)
+    out[:2, :2] = 0
+    products._write_mirrored(product, out, slice(2, 5))
+    assert torch.equal(out, out.mT)
+    assert torch.equal(out[2:, :2], product[:, :2])
+    assert torch.equal(out[2:, 2:], torch.minimum(product[:, 2:], product[:, 2:].mT))
