@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from jobs.config import RecipeError
-from jobs.tables import milliseconds
+from jobs.config.recipe import RecipeError
+from jobs.report.tables.cells import milliseconds
 from tango_core.ask import VideoAnswer, VideoChat
 
 # Stage of `VideoAnswer.latency_ms` -> word.

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.cache import TokenCache, open_cache
-from pipeline.fingerprint import SourceMissingError, clip_key, source_fingerprint
+from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
+from pipeline.cache.tokens import TokenCache, open_cache
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors import Method

@@ -30,12 +30,12 @@ def run(plan: Plan, settings: Settings) -> Iterator[Row]:
 
 def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
     """The distributed executor."""
-    from pipeline import cluster, graph
+    from pipeline.executors import cluster, ray_data
 
     stages = ["decode", "compress", *(["answer"] if plan.answer else [])]
     with cluster.connected(settings.address) as nodes:
         preflight(settings.pools, nodes, stages)
-        yield from graph.stream(plan, settings)
+        yield from ray_data.stream(plan, settings)
 
 
 def _in_a_loop(plan: Plan, settings: Settings) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.multiple_choice import LETTERS
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.compressors import METHODS, Method, build_method
 from tango_core.compressors.options import option_names
 from tango_core.latency import LatencyProfile
@@ -34,9 +34,9 @@ from tango_core.models import (
     load_encoder,
     load_language_model,
 )
-from tango_core.models.checkpoint import ArchitectureError
+from tango_core.models.checkpoints.directory import ArchitectureError
+from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.models.placement import resolve_device
-from tango_core.models.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
 
@@ -265,9 +265,9 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
 def _protocol_for(name: str) -> Protocol:
     """The general rules, but for the embedded model, which knows the words of its world alone."""
     if name == "tiny":
-        from tango_core.benchmarks.shapes_questions import PROTOCOL
+        from tango_core.benchmarks.shapes.questions import PROTOCOL
     else:
-        from tango_core.benchmarks.custom import PROTOCOL
+        from tango_core.benchmarks.custom.benchmark import PROTOCOL
     return PROTOCOL
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from pipeline.cache import CacheError, Entry, TokenCache
+from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row, option_text, questions_of
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.free_form import matches
+from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
 from tango_core.types import Answer, Question

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from pipeline.cache import ClipIdentity, Entry, TokenCache
+from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.rows import Row, bounds, failed, source_of
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder

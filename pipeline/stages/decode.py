@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
-from pipeline.child import Child, ChildStartError, CrashError
+from pipeline.stages.child import Child, ChildStartError, CrashError
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 

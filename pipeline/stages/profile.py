@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.cache import Entry, TokenCache
+from pipeline.cache.tokens import Entry, TokenCache
 from pipeline.plan import Cell
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions

@@ -9,11 +9,11 @@ from tango_core.benchmarks.names import check_name
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
 BENCHMARKS: dict[str, str] = {
-    "custom": "tango_core.benchmarks.custom:CustomBenchmark",
+    "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
     "longvideobench": "tango_core.benchmarks.longvideobench:LongVideoBenchBenchmark",
     "mlvu": "tango_core.benchmarks.mlvu:MLVUBenchmark",
     "mvbench": "tango_core.benchmarks.mvbench:MVBenchBenchmark",
-    "shapes": "tango_core.benchmarks.shapes:ShapesBenchmark",
+    "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
     "videomme": "tango_core.benchmarks.videomme:VideoMMEBenchmark",
 }
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table, option_notes
-from tango_core.benchmarks.tables import (
+from tango_core.benchmarks.annotations.benchmark import (
+    AnnotatedBenchmark,
+    Record,
+    Table,
+    option_notes,
+)
+from tango_core.benchmarks.annotations.tables import (
     Row,
     is_missing,
     length_of,

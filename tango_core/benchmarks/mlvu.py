@@ -15,16 +15,15 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from tango_core.benchmarks.annotated import (
+from tango_core.benchmarks.annotations.benchmark import (
     AnnotatedBenchmark,
     BlankRowError,
     Record,
     Table,
     option_notes,
 )
-from tango_core.benchmarks.layout import find_file
-from tango_core.benchmarks.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import (
+from tango_core.benchmarks.annotations.layout import find_file
+from tango_core.benchmarks.annotations.tables import (
     Row,
     answer_text_of,
     is_missing,
@@ -33,6 +32,7 @@ from tango_core.benchmarks.tables import (
     read_rows,
     text_of,
 )
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.types import Question
 
 # task -> stem of its JSON file and name of its folder of videos

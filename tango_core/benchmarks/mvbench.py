@@ -15,21 +15,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
+from tango_core.benchmarks.annotations.benchmark import (
     AnnotatedBenchmark,
     Record,
     Table,
     clip_id,
     option_notes,
 )
-from tango_core.benchmarks.mvbench_tasks import (
-    ALL_TASKS,
-    TASK_OF,
-    WITHHELD,
-    WITHHELD_TASK,
-    Task,
-)
-from tango_core.benchmarks.tables import (
+from tango_core.benchmarks.annotations.tables import (
     Row,
     answer_text_of,
     is_missing,
@@ -38,6 +31,13 @@ from tango_core.benchmarks.tables import (
     read_json,
     read_rows,
     text_of,
+)
+from tango_core.benchmarks.mvbench_tasks import (
+    ALL_TASKS,
+    TASK_OF,
+    WITHHELD,
+    WITHHELD_TASK,
+    Task,
 )
 from tango_core.types import Question
 

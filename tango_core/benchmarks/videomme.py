@@ -11,9 +11,14 @@ import re
 from collections import Counter
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table, option_notes
-from tango_core.benchmarks.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row, is_missing, list_of, read_rows, text_of
+from tango_core.benchmarks.annotations.benchmark import (
+    AnnotatedBenchmark,
+    Record,
+    Table,
+    option_notes,
+)
+from tango_core.benchmarks.annotations.tables import Row, is_missing, list_of, read_rows, text_of
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.types import Question
 
 GROUPS = ("duration", "domain", "sub_category", "task_type")

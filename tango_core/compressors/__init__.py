@@ -8,21 +8,21 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.dart import DART
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
-from tango_core.compressors.fastv import FastV
 from tango_core.compressors.fastvid import FastVID
-from tango_core.compressors.framefusion import FrameFusion
 from tango_core.compressors.full import Full
 from tango_core.compressors.holitom import HoliTom
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner
+from tango_core.compressors.in_llm.dart import DART
+from tango_core.compressors.in_llm.fastv import FastV
+from tango_core.compressors.in_llm.framefusion import FrameFusion
+from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
+from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 from tango_core.compressors.options import checked_options, option_names, suggestion
 from tango_core.compressors.prunevid import PruneVid
-from tango_core.compressors.pyramiddrop import PyramidDrop
 from tango_core.compressors.random import Random
-from tango_core.compressors.sparsevlm import SparseVLM
-from tango_core.compressors.tango import Tango
+from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
 from tango_core.compressors.vidcom2 import VidCom2

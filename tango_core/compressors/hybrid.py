@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.fastv_merge import FastVMerge
-from tango_core.compressors.holitom_merge import HoliTomMerge
+from tango_core.compressors.in_llm.fastv_merge import FastVMerge
+from tango_core.compressors.in_llm.holitom_merge import HoliTomMerge
 from tango_core.compressors.options import checked_options, option_names, suggestion
 
 DEFAULT_NUM_LAYERS = 28

@@ -23,15 +23,15 @@ from tango_core.models.base import (
     ModelSpec,
     VisionEncoder,
 )
+from tango_core.models.llava.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
 from tango_core.models.sinks import SinkList, read_sinks
-from tango_core.models.time_instruction import TIME_INSTRUCTIONS, TimeInstruction
-from tango_core.sampling import SAMPLINGS, Sampling
 from tango_core.video import DecoderName
+from tango_core.video.sampling import SAMPLINGS, Sampling
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from tango_core.models.qwen_positions import PositionRule
+    from tango_core.models.qwen2_5_vl.positions import PositionRule
     from tango_core.ops.saliency import Pooling
 
 logger = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class ModelEntry:
 
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
-        "tiny": ModelEntry("llava_onevision", None, 8),
+        "tiny": ModelEntry("llava.onevision", None, 8),
         "llava-onevision-7b": ModelEntry(
-            "llava_onevision", "llava-hf/llava-onevision-qwen2-7b-ov-hf", 32
+            "llava.onevision", "llava-hf/llava-onevision-qwen2-7b-ov-hf", 32
         ),
-        "llava-video-7b": ModelEntry("llava_video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
-        "qwen2.5-vl-7b": ModelEntry("qwen2_5_vl", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
+        "llava-video-7b": ModelEntry("llava.video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
+        "qwen2.5-vl-7b": ModelEntry("qwen2_5_vl.family", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
     }
 )
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tango_core.models.llava.time_instruction import TimeInstruction
 from tango_core.models.sinks import SinkList
-from tango_core.models.time_instruction import TimeInstruction
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import DecoderName, FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
-    from tango_core.models.qwen_positions import PositionRule
+    from tango_core.models.qwen2_5_vl.positions import PositionRule
     from tango_core.ops.saliency import Pooling
 
 

@@ -28,7 +28,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tango_core.models.chat import ChatFormat
+from tango_core.models.language.chat import ChatFormat
 
 IMAGE_SIZE = 128
 PATCH_SIZE = 8
@@ -76,7 +76,7 @@ def embedded_checkpoint() -> Path:
 
 def world_words() -> tuple[str, ...]:
     """All words of the embedded world's prompts and replies, without special tokens."""
-    from tango_core.benchmarks.shapes import VOCABULARY
+    from tango_core.benchmarks.shapes.benchmark import VOCABULARY
 
     return tuple(VOCABULARY)
 

@@ -11,8 +11,8 @@ import yaml
 from numbered_videos import write_clip
 from releases import VIDEOMME_ROWS, videomme_release
 
-from jobs.cli import main
-from jobs.summary import read_answers
+from jobs.cli.main import main
+from jobs.results.summary import read_answers
 
 COMPARED = ["video_id", "status", "text", "choice", "correct", "harness_score"]
 

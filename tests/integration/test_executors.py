@@ -77,8 +77,8 @@ def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
 
 
 def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
-    from pipeline import graph
-    from pipeline.attempts import start_ledger
+    from pipeline.executors import ray_data as graph
+    from pipeline.executors.attempts import start_ledger
 
     plan = plan_of(job(shapes, limit=2), tmp_path)
     pools = parse_equal_cpus()
@@ -90,7 +90,7 @@ def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, lo
 
 def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, monkeypatch):
     """As of a million clips: a cluster is handed so many at a time; here four, hits and misses."""
-    from pipeline import graph
+    from pipeline.executors import ray_data as graph
 
     monkeypatch.setattr(graph, "_MAX_CLIPS_AT_ONCE", 4)
     run(job(shapes, limit=3), tmp_path)

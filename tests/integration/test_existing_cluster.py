@@ -45,7 +45,7 @@ def test_a_sweep_runs_on_an_existing_cluster_and_leaves_it_running(address, tmp_
         "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    command = [sys.executable, "-m", "jobs.cli", "sweep", "recipe.yaml"]
+    command = [sys.executable, "-m", "jobs.cli.main", "sweep", "recipe.yaml"]
     for expected in ("4 decoded, 4 encoded", "0 decoded, 0 encoded"):
         done = subprocess.run(
             [*command, "--limit", "4", "--address", address],

@@ -10,9 +10,9 @@ import pytest
 from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 
-from jobs.config import RecipeError
-from jobs.report import write_report
-from jobs.summary import write_summary
+from jobs.config.recipe import RecipeError
+from jobs.report.page import write_report
+from jobs.results.summary import write_summary
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from jobs_for_tests import answers_of, job, run, what_was_said
 from numbered_videos import write_clip
 from rich.console import Console
 
-from jobs.evaluate import evaluate
-from jobs.facts import JobFacts
-from jobs.places import Places
-from jobs.profile_table import render_profile
-from jobs.summary import summarize, write_summary
+from jobs.report.tables.profile import render_profile
+from jobs.results.facts import JobFacts
+from jobs.results.summary import summarize, write_summary
+from jobs.run.evaluate import evaluate
+from jobs.run.locations import Places
 from pipeline.settings import Settings
 from pipeline.stages.profile import ProfileCompression
 

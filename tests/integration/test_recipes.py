@@ -11,8 +11,8 @@ import pytest
 from jobs_for_tests import answers_of, run
 
 import jobs
-from jobs.config import load_jobs
-from jobs.summary import write_summary
+from jobs.config.recipe import load_jobs
+from jobs.results.summary import write_summary
 
 RECIPES = Path(jobs.__file__).parent / "recipes"
 README = (RECIPES / "README.md").read_text()

@@ -8,8 +8,8 @@ import pytest
 from fake_answers import facts_of, fake_answers
 from report_page import SWEEP
 
-from jobs.cli import main
-from jobs.summary import summarize
+from jobs.cli.main import main
+from jobs.results.summary import summarize
 
 
 @pytest.fixture

@@ -34,9 +34,9 @@ import reference_tango
 from compress_cases import CASES, DIM, Case, make_features
 from timing import machine, spread, timed
 
-from tango_core.compressors import tango as tango_module
-from tango_core.compressors import tango_select
-from tango_core.compressors.tango import Tango
+from tango_core.compressors.tango import method as tango_module
+from tango_core.compressors.tango import select as tango_select
+from tango_core.compressors.tango.method import Tango
 from tango_core.ops.segmentation import adjacent_products
 from tango_core.types import VisualFeatures
 

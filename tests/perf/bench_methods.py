@@ -42,7 +42,7 @@ from timing import machine, spread, timed
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor, LayerContext
 from tango_core.compressors.hybrid import INNER
-from tango_core.compressors.tango import Tango
+from tango_core.compressors.tango.method import Tango
 from tango_core.types import VisualFeatures
 
 RETENTION = 0.1

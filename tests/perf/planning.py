@@ -27,10 +27,10 @@ from typing import Any
 import pyarrow.compute as pc
 from rich.console import Console
 
-from jobs import driver
-from jobs.build import build, make_plan
-from jobs.config import Job, parse_job
-from jobs.run_dirs import new_run_dir
+from jobs.config.recipe import Job, parse_job
+from jobs.run import driver
+from jobs.run.build import build, make_plan
+from jobs.run.directories import new_run_dir
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.settings import Settings
@@ -136,7 +136,8 @@ def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
 
 def hand_out(plan: Plan, settings: Settings) -> None:
     """Build the dataset that Ray would execute first; the time to start Ray itself is included."""
-    from pipeline import cluster, graph
+    from pipeline.executors import cluster
+    from pipeline.executors import ray_data as graph
 
     with cluster.connected():
         first = plan.clips.slice(0, graph._MAX_CLIPS_AT_ONCE)

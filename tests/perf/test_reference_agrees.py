@@ -11,7 +11,7 @@ from synthetic_features import make_clip
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerContext
 from tango_core.compressors.hybrid import INNER
-from tango_core.compressors.tango import Tango
+from tango_core.compressors.tango.method import Tango
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_tango

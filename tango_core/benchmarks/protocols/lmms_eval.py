@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.multiple_choice import letter_of, lettered
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
 _VIDEOMME_TASK = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.benchmarks.multiple_choice import lists_several, read_letter, read_option
+from tango_core.benchmarks.scoring.multiple_choice import lists_several, read_letter, read_option
 from tango_core.types import Question
 
 

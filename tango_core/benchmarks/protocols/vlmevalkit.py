@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.multiple_choice import letter_of, lettered
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
 FAILED_REPLY = "Failed to obtain answer via API."

@@ -3,7 +3,7 @@
 import pytest
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.shapes import clip_at, pick, questions, rng_of
+from tango_core.benchmarks.shapes.benchmark import clip_at, pick, questions, rng_of
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tango_core.compressors import METHODS, build_method, equivalent_retention
-from tango_core.compressors.fastv_merge import FastVMerge
 from tango_core.compressors.hybrid import outer_retention
+from tango_core.compressors.in_llm.fastv_merge import FastVMerge
 
 DAGGER = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
 

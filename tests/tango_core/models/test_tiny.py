@@ -5,7 +5,7 @@ from transformers import LlavaOnevisionForConditionalGeneration
 
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model, tiny
-from tango_core.models.checkpoint import resolve_checkpoint, weights_digest
+from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.types import Prompt, VideoFrames
 
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from tango_core.benchmarks import shapes
+from tango_core.benchmarks.shapes import benchmark as shapes
 from tango_core.compressors import build_method
 from tango_core.metrics import clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model

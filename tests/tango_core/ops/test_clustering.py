@@ -1,11 +1,11 @@
 """DPC-KNN: official vectors, invariances, and the rules for ties."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from golden_files import GOLDEN_DIR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from tango_core.ops.clustering import (
     squared_distances,
 )
 
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+GOLDEN = GOLDEN_DIR
 
 
 def _points(num_groups, num_points, dim, seed=0):

@@ -1,10 +1,9 @@
 """Saliency: official vectors, pooling, and the ranking rule."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from golden_files import GOLDEN_DIR
 
 from tango_core.ops.saliency import (
     mean_query_attention,
@@ -14,7 +13,7 @@ from tango_core.ops.saliency import (
     top_positions,
 )
 
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+GOLDEN = GOLDEN_DIR
 
 
 def _load(name):

@@ -1,11 +1,11 @@
 """Segmentation: official vectors, optimality against all cuts, and the rules for ties."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from golden_files import GOLDEN_DIR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from tango_core.ops.segmentation import (
     static_segments,
 )
 
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "unit_segmentation.npz"
+GOLDEN = GOLDEN_DIR / "unit_segmentation.npz"
 TABLES = ["rand12", "rand16", "all_static", "none", "T2", "T1", "T64"]
 
 

@@ -1,10 +1,9 @@
 """ST-RoPE: official vectors, and the two laws it exists for."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from golden_files import GOLDEN_DIR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from tango_core.ops.st_rope import (
     st_rope,
 )
 
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "unit_strope.npz"
+GOLDEN = GOLDEN_DIR / "unit_strope.npz"
 
 
 def _tokens(num_frames, grid, dim, seed=0):

@@ -1,0 +1,162 @@
+"""`tango analyze sinks`: find the attention sinks of an encoder, for a recipe to name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+
+from jobs.config.recipe import Job, RecipeError
+from jobs.run.build import Ingredients, build, items_of
+from pipeline.plan import plan_clips
+from pipeline.rows import Row
+from pipeline.stages.compress import frames_of
+from pipeline.stages.decode import decode_video
+from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
+from tango_core.models import ModelSpec, load_encoder
+from tango_core.models.sinks import PUBLISHED_SINKS
+
+logger = logging.getLogger(__name__)
+
+SCORES = ("saliency", "attention")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What to rank, and when a rank makes a sink.
+
+    Attributes:
+        output: File to write.
+        score: `"saliency"`, `"attention"`, or `None` for the first of them that the encoder has.
+        rule: See `SinkRule`.
+    """
+
+    output: Path
+    score: str | None = None
+    rule: SinkRule = field(default_factory=SinkRule)
+
+
+def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
+    """Rank the positions of all frames of a recipe's clips, and write what was found.
+
+    Clips that cannot be decoded are left out and counted.
+
+    Args:
+        job: Its benchmarks, model, limit and shard say what to look at; methods do not matter.
+        options: What to rank, and where to write.
+        console: Where to print.
+
+    Returns:
+        0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
+
+    Raises:
+        RecipeError: If the encoder lacks the score or no clip could be decoded, in one line.
+    """
+    ingredients = build(job)
+    score = _score(ingredients.model, options.score)
+    report, num_failed = _calibrate(job, ingredients, score, options.rule)
+    model = {"name": ingredients.model.name, "digest": ingredients.model.digest}
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report.to_json(model), indent=2)
+    options.output.write_text(text + "\n", encoding="utf-8")
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    for line in describe(report, options.output):
+        say(line)
+    if num_failed:
+        say(f"{num_failed} clip(s) could not be decoded and are left out")
+    return 0 if num_failed <= job.max_failures else 1
+
+
+def describe(report: SinkReport, path: Path) -> Sequence[str]:
+    """The report in words."""
+    height, width = report.grid
+    total = height * width
+    lines = [
+        f"{report.num_frames} frames of {report.num_clips} clips, {height} x {width} positions "
+        f"ranked by {report.score}",
+        f"{len(report.sinks)} sink(s): mean rank up to {report.rule.max_mean_rank * total:.1f} of "
+        f"{total}, spread up to {report.rule.max_spread * total:.1f}",
+    ]
+    lines += [
+        f"  {position:4d} = row {position // width}, column {position % width}: rank "
+        f"{report.rank_mean[position]:.1f} ± {report.rank_spread[position]:.1f}"
+        for position in report.sinks
+    ]
+    published = PUBLISHED_SINKS.get(report.grid)
+    if published is not None:
+        shared = sorted(set(published) & set(report.sinks))
+        lines.append(f"of the {len(published)} published for this grid, {len(shared)}: {shared}")
+    if report.num_clips < FEWEST_CLIPS:
+        lines.append(
+            f"note: {report.num_clips} clip(s) are few: what stands still in all of them looks "
+            f"like a sink; take at least {FEWEST_CLIPS} clips that differ"
+        )
+    use = f"to use them: --set model.sinks={path}"
+    none = f"no position stands out; with {path} Tango treats all positions alike"
+    return [*lines, use if report.sinks else none]
+
+
+def _score(model: ModelSpec, wanted: str | None) -> str:
+    """The signal to rank."""
+    available = [score for score in SCORES if score in model.provides]
+    if wanted is None and available:
+        return available[0]
+    if wanted in available:
+        return str(wanted)
+    raise RecipeError(
+        f"--score {wanted}: the encoder of model {model.name} provides "
+        f"{', '.join(available) or 'neither saliency nor attention'}; for saliency set "
+        "model.saliency_from"
+    )
+
+
+def _calibrate(
+    job: Job, ingredients: Ingredients, score: str, rule: SinkRule
+) -> tuple[SinkReport, int]:
+    """Decode and encode clip by clip; the report and the number of clips that failed."""
+    clips = _clips(job, ingredients)
+    calibration = SinkCalibration(score)
+    encoder = load_encoder(ingredients.model)
+    num_failed = 0
+    for batch in clips.to_batches(max_chunksize=1024):
+        for clip in batch.to_pylist():
+            row = _decoded(clip, job, ingredients.model)
+            if row["status"] != "ok":
+                logger.warning("%s: %s", row["video_id"], row["error"])
+                num_failed += 1
+                continue
+            features = encoder.encode(frames_of(row), frozenset({score}))
+            calibration.add(getattr(features, score), features.grid)
+    if calibration.num_clips == 0:
+        raise RecipeError(f"none of {num_failed} clip(s) could be decoded; see the lines above")
+    return calibration.report(rule), num_failed
+
+
+def _clips(job: Job, ingredients: Ingredients) -> pa.Table:
+    """The recipe's clips; there must be some."""
+    try:
+        clips = plan_clips(items_of(job, ingredients), {})
+    except (ValueError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if clips.num_rows == 0:
+        raise RecipeError(
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
+            "check benchmark.root"
+        )
+    return clips
+
+
+def _decoded(clip: Row, job: Job, model: ModelSpec) -> Row:
+    """The decode stage, with the recipe's limits."""
+    return decode_video(
+        clip,
+        spec=model.frames,
+        timeout_s=job.decode.timeout_s,
+        memory_gib=job.decode.memory_gib,
+    )

@@ -1,0 +1,1 @@
+"""What `tango cache ...` prints; the work is done in `pipeline.cache`."""

@@ -1,0 +1,170 @@
+"""`tango cache verify`, `gc` and `export`: what they say about what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+from rich.console import Console
+from rich.progress import Progress
+
+from jobs.units import human_bytes
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.export import export_cache
+from pipeline.cache.folders import MANIFEST, bad_clips, find_caches
+from pipeline.cache.removal import plan_removals
+
+
+def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
+    """Read every clip of the caches and name what is bad.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of those to read; none for all.
+        delete: Whether what is bad is removed.
+        console: Receives a line per bad file, and a sum.
+
+    Returns:
+        Exit code: 1 if anything was bad.
+    """
+    folders = find_caches(root, names)
+    num_clips = sum(folder.num_clips for folder in folders)
+    num_bad = 0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("reading clips", total=sum(len(f.places) for f in folders))
+        for folder in folders:
+            if folder.problem:
+                num_bad += 1
+                _say(console, f"{folder.name}: {folder.problem}")
+                if delete:
+                    folder.remove(MANIFEST)
+            for name, reason in folder.index.unreadable.items():
+                num_bad += 1
+                _say(console, f"{folder.name}/{name}: cannot be read: {reason}")
+                if delete:
+                    folder.remove(name)
+            for place, problem in bad_clips(folder):
+                progress.advance(task)
+                if problem:
+                    num_bad += 1
+                    _say(console, f"{folder.name}/{place.name}: {problem}")
+                    if delete:
+                        folder.discard(place)
+    what = f"{num_clips} clips in {len(folders)} token cache(s) read"
+    if not num_bad:
+        _say(console, f"{what}, all good")
+        return 0
+    end = "removed, the next job makes them again" if delete else "--delete removes them"
+    _say(console, f"{what}, {num_bad} bad file(s): {end}")
+    return 1
+
+
+def gc(
+    root: str,
+    names: Sequence[str],
+    older_than: timedelta | None,
+    max_bytes: int | None,
+    yes: bool,
+    console: Console,
+) -> None:
+    """Say what can go, and remove it if that is wished.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of those to look at; none for all.
+        older_than: See `plan_removals`.
+        max_bytes: See `plan_removals`.
+        yes: Whether anything is removed.
+        console: Receives a line per cache and reason, and a sum.
+    """
+    folders = find_caches(root, names)
+    whole = bool(names) and older_than is None and max_bytes is None
+    removals = plan_removals(folders, datetime.now(timezone.utc), older_than, max_bytes, whole)
+    for folder in folders:
+        if folder.problem:
+            _say(console, f"left alone: {folder.name}: {folder.problem}")
+    for removal in removals:
+        size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
+        verb = "removing" if yes else "to remove"
+        _say(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
+        if yes:
+            removal.apply()
+    freed = human_bytes(sum(removal.num_bytes for removal in removals))
+    if not removals:
+        _say(console, "nothing to remove")
+    elif yes:
+        _say(console, f"{freed} freed")
+    else:
+        _say(console, f"{freed} would be freed; nothing was removed, --yes does it")
+
+
+def export(root: str, name: str, destination: str, form: str, console: Console) -> int:
+    """Write the clips of one cache for other projects.
+
+    Args:
+        root: Directory or URL of the caches.
+        name: Name or pattern of the cache.
+        destination: See `export_cache`.
+        form: See `export_cache`.
+        console: Receives a line per clip that is left out, and a sum.
+
+    Returns:
+        Exit code: 1 if any clip was left out.
+
+    Raises:
+        ValueError: If the name stands for several caches, or as `export_cache` says.
+    """
+    folder, *others = find_caches(root, [name])
+    if others:
+        names = ", ".join(found.name for found in (folder, *others))
+        raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
+    left_out: list[str] = []
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("writing clips", total=len(folder.places))
+
+        def report(file: str, problem: str | None) -> None:
+            progress.advance(task)
+            if problem:
+                left_out.append(file)
+                _say(console, f"left out: {folder.name}/{file}: {problem}")
+
+        export_cache(folder, destination, form, report)
+    num_clips = folder.num_clips - len(left_out)
+    _say(console, f"{num_clips} clips written to {destination}, {len(left_out)} left out")
+    return 1 if left_out else 0
+
+
+def compact(root: str, names: Sequence[str], console: Console) -> int:
+    """Put the clips of the caches into few large files.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of those to compact; none for all.
+        console: Receives a line per cache, and per clip that stays because something is wrong.
+
+    Returns:
+        Exit code: 1 if anything is wrong.
+    """
+    num_bad = 0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for folder in find_caches(root, names):
+            if folder.problem:
+                num_bad += 1
+                _say(console, f"left alone: {folder.name}: {folder.problem}")
+                continue
+            task = progress.add_task("moving clips", total=len(folder.singles))
+            num_moved = 0
+            for file, problem in compact_cache(folder):
+                progress.advance(task)
+                if problem:
+                    num_bad += 1
+                    _say(console, f"stays: {folder.name}/{file}: {problem}")
+                else:
+                    num_moved += 1
+            _say(console, f"{folder.name}: {num_moved} clips moved into shards")
+    return 1 if num_bad else 0
+
+
+def _say(console: Console, line: str) -> None:
+    """One line, as it is."""
+    console.print(" ".join(line.split()), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,122 @@
+"""The lines of `tango cache ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jobs.report.tables.cells import DASH
+from jobs.units import human_bytes
+from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
+
+_HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "remarks")
+Settings = Mapping[str, Any]
+
+_NUMBERS = {"clips", "size", "tokens"}
+
+
+def cache_table(folders: Sequence[CacheFolder]) -> str:
+    """One line per cache and a last one with the sum; empty if there is none.
+
+    Caches whose names differ in the hash alone are told apart by the settings they differ in.
+    """
+    if not folders:
+        return ""
+    counts = [count_tokens(folder) for folder in folders]
+    settings = [dict(_flat(folder.settings)) for folder in folders]
+    remarks = [
+        ", ".join(filter(None, (folder.problem, difference)))
+        for folder, difference in zip(folders, _differences(folders, settings), strict=True)
+    ]
+    rows = list(map(_row, folders, settings, counts, remarks))
+    num_clips = sum(folder.num_clips for folder in folders)
+    num_bytes = sum(folder.num_bytes for folder in folders)
+    lines = [
+        *_aligned([list(_HEADER), *rows]),
+        "",
+        f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}",
+    ]
+    if any(_is_sampled(f, c) for f, c in zip(folders, counts, strict=True)):
+        lines.append("tokens: kept of all, mean per clip; ~ stands for a mean of some of the clips")
+    return "\n".join(lines)
+
+
+def _row(
+    folder: CacheFolder, settings: Settings, counts: TokenCounts | None, remarks: str
+) -> list[str]:
+    """One line in pieces."""
+    frames, retention = (
+        settings.get(key) for key in ("model.frames.num_frames", "compressor.retention")
+    )
+    oldest, newest = folder.written or (None, None)
+    return [
+        folder.name,
+        f"{settings.get('model.name', DASH)}{f' {frames}f' if frames else ''}",
+        f"{settings.get('compressor.name', DASH)}{f' r={retention}' if retention else ''}",
+        str(folder.num_clips),
+        human_bytes(folder.num_bytes),
+        _tokens(folder, counts),
+        _time(oldest),
+        _time(newest),
+        remarks,
+    ]
+
+
+def _tokens(folder: CacheFolder, counts: TokenCounts | None) -> str:
+    """Kept, total and their ratio."""
+    if counts is None:
+        return DASH
+    about = "~" if _is_sampled(folder, counts) else ""
+    share = f" ({100 * counts.kept / counts.total:.1f} %)" if counts.total else ""
+    return f"{about}{counts.kept:.0f}/{counts.total:.0f}{share}"
+
+
+def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
+    """Whether not every clip was counted."""
+    return counts is not None and counts.num_clips < folder.num_clips
+
+
+def _time(moment: datetime | None) -> str:
+    """In the zone of whoever reads it."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else DASH
+
+
+def _differences(folders: Sequence[CacheFolder], settings: Sequence[Settings]) -> Iterator[str]:
+    """Per cache the settings that tell it from the others of its readable name."""
+    namesakes: dict[str, list[Settings]] = {}
+    for folder, own in zip(folders, settings, strict=True):
+        if own:
+            namesakes.setdefault(folder.name.rpartition("-")[0], []).append(own)
+    for folder, own in zip(folders, settings, strict=True):
+        group = namesakes.get(folder.name.rpartition("-")[0], []) if own else []
+        keys = dict.fromkeys(key for one in group for key in one)
+        differing = [key for key in keys if len({str(one.get(key)) for one in group}) > 1]
+        yield " ".join(f"{key}={_short(own.get(key))}" for key in differing)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _short(value: object) -> str:
+    """A digest needs not be shown whole."""
+    text = str(value).replace(" ", "")
+    return text if len(text) <= 40 else f"{text[:12]}…"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with words to the left and numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    return [
+        "  ".join(
+            text.rjust(width) if name in _NUMBERS else text.ljust(width)
+            for name, text, width in zip(_HEADER, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]

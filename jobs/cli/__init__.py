@@ -1,0 +1,5 @@
+"""The console script `tango`: one module per group of commands, and errors in command lines.
+
+Imports every room of `jobs`, inside the functions, so that `--help` stays quick. A new command goes
+into the module of its group; what it does goes into the room that does it.
+"""

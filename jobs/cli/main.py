@@ -1,0 +1,263 @@
+"""The console script `tango`: reads the command line, hands over, and turns mistakes into one line.
+
+Heavy imports happen inside the commands, so that `tango --help` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from jobs.cli import cache as cli_cache
+from jobs.cli import results as cli_results
+from jobs.cli import tools as cli_tools
+from jobs.cli.usage_errors import run_app
+from pipeline.errors import WorkerError
+
+if TYPE_CHECKING:
+    from jobs.run.locations import Places
+
+app = typer.Typer(
+    name="tango",
+    help="Training-free video-token pruning: encode every clip once, compare every method.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[
+    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
+]
+Set = Annotated[
+    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
+]
+Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
+Cache = Annotated[
+    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
+]
+Tracking = Annotated[
+    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
+]
+Resume = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
+]
+Shard = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
+]
+Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
+HashContent = Annotated[
+    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
+]
+
+RUNS = Path("runs")
+
+
+def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., None]:
+    """A command with the options of every job that measures.
+
+    Args:
+        run: Recipe, changed keys and places -> exit code.
+    """
+
+    def command(
+        recipe: Recipe,
+        set_: Set = [],  # noqa: B006
+        limit: Limit = None,
+        output: Output = RUNS,
+        cache: Cache = None,
+        tracking_uri: Tracking = None,
+        resume: Resume = None,
+        address: Address = None,
+        shard: Shard = None,
+        mode: Mode = None,
+        hash_content: HashContent = False,
+    ) -> None:
+        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        _exit(run(recipe, changes, _places(output, cache, address, tracking_uri, resume)))
+
+    return command
+
+
+def _evaluate(recipe: Path, changes: list[str], places: Places) -> int:
+    from jobs.config.recipe import load_job
+    from jobs.run.evaluate import evaluate
+
+    return evaluate(load_job(recipe, changes), places, Console())
+
+
+def _sweep(recipe: Path, changes: list[str], places: Places) -> int:
+    from jobs.config.recipe import load_jobs
+    from jobs.run.sweep import sweep
+
+    return sweep(load_jobs(recipe, changes), places, Console())
+
+
+app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
+app.command(
+    "sweep", help="Measure several methods, retentions and benchmarks in one pass over the clips."
+)(_measuring(_sweep))
+
+
+@app.command()
+def precompute(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = RUNS,
+    cache: Cache = None,
+    address: Address = None,
+    shard: Shard = None,
+    hash_content: HashContent = False,
+) -> None:
+    """Fill the token caches and answer nothing."""
+    from jobs.config.recipe import load_jobs
+    from jobs.run.precompute import precompute
+
+    jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
+    places = _places(output, cache, address)
+    _exit(max(precompute(job, places, Console()) for job in jobs))
+
+
+@app.command()
+def doctor(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+    ] = None,
+    set_: Set = [],  # noqa: B006
+    output: Output = RUNS,
+    cache: Cache = None,
+    tracking_uri: Tracking = None,
+    address: Address = None,
+) -> None:
+    """Say in one screen whether this machine can run, before a long job does."""
+    from jobs.doctor.command import doctor
+
+    where = _places(output, cache, address, tracking_uri)
+    _exit(doctor(recipe, set_, where, Console()))
+
+
+@app.command("log-run")
+def log_run(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    tracking_uri: Tracking = None,
+) -> None:
+    """Upload a finished run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.upload import default_tracking_uri, log_run
+
+    uri = tracking_uri or default_tracking_uri(run.parent)
+    log_run(run, uri)
+    print(f"logged to {uri}")
+
+
+app.command()(cli_tools.ask)
+app.add_typer(cli_tools.analyze, name="analyze")
+app.command()(cli_results.report)
+app.command()(cli_results.export)
+app.command("import")(cli_results.import_)
+app.add_typer(cli_results.data, name="data")
+app.add_typer(cli_cache.cache, name="cache")
+
+
+@app.command("train-tiny")
+def train_tiny(
+    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
+    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Time on two free cores; less shortens every stage.")
+    ] = 90.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
+    ] = False,
+    beside: Annotated[
+        list[Path],
+        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
+    ] = [],  # noqa: B006
+    tracking_uri: Tracking = None,
+) -> None:
+    """Train the embedded model from nothing."""
+    from jobs.training.command import train_tiny
+
+    trial = train_tiny(
+        output,
+        seed=seed,
+        minutes=minutes,
+        resume=resume,
+        beside=beside,
+        tracking_uri=tracking_uri,
+        console=Console(),
+    )
+    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
+
+
+def main() -> None:
+    """Entry point: what a user can cause ends in one line and exit code 2."""
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+    for noisy in (
+        "ray",
+        "httpx",
+        "alembic",
+        "mlflow",
+        "matplotlib",
+        "huggingface_hub",
+        "transformers",
+    ):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        code = run_app(app)
+        if code == 130:
+            _fail("interrupted; what was finished is kept, --resume continues it", 130)
+        sys.exit(code)
+    except (ValueError, OSError, WorkerError) as error:
+        _fail(str(error), 2)
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _overrides(given: list[str], **flags: object) -> list[str]:
+    """`--set` strings, followed by those that have a flag of their own and were given."""
+    return [
+        *given,
+        *(f"{key}={value}" for key, value in flags.items() if value not in (None, False)),
+    ]
+
+
+def _places(
+    output: Path,
+    cache: str | None,
+    address: str | None,
+    tracking_uri: str | None = None,
+    resume: str | None = None,
+) -> Places:
+    """Where the job reads and writes."""
+    from jobs.run.locations import Places
+
+    return Places(output, cache, tracking_uri, resume, address)
+
+
+def _fail(message: str, code: int) -> None:
+    """One line on standard error, and out."""
+    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _exit(code: int) -> None:
+    """Leave with a code that scripts can rely on."""
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Commands of `tango` about results and data that are there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
+
+Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
+FileFormat = Annotated[
+    Literal["vlmevalkit", "lmms_eval"],
+    typer.Option("--format", help="Whose files.", show_default=False),
+]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option(help="Directory to write to.  [default: the run, if it is one]")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
+    ] = False,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compare every cell also with this method at the same retention, or with the "
+            "'previous' one of the recipe; may be given more than once.",
+            show_default=False,
+        ),
+    ] = None,
+    confusion: Annotated[
+        str | None,
+        typer.Option(
+            help="Write what is mistaken for what, by the values of this group of the questions "
+            "(shapes: type).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write tables, plots and a page for one run, or compare several."""
+    from jobs.report.compare import report_runs
+
+    page = report_runs(
+        runs, output, published=published, baselines=baseline or (), confusion=confusion
+    )
+    table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
+    Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
+
+
+def export(
+    run: Run,
+    harness: FileFormat,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory to write to.  [default: RUN/export/FORMAT]")
+    ] = None,
+) -> None:
+    """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
+    from jobs.harness.exchange import export_run
+
+    for path in export_run(run, harness, output):
+        print(path)
+
+
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(help="Prediction file, or samples files.", show_default=False)
+    ],
+    harness: FileFormat,
+    benchmark: Annotated[str, typer.Option(help="Which benchmark.", show_default=False)],
+    root: Annotated[str | None, typer.Option(help="Directory of the benchmark's files.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
+    protocol: Annotated[
+        str | None, typer.Option(help="Whose rules read the replies.  [default: FORMAT]")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model that answered.  [default: from the files' names]")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method; full to compare others with it.  [default: MODEL]")
+    ] = None,
+    retention: Annotated[
+        float | None, typer.Option(help="Share of the visual tokens asked for.  [default: 1]")
+    ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames per clip.  [default: unknown]")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
+    ] = False,
+    output: Annotated[Path, typer.Option(help="Directory that receives the run.")] = Path("runs"),
+) -> None:
+    """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
+    from jobs.config.recipe import BenchmarkSection
+    from jobs.harness.exchange import Foreign, import_answers
+    from jobs.report.tables.cells import render_table
+
+    section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
+    about = Foreign(section, model, method, retention, num_frames, partial)
+    run_dir, summary = import_answers(files, harness, about, output)
+    print(render_table(summary["cells"]))
+    print(f"run: {run_dir}")
+
+
+@data.command("check")
+def data_check(
+    benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
+    root: Annotated[Path | None, typer.Argument(help="Directory of its files.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
+    output: Annotated[
+        Path | None, typer.Option(help="Write every finding to a .csv or .parquet file.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
+) -> None:
+    """Check every row and every file before a job needs them."""
+    from jobs.data_check.check import data_check
+
+    raise typer.Exit(data_check(benchmark, root, output, jobs, Console(), split))

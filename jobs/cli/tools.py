@@ -1,0 +1,105 @@
+"""Commands of `tango` that need no run: one question, and the analysis of an encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+analyze = typer.Typer(no_args_is_help=True, help="Look at what an encoder does with every clip.")
+
+SINKS_FILE = Path("sinks.json")
+
+
+def ask(
+    video: Annotated[str, typer.Argument(help="Video file, or directory of frames.")],
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    choices: Annotated[
+        list[str],
+        typer.Option(help='An option; repeat it, or give several as "a dog|a cat".'),
+    ] = [],  # noqa: B006
+    model: Annotated[
+        str, typer.Option(help="Name of a model, or a checkpoint: directory or hub id.")
+    ] = "tiny",
+    path: Annotated[
+        str | None, typer.Option(help="Checkpoint for the named model.  [default: its own]")
+    ] = None,
+    method: Annotated[str, typer.Option(help="Pruning method.")] = "tango",
+    retention: Annotated[
+        float | None,
+        typer.Option(help="Share of the visual tokens to keep.  [default: 0.1]"),
+    ] = None,
+    option: Annotated[
+        list[str], typer.Option(help="Another option of the method: --option alpha=2.")
+    ] = [],  # noqa: B006
+    clip: Annotated[
+        str | None, typer.Option(metavar="START-END", help="Part of the video, in seconds.")
+    ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(help="Frames to look at.  [default: the model's]")
+    ] = None,
+    saliency_from: Annotated[
+        str | None, typer.Option(help="SigLIP checkpoint with a pooling head.")
+    ] = None,
+    sinks: Annotated[
+        str | None, typer.Option(help="File that `tango analyze sinks` wrote.")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Processor.")] = "auto",
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Bound on the length of the reply.")
+    ] = None,
+) -> None:
+    """Ask one question about one video: free-form, or with options."""
+    from jobs.ask import ask
+
+    code = ask(
+        video,
+        question,
+        choices=choices,
+        model=model,
+        path=path,
+        method=method,
+        retention=retention,
+        clip=clip,
+        max_new_tokens=max_new_tokens,
+        model_options={
+            "num_frames": num_frames,
+            "saliency_from": saliency_from,
+            "sinks": sinks,
+            "device": device,
+        },
+        method_options=option,
+        console=Console(),
+    )
+    raise typer.Exit(code)
+
+
+@analyze.command("sinks")
+def analyze_sinks(
+    recipe: Annotated[Path, typer.Argument(help="Recipe whose model and clips to look at.")],
+    set_: Annotated[
+        list[str], typer.Option("--set", help="Change one key: --set model.name=tiny.")
+    ] = [],  # noqa: B006
+    limit: Annotated[int, typer.Option(min=1, help="Only the first N clips.")] = 100,
+    output: Annotated[Path, typer.Option(help="File to write.")] = SINKS_FILE,
+    score: Annotated[
+        Literal["saliency", "attention"] | None,
+        typer.Option(help="Signal to rank.  [default: saliency, where there is one]"),
+    ] = None,
+    max_mean_rank: Annotated[
+        float, typer.Option(help="Largest mean rank of a sink, as a share of all positions.")
+    ] = 0.1,
+    max_spread: Annotated[
+        float, typer.Option(help="Largest spread of its rank, as a share of all positions.")
+    ] = 0.1,
+) -> None:
+    """Find positions that draw attention in every clip; write a file that model.sinks can name."""
+    from jobs.analysis.sinks import SinkOptions, analyze_sinks
+    from jobs.config.recipe import load_job
+    from tango_core.analysis.sinks import SinkRule
+
+    job = load_job(recipe, [*set_, f"limit={limit}"])
+    options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
+    raise typer.Exit(analyze_sinks(job, options, Console()))

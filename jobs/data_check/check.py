@@ -1,0 +1,292 @@
+"""`tango data check`: every row and every file of a benchmark, before a job needs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
+from jobs.data_check.media import Bounds, Problem, look_at
+from pipeline.stages.child import Child, ChildStartError, CrashError
+from tango_core.benchmarks import Benchmark, build_benchmark
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark, Defect
+from tango_core.benchmarks.custom.benchmark import CustomBenchmark
+from tango_core.types import VideoItem
+
+TIMEOUT_S = 60.0
+MEMORY_GIB = 4.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, and what is wrong.
+
+    Attributes:
+        num_questions: Questions that could be read.
+        num_clips: Clips they ask about.
+        num_files: Files and folders of frames these are in.
+        findings: In the order of the annotations: rows first, then files.
+    """
+
+    num_questions: int
+    num_clips: int
+    num_files: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every question can be asked except those about what nobody can have."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+
+def data_check(
+    benchmark: str,
+    root: Path | None,
+    output: Path | None,
+    jobs: int,
+    console: Console,
+    split: str = "test",
+) -> int:
+    """Check a benchmark and report to the terminal and, if wished, to a file.
+
+    Args:
+        benchmark: Entry of `BENCHMARKS`.
+        root: `benchmark.root`.
+        output: `.csv` or `.parquet` file that receives every finding; `None` for none.
+        jobs: Files looked at at once.
+        console: Where the summary goes.
+        split: `benchmark.split`.
+
+    Returns:
+        Exit code: 1 if any question will fail for another reason than that its clip is withheld.
+
+    Raises:
+        ValueError: If a setting is wrong or an annotation file cannot be read at all.
+        FileNotFoundError: If the root or the annotations are not there.
+    """
+    if output is not None and output.suffix not in SUFFIXES:
+        raise ValueError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be 1 or larger, got {jobs}")
+    opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("looking at files", total=None)
+        result = check(
+            opened, jobs, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    if output is not None:
+        write_findings(result.findings, output)
+    _report(result, opened, output, console)
+    return 0 if result.is_complete else 1
+
+
+def check(
+    benchmark: Benchmark,
+    jobs: int = 4,
+    on_progress: Callable[[int, int], object] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Check:
+    """Check every row and every file of a benchmark.
+
+    Each file is opened in a child process with a time and a memory limit: one that hangs or crashes
+    its reader is a finding like any other.
+
+    Args:
+        benchmark: An opened benchmark.
+        jobs: Files looked at at once.
+        on_progress: Called with (files done, files in all).
+        timeout_s: Seconds after which a file is given up.
+    """
+    contents = _read(benchmark)
+    items, lengths = contents.items, contents.lengths
+    files: dict[str, list[VideoItem]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    findings = list(contents.findings)
+    with _Workers(timeout_s) as look, ThreadPoolExecutor(jobs) as pool:
+        futures = [
+            pool.submit(look, path, clips, sorted(lengths.get(path, ())))
+            for path, clips in files.items()
+        ]
+        try:
+            for done, (future, clips) in enumerate(zip(futures, files.values(), strict=True), 1):
+                for problem in future.result():
+                    findings += _findings(problem, clips, contents.withheld)
+                if on_progress is not None:
+                    on_progress(done, len(files))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    num_questions = sum(len(item.questions) for item in items)
+    return Check(num_questions, len(items), len(files), tuple(findings))
+
+
+class _Workers:
+    """One killable child process per thread that calls it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._own = threading.local()
+        self._children: list[Child] = []
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.close()
+
+    def __call__(
+        self, path: str, items: Sequence[VideoItem], lengths_s: Sequence[float]
+    ) -> list[Problem]:
+        """Look at one file; whatever it does to its reader becomes a problem."""
+        if not hasattr(self._own, "child"):
+            self._own.child = Child(MEMORY_GIB)
+            self._children.append(self._own.child)
+        clips = sorted({item.clip for item in items if item.clip is not None})
+        try:
+            return self._call(path, clips, lengths_s)
+        except ChildStartError:
+            raise
+        except TimeoutError:
+            return [Problem("timeout", f"not opened within {self._timeout_s:g} s")]
+        except (CrashError, MemoryError) as error:
+            return [Problem("crash", str(error).removeprefix(f"{path}: "))]
+        except Exception as error:  # what a file provokes here is its problem, not the check's
+            return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
+
+    def _call(
+        self, path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]
+    ) -> list[Problem]:
+        """Look at one file in this thread's child."""
+        child: Child = self._own.child
+        return child.call(
+            look_at, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
+        )
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What the rows of a benchmark say."""
+
+    findings: list[Finding]
+    items: list[VideoItem]
+    withheld: dict[str, str] = field(default_factory=dict)  # path -> why
+    lengths: dict[str, set[float]] = field(default_factory=dict)  # path -> seconds
+
+
+def _read(benchmark: Benchmark) -> _Contents:
+    """Read all rows."""
+    if not isinstance(benchmark, AnnotatedBenchmark):
+        items = list(benchmark.items())
+        own = _columns(benchmark, items) if isinstance(benchmark, CustomBenchmark) else []
+        return _Contents(own, items)
+    findings: list[Finding] = []
+    clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
+    withheld: dict[str, str] = {}
+    lengths: dict[str, set[float]] = {}
+    for entry in benchmark.entries():
+        if isinstance(entry, Defect):
+            severity: Severity = "note" if entry.blank else "error"
+            problem = f"{entry.problem}; left out" if entry.blank else entry.problem
+            findings.append(
+                Finding(severity, "annotation", entry.where, "", "", None, None, problem)
+            )
+            continue
+        key = (entry.path, entry.clip)
+        known = clips.get(key)
+        clips[key] = VideoItem(
+            video_id=known.video_id if known else entry.video_id,
+            path=entry.path,
+            clip=entry.clip,
+            questions=(*(known.questions if known else ()), entry.question),
+        )
+        if entry.length_s is not None:
+            lengths.setdefault(entry.path, set()).add(entry.length_s)
+        reason = benchmark.missing_reason(entry)
+        if reason is not None:
+            withheld[entry.path] = reason
+        one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
+        findings += [_finding("note", "annotation", one, [one], note) for note in entry.notes]
+    return _Contents(findings, list(clips.values()), withheld, lengths)
+
+
+def _columns(benchmark: CustomBenchmark, items: Sequence[VideoItem]) -> list[Finding]:
+    """Turn columns with nearly the name of another into findings; without questions an error."""
+    asked = any(item.questions for item in items)
+    return [
+        Finding(
+            severity="error" if meant == "question" and not asked else "note",
+            kind="annotation",
+            path=str(benchmark.root),
+            video_id="",
+            question_ids="",
+            clip_start=None,
+            clip_end=None,
+            detail=f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
+        )
+        for name, meant in benchmark.misspelt.items()
+    ]
+
+
+def _findings(
+    problem: Problem, items: Sequence[VideoItem], withheld: dict[str, str]
+) -> Iterator[Finding]:
+    """Turn a problem of a file into findings about the clips it concerns."""
+    concerned = [item for item in items if problem.clip in (None, item.clip)]
+    reason = withheld.get(items[0].path) if problem.kind == "missing" else None
+    if reason is not None:
+        yield _finding("withheld", problem.kind, items[0], concerned, reason)
+        return
+    if problem.clip is None:
+        yield _finding(problem.severity, problem.kind, items[0], concerned, problem.detail)
+        return
+    for item in concerned:
+        yield _finding(problem.severity, problem.kind, item, [item], problem.detail)
+
+
+def _finding(
+    severity: Severity, kind: str, item: VideoItem, concerned: Sequence[VideoItem], detail: str
+) -> Finding:
+    """Describe a problem of one clip, or of a file with all clips in it."""
+    one = concerned[0] if len(concerned) == 1 else None
+    clip = one.clip if one is not None else None
+    ids = " ".join(question.id for each in concerned for question in each.questions)
+    name = one.video_id if one is not None else item.video_id
+    start, end = clip if clip is not None else (None, None)
+    return Finding(severity, kind, item.path, name, ids, start, end, detail)
+
+
+def _report(result: Check, benchmark: Benchmark, output: Path | None, console: Console) -> None:
+    """Print counts, the first findings of every kind, and what to do next."""
+    console.print(
+        f"{benchmark.name}: {_count(result.num_questions, 'question')}, "
+        f"{_count(result.num_clips, 'clip')}, {_count(result.num_files, 'file')}"
+    )
+    expected = getattr(benchmark, "num_questions", None)
+    if expected is not None and expected != result.num_questions:
+        console.print(f"note: the complete public release has {expected:,} questions")
+    print_findings(result.findings, console)
+    num_withheld = sum(f.severity == "withheld" for f in result.findings)
+    if num_withheld:
+        console.print(
+            "clips that are withheld will fail; "
+            f"let a job accept them: --set max_failures={num_withheld}"
+        )
+    if output is not None:
+        console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
+    elif result.findings:
+        console.print("all findings as a table: --output findings.csv")
+    if result.is_complete:
+        console.print("complete")
+
+
+def _count(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

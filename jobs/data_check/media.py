@@ -1,0 +1,141 @@
+"""Look at one video file or folder of frames: can it be opened, and is it as long as is said?
+
+Runs in a child process, because a file may hang or crash whoever opens it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image, UnidentifiedImageError
+
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
+from tango_core.video.readers.extent import LOSS_SLACK_S, LOSS_SLACK_SHARE
+from tango_core.video.readers.folder import list_images
+from tango_core.video.readers.probe import read_index
+
+Kind = Literal["missing", "unreadable", "truncated", "length", "bounds", "timeout", "crash"]
+Bounds = tuple[float, float]
+
+# The first and the last frame, small: what proves that a file can be decoded at both ends.
+_GLANCE = FrameSpec(num_frames=2, size=(16, 16))
+
+# Annotators round lengths and other downloads of a video end a little earlier or later: by more
+# than this, it is another video, or a part of it.
+_LENGTH_SLACK_S = 2.0
+_LENGTH_SLACK_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a file.
+
+    Attributes:
+        kind: Sort of problem.
+        detail: One line.
+        clip: The clip it concerns, or `None` for the file.
+        severity: `"error"`: clips are not decoded; `"warning"`: they are, and probably show
+            something else; `"note"`: they are.
+    """
+
+    kind: Kind
+    detail: str
+    clip: Bounds | None = None
+    severity: Literal["error", "warning", "note"] = "error"
+
+
+def look_at(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ()) -> list[Problem]:
+    """Open a file, decode its first and last frame, and compare its length with what is said.
+
+    Args:
+        path: A video file or a folder of images.
+        clips: (start, end) in seconds of every part that is asked about.
+        lengths_s: Lengths in seconds that annotations state; ignored for a folder, whose own
+            length depends on a rate that nobody states.
+
+    Returns:
+        All problems; none for a good file.
+    """
+    if not os.path.exists(path):
+        is_link = os.path.islink(path)
+        target = f"link to {os.readlink(path)}, which does not exist" if is_link else "no such file"
+        return [Problem("missing", target)]
+    try:
+        if os.path.isdir(path):
+            return _look_at_folder(path, clips)
+        return _look_at_video(path, clips, lengths_s)
+    except VideoDecodeError as error:
+        return [Problem("unreadable", str(error).removeprefix(f"{path}: "))]
+    except OSError as error:
+        return [Problem("unreadable", error.strerror or str(error))]
+
+
+def _look_at_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
+    """Read all packets, then decode at both ends."""
+    index = read_index(path)
+    problems = []
+    announced = index.info.duration_s or 0.0
+    if index.trusted and len(index.shown):
+        frames_end = max(index.end_s, float(index.times[-1]))
+        if announced - frames_end > max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced):
+            problems.append(
+                Problem("truncated", f"frames end at {frames_end:.2f} s of {announced:.2f} s")
+            )
+        announced = max(announced, frames_end)
+    if index.problem:
+        problems.append(Problem("truncated", index.problem))
+    if not problems:
+        decode_frames(path, _GLANCE)
+    if not announced:
+        return problems
+    return problems + _compare_lengths(lengths_s, announced) + _compare(clips, announced)
+
+
+def _look_at_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
+    """Open every image, without decoding it."""
+    images = list_images(Path(path))
+    if not images:
+        return [Problem("unreadable", "the folder holds no images")]
+    problems = []
+    for image_path in images:
+        try:
+            with Image.open(image_path):
+                pass
+        except (UnidentifiedImageError, OSError) as error:
+            reason = str(error).splitlines()[0].removesuffix(f" {str(image_path)!r}")
+            problems.append(Problem("unreadable", f"{image_path.name}: {reason}"))
+    return problems + _compare(clips, len(images) / _GLANCE.folder_fps)
+
+
+def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem]:
+    """Find a file that is clearly shorter or longer than is stated: a whole but wrong video."""
+    far = [
+        stated
+        for stated in stated_s
+        if abs(length_s - stated) > max(_LENGTH_SLACK_S, _LENGTH_SLACK_SHARE * stated)
+    ]
+    if not far:
+        return []
+    # MLVU's rows about one file state lengths 0.02 s apart: one finding for all of them.
+    stated = max(far, key=lambda stated: abs(length_s - stated))
+    detail = f"lasts {length_s:.2f} s but should last {stated:.2f} s; is it the right video?"
+    return [Problem("length", detail, severity="warning")]
+
+
+def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
+    """Find clips that begin behind the end, which fail, or end there, which are cut short."""
+    problems = []
+    slack = max(LOSS_SLACK_S, LOSS_SLACK_SHARE * length_s)
+    for clip in clips:
+        start, end = clip
+        if start > length_s:
+            detail = f"starts at {start:g} s but the video ends at {length_s:.2f} s"
+            problems.append(Problem("bounds", detail, clip))
+        elif end > length_s + slack:
+            detail = f"ends at {end:g} s but the video at {length_s:.2f} s; it is cut short"
+            problems.append(Problem("bounds", detail, clip, severity="note"))
+    return problems

@@ -1,0 +1,206 @@
+"""Python, packages, processors and memory of this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from jobs.doctor.checks import Remark, note, ok, problem
+from jobs.units import human_bytes
+
+PACKAGE = "tango-video"
+CGROUPS = Path("/sys/fs/cgroup")
+SHARED_MEMORY = Path("/dev/shm")
+
+# A driver, one worker per stage and Ray itself, with the embedded model.
+_LITTLE_MEMORY = 4 * 2**30
+# Ray's object store: its share of the free memory, the size up to which it moves to a disk in
+# silence, and its largest size.
+_STORE_SHARE, _STORE_ON_DISK, _STORE_MAX = 0.3, 10**10, 200 * 10**9
+_SHOWN = 3
+
+
+def python_version(package: str = PACKAGE) -> Remark:
+    """Compare the interpreter with what the package asks for."""
+    from packaging.specifiers import SpecifierSet
+
+    found = platform.python_version()
+    wanted = metadata.metadata(package)["Requires-Python"]
+    if not SpecifierSet(wanted).contains(found, prereleases=True):
+        return problem(f"{found} is not {wanted}; install {package} into another Python")
+    return ok(f"{found}, {platform.system()} {platform.machine()}")
+
+
+def packages(package: str = PACKAGE) -> Remark:
+    """Compare what is installed with the ranges that the package asks for.
+
+    Extras are optional: of them only what is installed is compared.
+    """
+    wrong, counted = [], 0
+    for text in metadata.requires(package) or ():
+        wanted = Requirement(text)
+        needed = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+        if not needed and not _is_of_extra(wanted):
+            continue
+        try:
+            found = metadata.version(wanted.name)
+        except metadata.PackageNotFoundError:
+            if needed:
+                wrong.append(f"{wanted.name} is missing (wanted: {wanted.specifier})")
+            continue
+        counted += 1
+        if not wanted.specifier.contains(found, prereleases=True):
+            wrong.append(f"{wanted.name} {found} is not {wanted.specifier}")
+    if not wrong:
+        return ok(f"{package} {metadata.version(package)} and {counted} others in their ranges")
+    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return problem(
+        f"{'; '.join(wrong[:_SHOWN])}{more}; reinstall with `pip install --upgrade {package}`, or "
+        "`pip install -e .` in a checkout"
+    )
+
+
+def _is_of_extra(wanted: Requirement) -> bool:
+    """Whether an optional package is one that jobs use and that fits this platform."""
+    return wanted.marker is not None and wanted.marker.evaluate({"extra": "torchcodec"})
+
+
+def accelerators() -> Remark:
+    """See which GPUs torch can use, and let each of them compute."""
+    import torch
+
+    build = f"torch {torch.__version__}"
+    if not torch.cuda.is_available():
+        if shutil.which("nvidia-smi") is None:
+            return ok(f"{build}; no GPU: models run on the CPU")
+        reason = "the driver does not answer" if torch.version.cuda else "this build has no CUDA"
+        return note(
+            f"{build}: there is an NVIDIA driver but torch sees no GPU ({reason}); compare "
+            "`nvidia-smi` with the builds on pytorch.org"
+        )
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        values = torch.ones(64, 64, device=f"cuda:{index}")
+        if float((values @ values).sum()) != 64.0**3:
+            return problem(f"cuda:{index} multiplies wrongly; take it out of CUDA_VISIBLE_DEVICES")
+        free, total = torch.cuda.mem_get_info(index)
+        name = torch.cuda.get_device_name(index)
+        devices.append(f"{name} ({human_bytes(free)} of {human_bytes(total)} free)")
+    half = "bfloat16" if torch.cuda.is_bf16_supported() else "no bfloat16: set model.dtype"
+    return ok(f"{build}; {len(devices)} GPU(s): {', '.join(devices)}; {half}")
+
+
+def num_cpus(cgroups: Path = CGROUPS) -> int:
+    """CPUs that a Ray of our own counts here: those of the machine, or of its container.
+
+    Ray reads the quota of either version of cgroups, rounds it down, and does not see what
+    `taskset` or a batch system binds this process to.
+    """
+    limits = [
+        limit for limit in (_quota(cgroups), _cpuset(cgroups / "cpuset/cpuset.cpus")) if limit
+    ]
+    return max(1, int(min(limits))) if limits else os.cpu_count() or 1
+
+
+def processors(cgroups: Path = CGROUPS) -> Remark:
+    """Count CPUs of the machine, of its container and of this process."""
+    total, counted = os.cpu_count() or 1, num_cpus(cgroups)
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    if bound < counted:
+        return note(
+            f"this process is bound to {bound} of {counted} CPUs, but Ray counts {counted}: keep "
+            f"the pools' num_cpus within {bound}"
+        )
+    if counted < total:
+        return ok(f"{counted} of the machine's {total}: the limit of this container")
+    return ok(f"{total}")
+
+
+def memory() -> Remark:
+    """See how much memory is free here or in this container."""
+    total, available = available_memory()
+    text = f"{human_bytes(available)} of {human_bytes(total)} free"
+    if available < _LITTLE_MEMORY:
+        return note(f"{text}: little for Ray with a worker per stage; `--set executor=local`")
+    return ok(text)
+
+
+def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
+    """(total, available) bytes; those of the container where it has a limit."""
+    import psutil
+
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    for limit_file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        limit, used = _number(cgroups / limit_file), _number(cgroups / used_file)
+        if limit is not None and used is not None and limit < total:
+            return int(limit), min(available, max(0, int(limit - used)))
+    return total, available
+
+
+def shared_memory(directory: Path = SHARED_MEMORY) -> Remark:
+    """Compare the size of /dev/shm with the object store that Ray will want there."""
+    if not directory.is_dir():
+        return ok(f"there is no {directory}: Ray keeps its objects in files")
+    free = shutil.disk_usage(directory).free
+    wanted = object_store(free, available_memory()[1])
+    text = f"{directory} has {human_bytes(free)} free, Ray takes up to {human_bytes(wanted)}"
+    if free < wanted:
+        return note(
+            f"{text}: it will keep objects on disk, which is slow; give the container "
+            f"--shm-size={wanted * 1.1 / 1e9:.0f}g"
+        )
+    return ok(text)
+
+
+def object_store(shared: int, available: int) -> int:
+    """Bytes that Ray sets aside for objects if nobody tells it how many.
+
+    Args:
+        shared: Bytes free in /dev/shm.
+        available: Bytes of free memory.
+    """
+    most = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
+    return min(int(_STORE_SHARE * available), most)
+
+
+def _quota(cgroups: Path) -> float | None:
+    """CPUs of a container's quota, or `None` without one."""
+    quota = _number(cgroups / "cpu/cpu.cfs_quota_us")
+    period = _number(cgroups / "cpu/cpu.cfs_period_us")
+    if quota is None or period is None:
+        words = _read(cgroups / "cpu.max").split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            return None
+        quota, period = float(words[0]), float(words[1])
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _cpuset(file: Path) -> int | None:
+    """Number of CPUs in a list such as `0-3,8`."""
+    ranges = [part.split("-") for part in _read(file).strip().split(",") if part]
+    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges) or None
+
+
+def _number(file: Path) -> float | None:
+    """The number in a file, or `None`."""
+    try:
+        return float(_read(file))
+    except ValueError:
+        return None
+
+
+def _read(file: Path) -> str:
+    """Content of a small file; "" if it cannot be read."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,212 @@
+"""`tango export` and `tango import`: whole runs to and from the evaluation harnesses' files."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pyarrow as pa
+
+from jobs.config.methods import cell_name
+from jobs.config.overrides import read_recipe
+from jobs.config.recipe import BenchmarkSection, Job, parse_job
+from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
+from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
+from jobs.report.page import write_report
+from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
+from jobs.results.summary import Summary, failed_rows, read_answers, write_summary
+from jobs.run.directories import make_run_dir
+from jobs.run.driver import FAILURE
+from pipeline.answers import write_table
+from pipeline.rows import ANSWER
+from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+
+logger = logging.getLogger(__name__)
+
+Harness = Literal["vlmevalkit", "lmms_eval"]
+
+_TITLES = {"vlmevalkit": "VLMEvalKit", "lmms_eval": "lmms-eval"}
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What a prediction file does not say about itself.
+
+    Attributes:
+        benchmark: What was asked, and by whose rules replies are read.
+        model: Model; `None` takes it from the name of the file (VLMEvalKit) or folder (lmms-eval).
+        method: Method; `None` for the same name as the model. `full` makes the run the reference of
+            other runs of the model.
+        retention: Share of the visual tokens that was asked for, in (0, 1]; `None` if unknown,
+            which counts as all.
+        num_frames: Frames per clip; `None` if unknown.
+        partial: Questions that the files do not hold were not asked; else they count as failed.
+    """
+
+    benchmark: BenchmarkSection
+    model: str | None = None
+    method: str | None = None
+    retention: float | None = None
+    num_frames: int | None = None
+    partial: bool = False
+
+
+def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> list[Path]:
+    """Write the answers of a run as a harness would have written them.
+
+    One folder per cell, named `<model>-<cell>` (what the harness calls the model); a run of a part
+    of the clips becomes a file of a part of the questions.
+
+    Args:
+        run_dir: A run of `tango evaluate` or `tango sweep`.
+        harness: Whose files.
+        output: Receives the folders; `None` for `export/<harness>` inside the run.
+
+    Returns:
+        The files.
+
+    Raises:
+        FileNotFoundError: If the directory is no run, or the benchmark's annotations are gone.
+        ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
+    """
+    facts, answers, job = JobFacts.load(run_dir), read_answers(run_dir), _job_of(run_dir)
+    folder = output or run_dir / "export" / harness
+    date, partial = datetime.now(), job.limit is not None or job.shard is not None
+    paths: list[Path] = []
+    for section in job.all_benchmarks:
+        benchmark = _opened(section)
+        if benchmark is None:
+            logger.warning("%s: not in %s; left out", section.name, _TITLES[harness])
+            continue
+        for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
+            rows = answers[(answers["benchmark"] == section.name) & (answers["cell"] == cell.name)]
+            model = _slug(f"{facts.model}-{cell.name}")
+            if harness == "vlmevalkit":
+                paths.append(folder / model / f"{model}_{dataset_name(benchmark)}.tsv")
+                write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
+            else:
+                paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
+    if not paths:
+        names = ", ".join(section.name for section in job.all_benchmarks)
+        raise ValueError(
+            f"{run_dir}: {names} is a benchmark of neither harness; videomme, mvbench, "
+            "longvideobench and mlvu can be exported"
+        )
+    return paths
+
+
+def import_answers(
+    paths: Sequence[Path], harness: Harness, about: Foreign, output: Path
+) -> tuple[Path, Summary]:
+    """Make a run of answers that another program gave, for `tango report`.
+
+    Replies are read again by our strict rules. The run has no tokens, no latencies, no cache and no
+    recipe, so it can be reported and compared and not resumed or exported.
+
+    Args:
+        paths: One prediction file of VLMEvalKit, or the samples files of one lmms-eval run.
+        harness: Whose files.
+        about: What they do not say themselves.
+        output: Directory of all runs.
+
+    Returns:
+        The run directory and its summary.
+
+    Raises:
+        FileNotFoundError: If a file or the benchmark's annotations are not there.
+        ValueError: If a file is not of this benchmark, or a setting is wrong.
+    """
+    rows, given_name = _read(paths, harness, about)
+    method = about.method or given_name
+    retention = {} if about.retention is None else {"retention": about.retention}
+    cell = CellFacts(
+        name=cell_name({"name": method, **retention}),
+        benchmark=about.benchmark.name,
+        method=method,
+        retention=retention.get("retention", 1.0),
+        protocol=about.benchmark.protocol,
+    )
+    rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
+    run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    write_table(table, run_dir / "answers" / "part-00000.parquet")
+    failed = failed_rows(rows).reindex(columns=FAILURE.names)
+    failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
+    write_table(failures, run_dir / "failures.parquet")
+    facts = JobFacts(
+        run_id=run_dir.name,
+        kind="import",
+        model=about.model or given_name,
+        cells=(cell,),
+        num_frames=about.num_frames,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
+    )
+    facts.save(run_dir)
+    summary = write_summary(run_dir)
+    write_report(run_dir, summary)
+    return run_dir, summary
+
+
+def _read(paths: Sequence[Path], harness: Harness, about: Foreign) -> tuple[pd.DataFrame, str]:
+    """Rows of the answers, and what the files call the model."""
+    benchmark = _opened(about.benchmark)
+    if benchmark is None:
+        raise ValueError(
+            f"benchmark {about.benchmark.name!r} is in neither harness; choose one of: "
+            "videomme, mvbench, longvideobench, mlvu"
+        )
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: no such file; name the files {_TITLES[harness]} wrote"
+            )
+    if harness == "lmms_eval":
+        rows = read_lmms_eval(paths, benchmark, partial=about.partial)
+        return rows, paths[0].absolute().parent.name
+    if len(paths) != 1:
+        raise ValueError(
+            f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
+        )
+    try:
+        rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    return rows, paths[0].stem.removesuffix(f"_{dataset_name(benchmark)}")
+
+
+def _job_of(run_dir: Path) -> Job:
+    """The resolved recipe of a run."""
+    path = run_dir / JOB_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{run_dir} holds no {JOB_FILE}; only runs of `tango evaluate` and `tango sweep` "
+            "can be exported"
+        )
+    return parse_job(read_recipe(path), str(path))
+
+
+def _opened(section: BenchmarkSection) -> AnnotatedBenchmark | None:
+    """The benchmark's annotations; `None` if no harness has it."""
+    if section.name in ("custom", "shapes"):
+        return None
+    benchmark = build_benchmark(
+        section.name,
+        root=section.root,
+        split=section.split,
+        seed=section.seed,
+        protocol=section.protocol,
+    )
+    return benchmark if isinstance(benchmark, AnnotatedBenchmark) else None
+
+
+def _slug(name: str) -> str:
+    """A name with only the characters that are harmless in file names everywhere."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "answers"

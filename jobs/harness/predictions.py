@@ -1,0 +1,122 @@
+"""Exchange answers with the two evaluation harnesses: write their files, and read theirs.
+
+| harness | file | module |
+|---|---|---|
+| VLMEvalKit | `<model>_<dataset>.tsv` or `.json` (reads also `.xlsx`) | `jobs.harness.vlmevalkit` |
+| lmms-eval | `<date>_samples_<task>.jsonl` | `jobs.harness.lmms_eval` |
+
+What is read becomes rows of `answers/*.parquet`, read by our strict rules under the benchmark's
+protocol, so that a run here and a run there can be compared question by question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.rows import ANSWER, Row, option_text, to_table
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark, Record
+from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
+
+_FAILED = ("decode_failed", "encode_failed", "answer_failed")
+
+
+def replies_of(
+    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> dict[str, str]:
+    """Return question id -> reply for one cell of a run; failures as VLMEvalKit writes them.
+
+    Args:
+        answers: Rows of `answers/*.parquet` of one cell.
+        benchmark: What the questions are from; other benchmarks' rows are left out.
+        partial: The run was asked a part of the questions (`limit`, `shard`).
+
+    Raises:
+        ValueError: If the rows are of several cells, or a question has no row and `partial` is not
+            set.
+    """
+    rows = answers[answers["benchmark"] == benchmark.name]
+    cells = sorted(set(rows["cell"]))
+    if len(cells) != 1:
+        raise ValueError(
+            f"a result file holds one cell of one benchmark; for {benchmark.name} these answers "
+            f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
+        )
+    replies = {
+        str(question): FAILED_REPLY if status in _FAILED else str(text)
+        for question, status, text in zip(
+            rows["question_id"], rows["status"], rows["text"], strict=True
+        )
+    }
+    absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
+    if absent and not partial:
+        raise ValueError(
+            f"{len(absent)} questions of {benchmark.name} have no answer, e.g. {absent[0]!r}; "
+            "finish the run first (--resume)"
+        )
+    return replies
+
+
+def answer_rows(
+    replies: Mapping[str, str | None],
+    benchmark: AnnotatedBenchmark,
+    cell: str,
+    source: Path,
+    *,
+    partial: bool = False,
+) -> pd.DataFrame:
+    """Turn replies from elsewhere into rows of `answers/*.parquet`, one per question.
+
+    Args:
+        replies: Question id -> reply; `None` or a question that is absent is a failure.
+        benchmark: What the questions are from.
+        cell: Name for the cell; also used as its method.
+        source: The file, for error messages of the rows.
+        partial: Leave questions out that are absent, instead of counting them as failures.
+    """
+    rows = [
+        _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
+        for record in benchmark.records()
+        if not partial or record.question.id in replies
+    ]
+    frame: pd.DataFrame = to_table(rows, ANSWER).to_pandas()
+    return frame
+
+
+def _answer_row(
+    record: Record, reply: str | None, benchmark: AnnotatedBenchmark, cell: str, source: Path
+) -> Row:
+    """One row; our reading of a reply decides whether it is right."""
+    question, protocol = record.question, benchmark.protocol
+    failed = reply is None or FAILED_REPLY in reply
+    text = "" if failed or reply is None else reply
+    choice = None if failed else protocol.read_choice(text, question)
+    score = protocol.harness_score
+    status = "answer_failed" if failed else "ok" if choice is not None else "unparsed"
+    return {
+        "benchmark": benchmark.name,
+        "video_id": record.video_id,
+        "question_id": question.id,
+        "cell": cell,
+        "method": cell,
+        "status": status,
+        "error": f"no reply in {source}" if failed else None,
+        "text": text,
+        "choice": choice,
+        "answer": question.answer,
+        "correct": None if question.answer is None else choice == question.answer,
+        "answer_text": option_text(question, question.answer),
+        "choice_text": option_text(question, choice),
+        "harness_score": score(protocol.failed_reply if failed else text, question)
+        if score
+        else None,
+        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
+    }
+
+
+def plain(text: object) -> str:
+    """Fold white space, which spreadsheets and tables change."""
+    return " ".join(str(text).split())

@@ -1,0 +1,167 @@
+"""One self-contained HTML page about a run: no network, no scripts, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from jobs.report.canvas import CSS_SCALE, DARK
+from jobs.report.notes import few_clips_notes, left_out_notes
+from jobs.report.plots import draw_plots, save_plots
+from jobs.report.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
+from jobs.report.tables.cells import baseline_names, percent, render_table, tables_of_cells
+from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
+
+__all__ = ["render_html", "render_table", "write_report"]
+
+REPORT_FILE = "report.html"
+MAX_REASONS = 50
+CAPTIONS = {
+    "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",
+    "latency.png": "Where the time of one question goes",
+    "tokens_kept.png": "Tokens asked for and tokens really kept",
+}
+
+
+def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
+    """Write `plots/*.png` and `report.html` of a run from its directory alone.
+
+    Args:
+        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
+
+        summary: What `write_summary` returned for this run; `None` to summarise it here.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        FileNotFoundError: If the directory is not a run or holds no answers.
+    """
+    facts = JobFacts.load(run_dir)
+    summary = summary or write_summary(run_dir)
+    save_plots(summary["cells"], run_dir / "plots")
+    job = run_dir / JOB_FILE
+    page = render_html(
+        summary,
+        facts,
+        failures=failed_rows(read_answers(run_dir)),
+        jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
+        notes=[*left_out_notes([facts]), *few_clips_notes(summary["cells"])],
+    )
+    path = run_dir / REPORT_FILE
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def render_html(
+    summary: Summary,
+    facts: JobFacts,
+    *,
+    failures: pd.DataFrame,
+    jobs: dict[str, str],
+    baseline: str = BASELINE,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page as text; everything that comes from data is escaped.
+
+    Args:
+        summary: From `summarize`.
+        facts: What the run says about itself.
+        failures: Rows of `failed_rows`.
+        jobs: Title -> resolved job as YAML.
+        baseline: What the column of differences compares with.
+        notes: Sentences to print under the table of cells.
+    """
+    cells = summary["cells"]
+    benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
+    reasons = failure_reasons(failures)
+    environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
+    return environment.get_template("report.html.j2").render(
+        title=f"{facts.run_id} - tango",
+        heading=f"{', '.join(benchmarks)} with {facts.model}",
+        subtitle=_joined(facts.kind, facts.run_id, facts.started_at, facts.device),
+        note=facts.note,
+        cards=_cards(summary),
+        baseline=baseline,
+        others=baseline_names(cells),
+        profile=facts.mode == "profile",
+        harness=any(cell.get("harness_accuracy") is not None for cell in cells),
+        macro=any(cell.get("accuracy_macro") is not None for cell in cells),
+        groups=[
+            {"name": title, "rows": cell_rows(members, cells)}
+            for title, members in tables_of_cells(cells)
+        ],
+        notes=notes,
+        plots=_plots(cells),
+        breakdowns=breakdowns(cells, benchmarks),
+        latency=latency_table(cells, facts.mode),
+        failures=reasons[:MAX_REASONS],
+        more_failures=max(0, len(reasons) - MAX_REASONS),
+        provenance=provenance(facts, summary),
+        jobs=list(jobs.items()),
+    )
+
+
+def _joined(*parts: str) -> str:
+    """What is known, with dots between."""
+    return " \N{MIDDLE DOT} ".join(part for part in parts if part)
+
+
+def _cards(summary: Summary) -> list[dict[str, str]]:
+    """The figures on top."""
+    cards = []
+    if len(summary["cells"]) == 1:
+        (cell,) = summary["cells"]
+        low, high = cell["accuracy_ci95"] or (None, None)
+        interval = "" if low is None else f", {percent(low)} to {percent(high)}"
+        cards += [
+            ("accuracy %" + interval, percent(cell["accuracy"])),
+            ("tokens kept %", percent(cell["equivalent_retention"])),
+        ]
+    else:
+        cards.append(("cells", f"{len(summary['cells'])}"))
+    wall = summary["throughput"]["wall_s"]
+    cache = summary["cache"]
+    cards += [
+        (
+            "clips, summed over runs" if summary.get("runs") else "clips",
+            f"{summary['num_clips']:,}",
+        ),
+        ("answers", f"{summary['num_answered'] + summary['num_unparsed']:,}"),
+        ("failed clips", f"{summary['num_failed_clips']:,}"),
+        ("cache hits", f"{cache['hits']:,} of {cache['hits'] + cache['misses']:,}"),
+    ]
+    if wall is not None:
+        cards.append(("wall time", _duration(wall)))
+    return [{"name": name, "value": value} for name, value in cards]
+
+
+def _duration(seconds: float) -> str:
+    """A wall time in the two units that matter."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
+
+
+def _plots(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures in both themes, as base64."""
+    light, dark = draw_plots(cells), draw_plots(cells, DARK)
+    return [
+        {
+            "caption": CAPTIONS[name],
+            # Bytes 16 to 20 of a PNG are its width in pixels.
+            "width": round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
+            "light": base64.b64encode(light[name]).decode(),
+            "dark": base64.b64encode(dark[name]).decode(),
+        }
+        for name in light
+    ]

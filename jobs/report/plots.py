@@ -1,0 +1,260 @@
+"""The figures of a report, drawn without a display and without matplotlib's global state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jobs.report.canvas import LIGHT, Theme, legend_above, new_figure, note, png
+from jobs.report.tables.cells import labels, milliseconds, series_name, tables_of_cells
+from jobs.results.summary import BASELINE
+
+Cell = dict[str, Any]
+
+STACKED = ("vision", "compress", "prefill", "decode")
+_MARKERS = "osD^vP*Xph<>"
+_LETTERS_PER_INCH = 11.5
+
+
+def draw_plots(cells: Sequence[Cell], theme: Theme = LIGHT) -> dict[str, bytes]:
+    """Draw every figure that the cells have data for.
+
+    Args:
+        cells: The flat summaries under `cells` of a `summary.json`.
+        theme: Colours.
+
+    Returns:
+        File name -> PNG, in the order in which a report shows them.
+    """
+    drawn = {
+        "accuracy_vs_retention.png": _accuracy(cells, theme),
+        "latency.png": _latency(cells, theme),
+        "tokens_kept.png": _tokens(cells, theme),
+    }
+    return {name: png(figure) for name, figure in drawn.items() if figure is not None}
+
+
+def save_plots(cells: Sequence[Cell], folder: Path) -> list[Path]:
+    """Write the figures as PNG files into `folder`, light theme; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, image in draw_plots(cells).items():
+        (folder / name).write_bytes(image)
+        paths.append(folder / name)
+    return paths
+
+
+def _accuracy(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+    """Accuracy over the retention asked for, one panel per benchmark, with 95 % intervals."""
+    scored = [cell for cell in cells if cell["accuracy"] is not None]
+    benchmarks = list(dict.fromkeys(cell["benchmark"] for cell in scored))
+    if not benchmarks:
+        return None
+    columns = min(2, len(benchmarks))
+    lines = -(-len(benchmarks) // columns)
+    width = 7.6 if columns == 1 else 11.0
+    looks = _looks(scored, theme)
+    longest = max(map(len, looks), default=0)
+    legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
+    height = 0.3 + 3.6 * lines + 0.22 * -(-(1 + len(looks)) // legend_columns)
+    figure, panels = new_figure((width, height), theme, lines, columns)
+    for panel, benchmark in zip(panels, benchmarks, strict=False):
+        own = [cell for cell in scored if cell["benchmark"] == benchmark]
+        _accuracy_panel(panel, own, looks, theme)
+        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.ink)
+    for panel in panels[len(benchmarks) :]:
+        panel.set_visible(False)
+    handles: dict[str, Any] = {}
+    for panel in panels[: len(benchmarks)]:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(str(name), handle)
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(legend_columns, len(handles)),
+            frameon=False,
+            labelcolor=theme.ink,
+        )
+    return figure
+
+
+def _accuracy_panel(
+    panel: Axes, cells: Sequence[Cell], looks: dict[str, tuple[str, str]], theme: Theme
+) -> None:
+    """One benchmark: the full-token run as a band, the other cells as points side by side."""
+    pruned = [cell for cell in cells if cell["method"] != BASELINE]
+    for cell in cells:
+        if cell["method"] == BASELINE:
+            low, high = (100 * end for end in cell["accuracy_ci95"])
+            panel.axhspan(low, high, color=theme.ink, alpha=0.07, linewidth=0)
+            panel.axhline(
+                100 * cell["accuracy"], color=theme.ink, linewidth=1.2, dashes=(5, 3), label="full"
+            )
+    retentions = sorted({cell["retention_requested"] for cell in pruned})
+    present = list(dict.fromkeys(_series(cell, cells) for cell in pruned))
+    step = min(0.16, 0.66 / max(1, len(present)))
+    for index, name in enumerate(present):
+        colour, marker = looks[name]
+        own = sorted(
+            (cell for cell in pruned if _series(cell, cells) == name),
+            key=lambda cell: float(cell["retention_requested"]),
+        )
+        shift = (index - (len(present) - 1) / 2) * step
+        x = [retentions.index(cell["retention_requested"]) + shift for cell in own]
+        y = [100 * cell["accuracy"] for cell in own]
+        below = [100 * (cell["accuracy"] - cell["accuracy_ci95"][0]) for cell in own]
+        above = [100 * (cell["accuracy_ci95"][1] - cell["accuracy"]) for cell in own]
+        panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
+        panel.errorbar(
+            x,
+            y,
+            yerr=(below, above),
+            fmt=marker,
+            markersize=7,
+            color=colour,
+            markeredgecolor=theme.paper,
+            markeredgewidth=0.7,
+            elinewidth=1.4,
+            capsize=0,
+            label=name,
+        )
+    panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
+    panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
+    panel.set_xlabel("visual tokens asked for")
+    panel.set_ylabel("accuracy (%)")
+    panel.grid(axis="y", color=theme.faint, linewidth=0.7)
+
+
+def _latency(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+    """Median milliseconds per stage, stacked, one bar per cell."""
+    timed = [cell for cell in cells if any(stage in cell["latency_ms"] for stage in STACKED)]
+    if not timed:
+        return None
+    figure, groups = _bars(timed, theme)
+    colours = dict(zip(STACKED, theme.series, strict=False))
+    stages = {
+        stage: colour
+        for stage, colour in colours.items()
+        if any(stage in cell["latency_ms"] for cell in timed)
+    }
+    longest = 1.0
+    for panel, own in groups:
+        ends = [0.0] * len(own)
+        for stage, colour in stages.items():
+            widths = [cell["latency_ms"].get(stage, {}).get("p50", 0.0) for cell in own]
+            panel.barh(
+                range(len(own)),
+                widths,
+                left=ends,
+                height=0.68,
+                color=colour,
+                edgecolor=theme.paper,
+                linewidth=0.8,
+                label=stage,
+            )
+            ends = [end + width for end, width in zip(ends, widths, strict=True)]
+        for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
+            cached = "" if "vision" in cell["latency_ms"] else "  (vision from cache)"
+            note(panel, milliseconds(end) + cached, (end, row), theme)
+        longest = max(longest, *ends)
+    for panel, _ in groups:
+        panel.set_xlim(0, longest * 1.2)
+    groups[-1][0].set_xlabel(
+        "median milliseconds: vision and compress per clip, prefill and decode per question"
+    )
+    legend_above(figure, groups[0][0], theme)
+    return figure
+
+
+def _tokens(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+    """Share of the tokens asked for against the share really kept, averaged over the layers."""
+    pruned = [
+        cell
+        for cell in cells
+        if cell["method"] != BASELINE and cell["equivalent_retention"] is not None
+    ]
+    if not pruned:
+        return None
+    figure, groups = _bars(pruned, theme)
+    largest = 0.0
+    for panel, own in groups:
+        rows = range(len(own))
+        asked = [100 * cell["retention_requested"] for cell in own]
+        real = [100 * cell["equivalent_retention"] for cell in own]
+        panel.hlines(rows, asked, real, color=theme.series[1], linewidth=2.2, alpha=0.6)
+        panel.scatter(
+            asked,
+            rows,
+            s=62,
+            facecolors="none",
+            edgecolors=theme.ink,
+            linewidths=1.3,
+            label="asked for",
+        )
+        panel.scatter(real, rows, s=26, color=theme.series[1], zorder=3, label="really kept")
+        for row, (left, right) in enumerate(zip(asked, real, strict=True)):
+            text = f"{right:.2f} %  ({100 * (right / left - 1):+.1f} %)"
+            note(panel, text, (max(left, right), row), theme)
+        largest = max(largest, *asked, *real)
+    for panel, _ in groups:
+        panel.set_xlim(0, largest * 1.24)
+    groups[-1][0].set_xlabel(
+        "% of all visual tokens, averaged over the layers of the language model"
+    )
+    legend_above(figure, groups[0][0], theme)
+    return figure
+
+
+def _bars(cells: Sequence[Cell], theme: Theme) -> tuple[Figure, list[tuple[Axes, list[Cell]]]]:
+    """One panel per table of cells below each other, one named row per cell, top to bottom."""
+    titles, parts = zip(*tables_of_cells(cells), strict=True)
+    height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
+    figure, panels = new_figure(
+        (9.6, height), theme, lines=len(parts), height_ratios=[len(part) + 1 for part in parts]
+    )
+    for title, panel, part in zip(titles, panels, parts, strict=True):
+        panel.set_title(title, loc="left", fontweight="bold", color=theme.ink)
+        panel.set_yticks(range(len(part)), [_shortened(text) for text in labels(part)])
+        panel.set_ylim(len(part) - 0.4, -0.6)
+        panel.grid(axis="x", color=theme.faint, linewidth=0.7)
+    return figure, list(zip(panels, parts, strict=True))
+
+
+def _shortened(name: str) -> str:
+    """A name of at most 44 letters: the middle goes, for runs begin with their time."""
+    return name if len(name) <= 44 else f"{name[:15]}…{name[-28:]}"
+
+
+def _series(cell: Cell, cells: Sequence[Cell]) -> str:
+    """The name under which cells that differ in retention alone are connected."""
+    if len({other.get("run_id") for other in cells}) > 1:
+        own = [other for other in cells if other.get("run_id") == cell.get("run_id")]
+        return f"{cell['run_id']}: {_series(cell, own)}"
+    variants = {
+        json.dumps(other["options"], sort_keys=True, default=str)
+        for other in cells
+        if other["method"] == cell["method"]
+    }
+    if len(variants) == 1:
+        return str(cell["method"])
+    return series_name(cell) or str(cell["method"])
+
+
+def _looks(cells: Sequence[Cell], theme: Theme) -> dict[str, tuple[str, str]]:
+    """Series -> (colour, marker), the same in all panels."""
+    names = dict.fromkeys(
+        _series(cell, [other for other in cells if other["benchmark"] == cell["benchmark"]])
+        for cell in cells
+        if cell["method"] != BASELINE
+    )
+    return {
+        name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
+        for index, name in enumerate(names)
+    }

@@ -1,0 +1,61 @@
+"""All tables of a report as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
+from jobs.report.tables.cells import csv_table, labels, latex_table, markdown_table
+from jobs.report.tables.confusion import confusion_markdown, confusions
+from jobs.report.tables.grid import grid_markdown
+from jobs.report.tables.paper import paper_table
+
+
+def write_tables(
+    cells: Sequence[dict[str, Any]], folder: Path, *, published: bool, notes: Sequence[str] = ()
+) -> None:
+    """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
+
+    Args:
+        cells: Flat summaries with `run_id`, `model` and `num_frames`.
+        folder: Receives the files.
+        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
+        notes: Sentences to print under `table.*` and `paper_table.*`.
+    """
+    paper = paper_table(cells, published=published, notes=notes)
+    texts = {
+        "table.md": "\n\n".join([markdown_table(cells), *notes]) + "\n",
+        "table.csv": csv_table(cells),
+        "table.tex": "\n% ".join([latex_table(cells), *notes]) + "\n",
+        "paper_table.md": paper.markdown() + "\n",
+        "paper_table.csv": paper.csv(),
+        "paper_table.tex": paper.latex() + "\n",
+        "grid.md": grid_markdown(cells) + "\n",
+        "breakdowns.md": breakdowns_markdown(cells) + "\n",
+        "breakdowns.csv": breakdowns_csv(cells),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def write_confusion(
+    cells: Sequence[dict[str, Any]], rows: Sequence[pd.DataFrame], group: str, folder: Path
+) -> None:
+    """Write `confusion.md` and `confusion.csv`.
+
+    Args:
+        cells: Flat summaries.
+        rows: The answers of every cell.
+        group: Group of the questions whose values are told apart.
+        folder: Receives the files.
+
+    Raises:
+        ValueError: As `confusions`.
+    """
+    table = confusions(list(zip(labels(cells), rows, strict=True)), group)
+    (folder / "confusion.md").write_text(confusion_markdown(table, group) + "\n", encoding="utf-8")
+    table.to_csv(folder / "confusion.csv", index=False)

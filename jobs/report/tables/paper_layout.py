@@ -1,0 +1,177 @@
+"""The form of the papers' table: rows and columns, and how they are written down.
+
+`jobs.report.tables.paper` fills it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+
+from jobs.report.tables.cells import latex_escaped, percent
+from jobs.results.published import source
+
+AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")
+
+# Benchmark -> its name in papers, in the order of the columns.
+TITLES = {
+    "videomme": "Video-MME",
+    "mvbench": "MVBench",
+    "longvideobench": "LongVideoBench",
+    "mlvu": "MLVU",
+}
+# Benchmark -> group, and its values that have a column of their own before the overall accuracy.
+SPLITS = {"videomme": ("duration", ("short", "medium", "long"))}
+
+# (benchmark or "", column) -> share in [0, 1]
+Values = dict[tuple[str, str], float | None]
+
+
+@dataclass
+class PaperRow:
+    """One method at one retention with one model.
+
+    Attributes:
+        model: Model, with its frames where they differ between rows.
+        method: Method with the options that its cell names.
+        retention: Share of the tokens asked for, in (0, 1].
+        protocol: Harness whose protocol the questions were put under; "" for none.
+        kept: Share really kept, averaged over layers and benchmarks; `None` if unknown.
+        values: What was measured.
+        published: What the paper prints for it.
+    """
+
+    model: str
+    method: str
+    retention: float
+    protocol: str = ""
+    kept: float | None = None
+    values: Values = field(default_factory=dict)
+    published: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """Rows in the order in which they are printed, and what stands across.
+
+    Attributes:
+        columns: (benchmark or "", column), the last two being Avg. and Perf.
+        rows: Full runs first, then by retention.
+        with_published: Whether published numbers stand beside the measured ones.
+        notes: Sentences printed below.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[PaperRow, ...]
+    with_published: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def with_model(self) -> bool:
+        """Whether rows differ in their model."""
+        return len({row.model for row in self.rows}) > 1
+
+    @property
+    def with_protocol(self) -> bool:
+        """Whether rows differ in their protocol."""
+        return len({row.protocol for row in self.rows}) > 1
+
+    def markdown(self) -> str:
+        """A GitHub-flavoured Markdown table; a published number stands in brackets."""
+        header = [*self._names(), *(_title(*column) for column in self.columns)]
+        marks = ["---"] * (len(self._names()) - 2) + ["---:"] * (len(self.columns) + 2)
+        lines = [header, marks, *(self._cells(row) for row in self.rows)]
+        text = "\n".join(
+            "| " + " | ".join(part.replace("|", "\\|") for part in line) + " |" for line in lines
+        )
+        return "\n\n".join([text, *self._sentences()])
+
+    def latex(self) -> str:
+        """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
+        names = self._names()
+        groups: list[list[str]] = []
+        for benchmark, column in self.columns:
+            title = TITLES.get(benchmark, benchmark)
+            if groups and benchmark and groups[-1][0] == title:
+                groups[-1].append(column)
+            else:
+                groups.append([title, column])
+        top = [""] * len(names)
+        for title, *columns in groups:
+            span = len(columns)
+            text = latex_escaped(title)
+            top.append(text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
+        below = [*names, *(_below(*column) for column in self.columns)]
+        letters = "l" * (len(names) - 2) + "r" * (len(self.columns) + 2)
+        lines = [f"\\begin{{tabular}}{{{letters}}}", "\\toprule", " & ".join(top) + r" \\"]
+        lines.append(" & ".join(map(latex_escaped, below)) + r" \\")
+        previous = None
+        for row in self.rows:
+            group = (row.model, row.protocol, row.retention)
+            if group != previous:
+                lines.append("\\midrule")
+            previous = group
+            lines.append(" & ".join(map(latex_escaped, self._cells(row))) + r" \\")
+        notes = [f"% {note}" for note in self._sentences()]
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *notes])
+
+    def csv(self) -> str:
+        """All figures unrounded, as shares; empty where there is none."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        names = [_key(*column) for column in self.columns]
+        extra = [f"{name}_published" for name in names] if self.with_published else []
+        protocol = ["protocol"] if self.with_protocol else []
+        writer.writerow(["model", *protocol, "method", "retention", "kept", *names, *extra])
+        for row in self.rows:
+            known = [row.values.get(column) for column in self.columns]
+            printed = [row.published.get(column) for column in self.columns]
+            more = printed if self.with_published else []
+            own = [row.protocol] if self.with_protocol else []
+            writer.writerow([row.model, *own, row.method, row.retention, row.kept, *known, *more])
+        return stream.getvalue()
+
+    def _names(self) -> list[str]:
+        """Heads of what identifies a row."""
+        model = ["Model"] if self.with_model else []
+        protocol = ["Protocol"] if self.with_protocol else []
+        return [*model, *protocol, "Method", "Retention %", "Kept %"]
+
+    def _cells(self, row: PaperRow) -> list[str]:
+        """One row as text."""
+        own = [row.model] if self.with_model else []
+        own += [row.protocol] if self.with_protocol else []
+        names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
+        return [*names, *(self._cell(row, column) for column in self.columns)]
+
+    def _cell(self, row: PaperRow, column: tuple[str, str]) -> str:
+        """One figure, with the published one if there is one."""
+        text = percent(row.values.get(column))
+        printed = row.published.get(column)
+        if not self.with_published or printed is None:
+            return text
+        return f"{text} ({percent(printed)})"
+
+    def _sentences(self) -> list[str]:
+        """What stands in brackets, and the notes."""
+        shown = self.with_published and any(row.published for row in self.rows)
+        return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
+
+
+def _below(benchmark: str, column: str) -> str:
+    """Head of a column under the name of its benchmark."""
+    return "" if column == "overall" and benchmark not in SPLITS else column.capitalize()
+
+
+def _title(benchmark: str, column: str) -> str:
+    """Head of a column in one line."""
+    title = TITLES.get(benchmark, benchmark)
+    if not benchmark:
+        return column
+    return title if column == "overall" and benchmark not in SPLITS else f"{title} {column}"
+
+
+def _key(benchmark: str, column: str) -> str:
+    """Head of a column in the CSV."""
+    return f"{benchmark}_{column}" if benchmark else {"Avg.": "average"}.get(column, "performance")

@@ -1,0 +1,102 @@
+"""Accuracies of one cell beside its headline: as a harness counts, broken down as papers print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tango_core.benchmarks.scoring.reports import CROSS_TABLES, macro_average, mean_score
+from tango_core.metrics import Accuracy, accuracy_by_group
+
+Groups = Sequence[Mapping[str, str]]
+
+# benchmark -> group over whose values lmms-eval averages; all other scores are means of questions
+MACRO_GROUPS = {"mlvu": "task"}
+
+
+def read_groups(value: object) -> dict[str, str]:
+    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
+    if isinstance(value, str):
+        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return {str(key): str(item) for key, item in value}
+    return {}
+
+
+def harness_accuracy(rows: pd.DataFrame, benchmark: str, protocol: str) -> float | None:
+    """What the protocol's harness would print for these answers, faults included.
+
+    A harness may count questions that have no right option, which the headline leaves out.
+
+    Args:
+        rows: Answers of one cell; `harness_score` may be absent (runs of earlier versions).
+        benchmark: Entry of `BENCHMARKS`.
+        protocol: Name of the protocol the questions were put under.
+
+    Returns:
+        A share, in [-1, 1] where a failure costs a point; `None` if no score is known.
+    """
+    if "harness_score" not in rows:
+        return None
+    scores = [None if pd.isna(score) else float(score) for score in rows["harness_score"]]
+    if protocol == "lmms_eval" and benchmark in MACRO_GROUPS:
+        groups = [read_groups(value) for value in rows["groups"]]
+        return macro_average(scores, groups, MACRO_GROUPS[benchmark])
+    return mean_score(scores)
+
+
+def macro_accuracy(correct: npt.NDArray[np.bool_], groups: Groups, benchmark: str) -> float | None:
+    """Mean of the strict accuracies over a group's values, e.g. over the tasks of MLVU.
+
+    Returns:
+        `None` for benchmarks that nobody averages this way.
+    """
+    if benchmark not in MACRO_GROUPS:
+        return None
+    return macro_average([float(right) for right in correct], groups, MACRO_GROUPS[benchmark])
+
+
+def cross_accuracy(
+    correct: npt.NDArray[np.bool_], clusters: npt.NDArray[Any], groups: Groups, benchmark: str
+) -> dict[str, Any]:
+    """Break a benchmark down by two groups at once, as its authors do.
+
+    Args:
+        correct: (n,) strict outcomes.
+        clusters: (n,) labels of clips.
+        groups: n mappings.
+        benchmark: Entry of `BENCHMARKS`; the groups are those of `reports.CROSS_TABLES`.
+
+    Returns:
+        Outer group -> its value -> inner group -> its value -> accuracy with interval; empty for
+        other benchmarks.
+    """
+    if benchmark not in CROSS_TABLES:
+        return {}
+    outer, inner = CROSS_TABLES[benchmark]
+    table: dict[str, Any] = {}
+    for value in sorted({mapping[outer] for mapping in groups if outer in mapping}):
+        chosen = [at for at, mapping in enumerate(groups) if mapping.get(outer) == value]
+        parts = [{name: groups[at][name] for name in inner if name in groups[at]} for at in chosen]
+        found = accuracy_by_group(correct[chosen], clusters[chosen], parts)
+        table[value] = {name: plain_accuracies(entries) for name, entries in found.items()}
+    return {outer: table} if table else {}
+
+
+def plain_accuracies(accuracies: Mapping[str, Accuracy]) -> dict[str, Any]:
+    """Plain data of a group's accuracies, for `summary.json`."""
+    return {
+        value: {
+            "accuracy": accuracy.value,
+            "ci95": [accuracy.low, accuracy.high],
+            "n": accuracy.num_questions,
+        }
+        for value, accuracy in accuracies.items()
+    }

@@ -1,0 +1,263 @@
+"""From a checked recipe to a plan: opens the benchmark, describes the model, builds the methods."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from jobs.config.recipe import BenchmarkSection, Job, RecipeError
+from jobs.results.facts import LeftOut
+from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
+from pipeline.settings import Settings
+from tango_core.benchmarks import Benchmark, build_benchmark
+from tango_core.compressors import Method, build_method
+from tango_core.models import Device, ModelSpec, describe_model, harness_settings
+from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.types import VideoItem
+
+logger = logging.getLogger(__name__)
+
+# Settings of a model for which a family or a harness has a default.
+_CHOICES = (
+    "pooling",
+    "time_instruction",
+    "max_pixels",
+    "position_rule",
+    "seconds_per_grid",
+    "sinks",
+    "sampling",
+)
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What a recipe names, built and checked; nothing heavy has been loaded.
+
+    Attributes:
+        model: The Video LLM.
+        benchmarks: Benchmark name -> benchmark.
+        methods: (cell name, method) pairs.
+        left_out: Methods that the model has too few layers for.
+    """
+
+    model: ModelSpec
+    benchmarks: dict[str, Benchmark]
+    methods: tuple[tuple[str, Method], ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def build(job: Job) -> Ingredients:
+    """Build everything a recipe names.
+
+    Raises:
+        RecipeError: If something does not exist or does not fit, in one line that names the
+            setting.
+    """
+    try:
+        raise_if_wrong_methods(job)  # cheaper to check than a checkpoint
+        benchmarks = {section.name: benchmark_of(section) for section in job.all_benchmarks}
+        model = model_of(job)
+        raise_if_damaged(model.path)
+        built, left_out = methods_of(job, model)
+    except (ValueError, TypeError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if len(benchmarks) != len(job.all_benchmarks):
+        raise RecipeError("benchmarks: every name may be listed once")
+    return Ingredients(model, benchmarks, built, left_out)
+
+
+def raise_if_wrong_methods(job: Job) -> None:
+    """Check names and options of the methods without a model.
+
+    Raises:
+        ValueError: If a name or an option is unknown, or a value is not allowed.
+    """
+    for name, options in job.all_methods:
+        if "num_layers" in options:
+            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
+        build_method(**options)
+
+
+def make_plan(
+    job: Job,
+    ingredients: Ingredients,
+    cache_root: str,
+    *,
+    answer: bool,
+    done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
+) -> Plan:
+    """List the clips and look them up in the caches.
+
+    Args:
+        job: The recipe.
+        ingredients: From `build`.
+        cache_root: Directory or URL of the caches.
+        answer: Whether questions are answered, or only caches filled.
+        done: See `plan_clips`.
+
+    Raises:
+        RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
+            model cannot serve a method.
+    """
+    try:
+        cells, compressors, caches = build_cells(ingredients.methods, ingredients.model, cache_root)
+        clips = plan_clips(
+            items_of(job, ingredients),
+            caches,
+            hash_content=job.hash_content,
+            done=done,
+            anew=job.mode == "profile",
+        )
+    except (ValueError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
+        raise RecipeError(
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clip has a question; add a "
+            "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
+        )
+    if clips.num_rows == 0 and not done and job.shard is None:
+        raise RecipeError(
+            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
+            "check benchmark.root"
+        )
+    return Plan(
+        model=ingredients.model,
+        cells=cells,
+        compressors=compressors,
+        caches=caches,
+        protocols={name: bench.protocol for name, bench in ingredients.benchmarks.items()},
+        clips=clips,
+        answer=answer,
+    )
+
+
+def make_settings(job: Job, address: str | None) -> Settings:
+    """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
+    profile = job.mode == "profile"
+    return Settings(
+        executor="local" if profile else job.executor,
+        address=address,
+        pools=job.pools,
+        decode_timeout_s=job.decode.timeout_s,
+        decode_memory_gib=job.decode.memory_gib,
+        share_prefix=not profile,
+        profile=profile,
+    )
+
+
+def _absolute(source: str | None) -> str | None:
+    """A local directory by its absolute path, for workers elsewhere; a hub id as it is."""
+    return str(Path(source).absolute()) if source and Path(source).is_dir() else source
+
+
+def _device(job: Job) -> Device:
+    """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
+    pools = (job.pools.compress, job.pools.answer)
+    if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
+        return "cuda"
+    return job.model.device
+
+
+def model_of(job: Job) -> ModelSpec:
+    """Describe the model: as the recipe says, else as the harness of its protocol does."""
+    section = job.model
+    chosen = {name: value for name in _CHOICES if (value := getattr(section, name)) is not None}
+    return describe_model(
+        section.name,
+        _absolute(section.path),
+        num_frames=section.num_frames,
+        dtype=section.dtype,
+        device=_device(job),
+        decoder=job.decode.decoder,
+        revision=section.revision,
+        saliency_from=_absolute(section.saliency_from),
+        **{**_of_harness(job, chosen), **chosen},
+    )
+
+
+def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the benchmarks' harness for what the recipe leaves open.
+
+    Raises:
+        ValueError: If the benchmarks' harnesses differ in them: a clip is encoded once per job.
+    """
+    found = {
+        section.protocol: {
+            name: value
+            for name, value in harness_settings(job.model.name, section.protocol).items()
+            if name not in chosen
+        }
+        for section in job.all_benchmarks
+    }
+    first, *others = found.values()
+    if any(other != first for other in others):
+        names = sorted({f"model.{name}" for settings in found.values() for name in settings})
+        raise ValueError(
+            f"protocols {' and '.join(found)} show model {job.model.name} other frames; run their "
+            f"benchmarks apart, or set {' and '.join(names)} for all of them"
+        )
+    return first
+
+
+def methods_of(
+    job: Job, model: ModelSpec
+) -> tuple[tuple[tuple[str, Method], ...], tuple[LeftOut, ...]]:
+    """Build the methods for the layers of the model, and say which do not fit into them.
+
+    Options and retentions have been checked before: what fails now is the number of layers.
+
+    Raises:
+        ValueError: If one does not fit and may not be left out, or none fits.
+    """
+    built: list[tuple[str, Method]] = []
+    left_out: list[LeftOut] = []
+    num_layers = model.decoder.num_layers
+    for name, options in job.all_methods:
+        try:
+            built.append((name, build_method(num_layers=num_layers, **options)))
+        except ValueError as error:
+            if job.infeasible == "error":
+                raise ValueError(
+                    f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
+                ) from error
+            retention = options.get("retention", 1.0)
+            left_out.append(LeftOut(name, options["name"], retention, str(error)))
+    if not built:
+        raise ValueError(
+            f"model {model.name} can run no method of the recipe; {left_out[0].name!r}: "
+            f"{left_out[0].reason}"
+        )
+    for entry in left_out:
+        logger.warning(
+            "method %s at retention %g is left out on model %s: %s",
+            repr(entry.name),
+            entry.retention,
+            model.name,
+            entry.reason,
+        )
+    return tuple(built), tuple(left_out)
+
+
+def benchmark_of(section: BenchmarkSection) -> Benchmark:
+    """Open one benchmark."""
+    return build_benchmark(
+        section.name,
+        root=section.root,
+        split=section.split,
+        seed=section.seed,
+        protocol=section.protocol,
+    )
+
+
+def items_of(job: Job, ingredients: Ingredients) -> Iterator[tuple[str, VideoItem]]:
+    """All clips of the job: the first `limit` of every benchmark, and of those this shard's."""
+    shard, num_shards = map(int, (job.shard or "0/1").split("/"))
+    for name, benchmark in ingredients.benchmarks.items():
+        for item in islice(benchmark.items(job.limit), shard, None, num_shards):
+            yield name, item

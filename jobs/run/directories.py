@@ -1,0 +1,95 @@
+"""Directories of runs: a new one for every job, an old one for a job that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobs.config.overrides import read_recipe
+from jobs.config.recipe import Job, RecipeError
+from jobs.results.facts import JOB_FILE
+
+# A run may be continued with other workers and other patience; the rest decides its results.
+_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
+
+
+def new_run_dir(job: Job, output: Path) -> Path:
+    """An unused directory below `output`, named by time, benchmark, model and method."""
+    methods = [name for name, _ in job.all_methods]
+    what = [
+        "+".join(section.name for section in job.all_benchmarks),
+        job.model.name,
+        methods[0].replace(" ", "-").replace("=", "")
+        if len(methods) == 1
+        else f"{len(methods)}-methods",
+    ]
+    return make_run_dir(what, output)
+
+
+def make_run_dir(what: Sequence[str], output: Path) -> Path:
+    """An unused directory below `output`, named by time and what the run is about.
+
+    Raises:
+        RecipeError: If nothing can be written there.
+    """
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1, 1000):
+        suffix = "" if attempt == 1 else f"-{attempt}"
+        run_dir = output / f"{stamp}-{'-'.join(what)}{suffix}"
+        try:
+            run_dir.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RecipeError(
+                f"--output {output} cannot be written to: {error.strerror}"
+            ) from error
+        return run_dir
+    raise RecipeError(f"--output {output} holds too many runs of this second; try again")
+
+
+def find_run(run: str, output: Path) -> Path:
+    """The directory of an earlier run, given as a path or as a name below `output`.
+
+    Raises:
+        RecipeError: If it is not there.
+    """
+    for candidate in (Path(run), output / run):
+        if (candidate / JOB_FILE).is_file():
+            return candidate
+    raise RecipeError(
+        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
+    )
+
+
+def claim(run_dir: Path, job: Job) -> None:
+    """Write the resolved recipe into a run directory, new or taken up again.
+
+    Raises:
+        RecipeError: If the directory belongs to a recipe that computes something else.
+    """
+    job_file = run_dir / JOB_FILE
+    if job_file.exists():
+        _raise_if_other_job(job, job_file)
+    job_file.write_text(job.to_yaml())
+
+
+def _raise_if_other_job(job: Job, job_file: Path) -> None:
+    """Refuse to continue a run with a recipe that computes something else."""
+
+    def computed(content: dict[str, Any]) -> dict[str, Any]:
+        decode = content.get("decode")
+        decoder = decode.get("decoder") if isinstance(decode, dict) else None
+        return {**{k: v for k, v in content.items() if k not in _NOT_COMPUTED}, "decode": decoder}
+
+    old, new = computed(read_recipe(job_file)), computed(yaml.safe_load(job.to_yaml()))
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if changed:
+        raise RecipeError(
+            f"--resume {job_file.parent}: the recipe's {', '.join(changed)} differs from that run; "
+            f"resume it with {job_file}, or start a new run without --resume"
+        )

@@ -1,0 +1,32 @@
+"""`tango evaluate`: one model, one benchmark, one method."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from jobs.config.recipe import Job, RecipeError
+from jobs.results.summary import BASELINE
+from jobs.run.locations import Places
+from jobs.run.run_job import measure
+
+
+def evaluate(job: Job, places: Places, console: Console) -> int:
+    """Measure one method on one benchmark; returns the exit code.
+
+    In profile mode all tokens are measured beside it, on the same clips: a speed-up needs both.
+
+    Raises:
+        RecipeError: If the recipe names several methods or benchmarks.
+    """
+    methods = [options for _, options in job.all_methods]
+    if job.mode == "profile":
+        methods = [options for options in methods if options["name"] != BASELINE] or methods[:1]
+    if len(methods) != 1 or len(job.all_benchmarks) != 1:
+        raise RecipeError(
+            "this recipe names several methods or benchmarks; run it with `tango sweep`"
+        )
+    if job.mode == "profile" and methods[0]["name"] != BASELINE:
+        job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
+    return measure(job, "evaluate", places, console)

@@ -1,0 +1,30 @@
+"""`tango sweep`: several methods and benchmarks from one decode and one encode per clip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from jobs.config.recipe import Job, RecipeError
+from jobs.run.locations import Places
+from jobs.run.run_job import measure
+
+
+def sweep(jobs: Sequence[Job], places: Places, console: Console) -> int:
+    """Measure any number of methods in one streaming execution; returns the exit code.
+
+    Args:
+        jobs: What the recipe stands for; several make one run each, one after the other.
+        places: Where the jobs read and write.
+        console: Where the tables go.
+
+    Raises:
+        RecipeError: If several jobs are to continue one run.
+    """
+    if len(jobs) > 1 and places.resume:
+        raise RecipeError(
+            f"--resume {places.resume}: this recipe makes {len(jobs)} runs; "
+            "resume each with the job.yaml in its directory"
+        )
+    return max(measure(job, "sweep", places, console) for job in jobs)

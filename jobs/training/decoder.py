@@ -1,0 +1,146 @@
+"""The decoder while it is trained: a start that can already look things up, and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModel, LlavaOnevisionConfig
+
+from jobs.training.lessons import TYPE_NAMES, word_id
+from jobs.training.meanings import MEANINGS
+from jobs.training.packing import Packed
+from tango_core.models.language.decoder import Decoder
+
+_SHARPNESS = 1.3
+_READ_BACK = 0.25
+
+
+class DecoderTrainer(nn.Module):
+    """Decoder, tied output projection and newline token of the embedded model.
+
+    Args:
+        config: Of the whole model.
+    """
+
+    meaning: Tensor
+
+    def __init__(self, config: LlavaOnevisionConfig) -> None:
+        super().__init__()
+        text = config.text_config
+        self.language_model: Any = AutoModel.from_config(text, attn_implementation="sdpa")
+        self.image_newline = nn.Parameter(torch.randn(text.hidden_size) / text.hidden_size**0.5)
+        head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
+        head.weight = self.language_model.embed_tokens.weight
+        self.lm_head = head
+        self.register_buffer("meaning", torch.empty(len(MEANINGS), text.hidden_size))
+        initialise(self.language_model)
+        with torch.no_grad():
+            rows = [word_id(word) for word in MEANINGS]
+            self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
+
+    def forward(self, visual: Tensor, packed: Packed) -> Tensor:
+        """Predict the words of all replies.
+
+        Args:
+            visual: (B, T * TOKENS, D) tokens of the clips.
+            packed: Their questions.
+
+        Returns:
+            (R, vocabulary) logits.
+        """
+        embed = self.language_model.embed_tokens
+        number = len(visual)
+        hidden = torch.cat(
+            [
+                embed(torch.tensor(packed.opening)).expand(number, -1, -1),
+                visual,
+                self.image_newline.expand(number, 1, -1),
+                embed(packed.text),
+            ],
+            dim=1,
+        )
+        decoder = Decoder(self.language_model, self.lm_head)
+        states = decoder.run(hidden, packed.positions, mask=packed.mask)
+        return decoder.logits(states[packed.rows, packed.columns])
+
+    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
+        """Cross-entropy of the replies' words; by type, which questions are answered right.
+
+        A question is right if all words of its reply are.
+        """
+        logits = self(visual, packed)
+        loss = F.cross_entropy(logits.float(), packed.targets)
+        hits = (logits.argmax(-1) == packed.targets).long()
+        right = torch.ones(len(packed.kinds), dtype=torch.long)
+        right.scatter_reduce_(0, packed.question, hits, "amin")
+        by_kind: dict[int, list[bool]] = {}
+        for kind, hit in zip(packed.kinds, right.tolist(), strict=True):
+            by_kind.setdefault(kind, []).append(bool(hit))
+        return loss, by_kind
+
+
+def figures_of(by_kind: dict[int, list[bool]]) -> dict[str, float]:
+    """Share of right answers by type."""
+    return {f"right/{TYPE_NAMES[kind]}": sum(hits) / len(hits) for kind, hits in by_kind.items()}
+
+
+@torch.no_grad()
+def initialise(model: Any) -> None:
+    """Start from layers that match equal contents and copy what they find.
+
+    Words get orthogonal embeddings. Queries equal keys, outputs undo values, all orthogonal; in the
+    first layer two heads look one and two tokens back, by biases alone.
+    """
+    text = model.config
+    width, heads, size = text.hidden_size, text.num_attention_heads, text.head_dim
+    weight = model.embed_tokens.weight
+    weight.normal_(0, width**-0.5)
+    used = min(width, len(weight))
+    weight[:used] = _orthogonal(used, width)
+    for index, layer in enumerate(model.layers):
+        attention = layer.self_attn
+        for head in range(heads):
+            here = slice(head * size, (head + 1) * size)
+            match, copy = _orthogonal(size, width), _orthogonal(size, width)
+            attention.q_proj.weight[here] = _SHARPNESS * match
+            attention.k_proj.weight[here] = _SHARPNESS * match
+            attention.v_proj.weight[here] = copy
+            attention.o_proj.weight[:, here] = _READ_BACK * copy.T
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+            projection.bias.zero_()
+        if index == 0:
+            for head in (0, 1):
+                _look_back(attention, head, size, head + 1, model.rotary_emb.inv_freq)
+        for projection in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
+            projection.weight.normal_(0, 0.5 * projection.weight.shape[1] ** -0.5)
+        layer.mlp.down_proj.weight.mul_(0.5)
+
+
+def _look_back(attention: Any, head: int, size: int, offset: int, pitch: Tensor) -> None:
+    """Make a head attend to the token `offset` places before, whatever it holds."""
+    here = slice(head * size, (head + 1) * size)
+    attention.q_proj.weight[here] = 0
+    attention.k_proj.weight[here] = 0
+    strength = 4.5
+    ahead = torch.cat([torch.cos(offset * pitch), -torch.sin(offset * pitch)])
+    attention.k_proj.bias[here] = strength * torch.cat(
+        [torch.ones(size // 2), torch.zeros(size // 2)]
+    )
+    attention.q_proj.bias[here] = strength * ahead
+
+
+def _orthogonal(rows: int, columns: int) -> Tensor:
+    """(rows, columns) with orthonormal rows (or columns, if these are fewer)."""
+    return nn.init.orthogonal_(torch.empty(rows, columns))
+
+
+def drawn_tokens(meaning: Tensor, mixtures: Sequence[Tensor], noise: torch.Generator) -> Tensor:
+    """Turn mixtures of words into noisy tokens: (B, T * TOKENS, D)."""
+    mix = torch.stack(list(mixtures))
+    scale = 0.7 + 0.6 * torch.rand(*mix.shape[:2], 1, generator=noise)
+    tokens = scale * (mix @ meaning)
+    return tokens + 0.05 * torch.randn(tokens.shape, generator=noise)

@@ -1,0 +1,183 @@
+"""Labelled frames of the embedded world: what a vision tower should see in every patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from tango_core.benchmarks.shapes.benchmark import (
+    COLORS,
+    FRAME,
+    SCENES,
+    SHAPES,
+    Clip,
+    clip_at,
+    dense_clip_at,
+    render,
+    rng_of,
+)
+from tango_core.benchmarks.shapes.world import PLATE
+
+PATCH = 8
+SIDE = FRAME // PATCH
+NUM_PATCHES = SIDE * SIDE
+MAX_COUNT = 4
+
+KINDS = (*SHAPES, "flash", "plate")
+COLOR_NAMES = tuple(COLORS)
+HEADS = {"kind": 9, "color": 9, "digit": 11, "count": 4, "scene": 6, "place": 2}
+"""Outputs of every linear read-out of a patch; the first class of the first three is "nothing"."""
+PHRASES = len(SHAPES) * len(COLORS) + 10 + len(COLORS) + len(SCENES)
+"""What a frame can hold: coloured icons, digits, coloured flashes, and its scene."""
+
+# A patch belongs to a thing that covers at least this share of it, and to none below the second;
+# between the two it has no label.
+_COVERED, _FREE = 0.5, 0.12
+_IGNORE = -100
+
+
+@dataclass(frozen=True, eq=False)
+class PatchLabels:
+    """What a frame shows, patch by patch (row-major).
+
+    Attributes:
+        kind: (N,) 0 for background, else 1 + index in `KINDS`; -100 where unclear.
+        color: (N,) 0 for none, else 1 + index in `COLOR_NAMES`; -100 where unclear.
+        digit: (N,) 0 for none, else 1 + digit; -100 where unclear.
+        count: (N,) copies of the icon's shape in this frame, minus 1; -100 off icons.
+        scene: Index in `SCENES`.
+        share: (N,) share of the patch that things cover.
+        phrases: (PHRASES,) 1 where the frame holds the phrase.
+    """
+
+    kind: npt.NDArray[np.int64]
+    color: npt.NDArray[np.int64]
+    digit: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]
+    scene: int
+    share: npt.NDArray[np.float32]
+    phrases: npt.NDArray[np.float32]
+
+
+def label_patches(clip: Clip, moment: int) -> PatchLabels:
+    """Label the patches of one frame from the clip's description."""
+    boxes = clip.boxes(moment)
+    edges = np.arange(SIDE + 1, dtype=np.float32) * PATCH
+    kind, color, digit = (np.zeros((SIDE, SIDE), dtype=np.int64) for _ in range(3))
+    count = np.full((SIDE, SIDE), _IGNORE, dtype=np.int64)
+    best, total = (np.zeros((SIDE, SIDE), dtype=np.float32) for _ in range(2))
+    scene = SCENES.index(clip.scene_at(moment).kind)
+    phrases = np.zeros(PHRASES, dtype=np.float32)
+    phrases[-len(SCENES) + scene] = 1
+    shown = [clip.sprites[box.sprite] for box in boxes]
+    for box, sprite in zip(boxes, shown, strict=True):
+        across, down = (
+            np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None) / PATCH
+            for low, high in ((box.left, box.right), (box.top, box.bottom))
+        )
+        share = down[:, None] * across[None, :]
+        total += share
+        mine = share > best
+        best = np.maximum(best, share)
+        tint = COLOR_NAMES.index(sprite.color) if sprite.kind != "plate" else -1
+        kind[mine] = 1 + KINDS.index("plate" if sprite.kind == "plate" else sprite.name)
+        color[mine] = 1 + tint
+        digit[mine] = 1 + int(sprite.name) if sprite.kind == "plate" else 0
+        count[mine] = _IGNORE
+        if sprite.kind == "icon":
+            copies = sum(one.kind == "icon" and one.name == sprite.name for one in shown)
+            count[mine] = min(copies, MAX_COUNT) - 1
+            phrases[SHAPES.index(sprite.name) * len(COLOR_NAMES) + tint] = 1
+        elif sprite.kind == "plate":
+            phrases[len(SHAPES) * len(COLOR_NAMES) + int(sprite.name)] = 1
+        else:
+            phrases[len(SHAPES) * len(COLOR_NAMES) + 10 + tint] = 1
+    for values, nothing in ((kind, 0), (color, 0), (digit, 0), (count, _IGNORE)):
+        values[best < _COVERED] = _IGNORE
+        values[best < _FREE] = nothing
+    return PatchLabels(
+        kind=kind.reshape(-1),
+        color=color.reshape(-1),
+        digit=digit.reshape(-1),
+        count=count.reshape(-1),
+        scene=scene,
+        share=np.minimum(total, 1).reshape(-1),
+        phrases=phrases,
+    )
+
+
+def labelled_frame(
+    seed: int, index: int, plates: float = 0.0
+) -> tuple[npt.NDArray[np.uint8], PatchLabels]:
+    """Return the training frame at a position: crowded frames and single moments in turn.
+
+    Args:
+        seed: Which frames.
+        index: Position.
+        plates: Share of the icons of crowded frames that become digits on plates.
+
+    Returns:
+        (FRAME, FRAME, 3) uint8 pixels and their labels.
+    """
+    if index % 2:
+        clip = clip_at("train", seed, index, num_moments=1)
+    else:
+        clip = _with_plates(dense_clip_at("train", seed, index), plates)
+    return render(clip, (0,))[0], label_patches(clip, 0)
+
+
+def _with_plates(clip: Clip, share: float) -> Clip:
+    """Put digits in the place of some icons, which are larger, so that nothing touches."""
+    rng = rng_of(clip.split, clip.seed, clip.index, "plates")
+    sprites = tuple(
+        replace(one, kind="plate", name=str(rng.integers(10)), color="white", size=PLATE[0])
+        if one.kind == "icon" and rng.random() < share
+        else one
+        for one in clip.sprites
+    )
+    return replace(clip, sprites=sprites)
+
+
+Batch = dict[str, Tensor]
+
+
+class FrameBatches(IterableDataset[Batch]):
+    """Batches of labelled frames, one per step; the same step always gives the same batch."""
+
+    def __init__(self, seed: int, size: int, plates: float, first: int, last: int) -> None:
+        self.seed, self.size, self.plates = seed, size, plates
+        self.first, self.last = first, last
+
+    def __iter__(self) -> Iterator[Batch]:
+        for step in range(self.first, self.last):
+            yield frame_batch(
+                [
+                    labelled_frame(self.seed, step * self.size + i, self.plates)
+                    for i in range(self.size)
+                ]
+            )
+
+
+def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:
+    """Stack labelled frames: `pixels` (B, H, W, 3) uint8, and one (B, ...) entry per label."""
+    batch = {"pixels": torch.from_numpy(np.stack([pixels for pixels, _ in frames]))}
+    for name in ("kind", "color", "digit", "count", "share", "phrases"):
+        batch[name] = torch.from_numpy(np.stack([getattr(label, name) for _, label in frames]))
+    batch["scene"] = torch.tensor([label.scene for _, label in frames])
+    return batch
+
+
+def frame_batches(seed: int, size: int, plates: float, first: int, last: int) -> DataLoader[Batch]:
+    """Batches for steps `first` to `last`, drawn ahead in one other process."""
+    return DataLoader(
+        FrameBatches(seed, size, plates, first, last),
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=8,
+    )

@@ -1,0 +1,125 @@
+"""Many small files of a cache into few large ones.
+
+A shard is put in place and read back before the files it was made of go. Whoever is killed on the
+way leaves clips twice, which read as once; the next call removes what is left over. A job that
+planned with a clip's own file looks for the clip in the shards when the file is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from pipeline.cache.folders import CacheFolder, brief, written_at
+from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS
+from pipeline.cache.shards import KEYS, Shards, shard_name
+from pipeline.cache.tokens import CacheError, read_clip
+
+SHARD_BYTES = 256 * 10**6
+# Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
+MAX_CLIPS = 2000
+_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def compact_cache(folder: CacheFolder) -> Iterator[tuple[str, str | None]]:
+    """Put the clips that have a file of their own into shards of about 256 MB, by age.
+
+    Args:
+        folder: The cache.
+
+    Yields:
+        Name of every file that went, with `None`, and of every file that stays because something
+        is wrong, with what.
+
+    Raises:
+        ValueError: If the cache's manifest cannot be trusted.
+    """
+    if folder.cache is None:
+        raise ValueError(f"{folder.name} cannot be compacted: {folder.problem}")
+    shards = Shards(folder.storage)
+    shards.refresh()
+    loose: list[pafs.FileInfo] = []
+    for file in folder.singles:
+        if _is_in_shard(shards, _key(file)):
+            folder.remove(file.base_name)
+            yield file.base_name, None
+        else:
+            loose.append(file)
+    for batch in _batches(loose):
+        yield from _write_shard(folder, batch)
+
+
+def _is_in_shard(shards: Shards, key: str) -> bool:
+    """Whether a good copy of a clip is in a shard already; a bad one is struck out."""
+    if key not in shards.places():
+        return False
+    try:
+        shards.read(key)
+    except FileNotFoundError:
+        return False
+    except CacheError:
+        shards.strike_out(key)
+        return False
+    return True
+
+
+def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
+    """Files for one shard each, oldest first; a single file is left as it is."""
+    batch: list[pafs.FileInfo] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.base_name)):
+        batch.append(file)
+        size += file.size
+        if size >= SHARD_BYTES or len(batch) == MAX_CLIPS:
+            yield batch
+            batch, size = [], 0
+    if len(batch) > 1:
+        yield batch
+
+
+def _write_shard(
+    folder: CacheFolder, batch: list[pafs.FileInfo]
+) -> Iterator[tuple[str, str | None]]:
+    """Write one shard, read it back, remove what it was made of."""
+    times = [time for file in batch if (time := written_at(file)) is not None]
+    name = shard_name(max(times, default=datetime.now(timezone.utc)))
+    keys: list[str] = []
+    with (
+        folder.storage.writing(name) as sink,
+        pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
+    ):
+        for file in batch:
+            try:
+                table = read_clip(folder.storage, _key(file)).table
+            except FileNotFoundError:  # another call was quicker
+                continue
+            except CacheError as error:
+                yield file.base_name, brief(error, folder)
+                continue
+            if table.schema.equals(SCHEMA):
+                writer.write_table(table)
+                keys.append(_key(file))
+            else:
+                yield file.base_name, "another program has written it, with other columns"
+        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
+    if not keys:
+        folder.remove(name)
+    written = Shards(folder.storage)
+    written.refresh([name])
+    for key in keys:
+        try:
+            written.read(key)
+        except (CacheError, FileNotFoundError) as error:
+            yield f"{key}.parquet", f"its copy does not read back: {error}"
+        else:
+            folder.remove(f"{key}.parquet")
+            yield f"{key}.parquet", None
+
+
+def _key(file: pafs.FileInfo) -> str:
+    """Of the clip in a file of its own."""
+    return str(file.base_name).removesuffix(".parquet")

@@ -1,0 +1,127 @@
+"""A token cache as files that other projects train on or analyse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save
+
+from pipeline.cache.folders import MANIFEST, CacheFolder, brief
+from pipeline.cache.rows import StoredClip
+from pipeline.cache.tokens import CacheError
+from pipeline.storage import Storage
+
+PART_BYTES = 256 * 10**6
+# What says how the cache stores tokens, which an export does in another way.
+_INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
+
+
+def export_cache(
+    folder: CacheFolder, destination: str, form: str, report: Callable[[str, str | None], None]
+) -> None:
+    """Write every clip of a cache; its manifest comes last, so it says that all is there.
+
+    Args:
+        folder: The cache.
+        destination: Directory or URL, new or empty.
+        form: `"safetensors"` or `"parquet"`: see `write_safetensors` and `write_parquet`.
+        report: Receives the name of each clip's file in the cache and, if the clip is left out,
+            what is wrong with it.
+
+    Raises:
+        ValueError: If the destination holds anything, or the cache's manifest cannot be trusted.
+    """
+    if folder.cache is None:
+        raise ValueError(f"{folder.name} cannot be exported: {folder.problem}")
+    target = Storage.at(destination)
+    if target.files() or target.folders():
+        raise ValueError(f"{destination} is not empty; name a new directory")
+    write = write_safetensors if form == "safetensors" else write_parquet
+    write(target, _good_clips(folder, report))
+    target.write(MANIFEST, folder.cache.manifest.encode())
+
+
+def _good_clips(
+    folder: CacheFolder, report: Callable[[str, str | None], None]
+) -> Iterator[StoredClip]:
+    """The clips of a cache, by key, without those that cannot be read."""
+    seen: set[str] = set()
+    for place in folder.places:
+        problem = None
+        try:
+            if place.key not in seen:
+                stored = folder.read(place)
+                seen.add(place.key)
+                yield stored
+        except FileNotFoundError:
+            problem = "it was removed in the meantime"
+        except CacheError as error:
+            problem = brief(error, folder)
+        report(place.name, problem)
+
+
+def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
+    """One file per clip, and `clips.jsonl` with a line about each.
+
+    A file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the flat grid,
+    `grid` (3,) int64 and `timestamps` (T,) float64 in seconds; its metadata says which clip it is.
+    """
+    with target.writing("clips.jsonl") as index:
+        for stored in clips:
+            video, clip = stored.entry.video, stored.clip
+            name = f"{clip.key}.safetensors"
+            start, end = clip.clip or (None, None)
+            about = {
+                "clip_key": clip.key,
+                "video_id": clip.video_id,
+                "clip_start": start,
+                "clip_end": end,
+                "source_fingerprint": clip.source_fingerprint,
+            }
+            tensors = {
+                "tokens": video.tokens,
+                "indices": video.indices,
+                "grid": torch.tensor(video.grid),
+                "timestamps": video.timestamps,
+            }
+            # The format takes texts only.
+            metadata = {key: str(value) for key, value in about.items() if value is not None}
+            target.write(name, save(tensors, metadata))
+            counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
+            line = {"file": name, **about, "grid": video.grid, **counts}
+            index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
+    """Files `clips-00000.parquet` and on, about 256 MB of tokens each, with a row group per clip.
+
+    The columns are the cache's, but `tokens` is a list of K lists of D float32, for readers that
+    know nothing of dtypes; every dtype of an encoder fits into it without loss.
+    """
+    for number, first in enumerate(clips):
+        schema = _as_lists(first).schema
+        with (
+            target.writing(f"clips-{number:05d}.parquet") as file,
+            pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer,
+        ):
+            size = 0
+            for stored in chain([first], clips):
+                writer.write_table(_as_lists(stored))
+                size += stored.entry.video.tokens.numel() * 4
+                if size >= PART_BYTES:
+                    break
+
+
+def _as_lists(stored: StoredClip) -> pa.Table:
+    """The row with tokens that any reader of Parquet understands."""
+    tokens = stored.entry.video.tokens
+    flat = pa.array(tokens.float().reshape(-1).numpy())
+    rows = pa.FixedSizeListArray.from_arrays(flat, tokens.shape[1])
+    lists = pa.ListArray.from_arrays(pa.array([0, len(tokens)], pa.int32()), rows)
+    table = stored.table.drop_columns(_INNER_COLUMNS)
+    return table.set_column(table.schema.get_field_index("tokens"), "tokens", lists)

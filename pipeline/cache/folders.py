@@ -1,0 +1,289 @@
+"""What lies under a cache root: which directories are token caches, and what is in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from pipeline.cache.rows import StoredClip
+from pipeline.cache.shards import Shards, is_shard, shard_time, struck_out
+from pipeline.cache.tokens import CacheError, TokenCache, read_clip
+from pipeline.storage import Storage
+
+MANIFEST = "manifest.json"
+_FOLDER = re.compile(r".+-[0-9a-f]{12}")
+_CLIP = re.compile(r"[0-9a-f]{20}\.parquet")
+_ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_READERS = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a clip is.
+
+    Attributes:
+        key: Of the clip.
+        shard: Name of its shard; `None` if it has a file of its own.
+    """
+
+    key: str
+    shard: str | None
+
+    @property
+    def name(self) -> str:
+        """For messages; the name of the clip's own file if it has one."""
+        return f"{self.shard}#{self.key}" if self.shard else f"{self.key}.parquet"
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """One token cache as one listing shows it.
+
+    Attributes:
+        name: Of the directory.
+        storage: The directory.
+        cache: Opened by its manifest; `None` if that cannot be trusted.
+        problem: Why it cannot; empty if it can.
+        files: Everything in the directory, other people's files included.
+    """
+
+    name: str
+    storage: Storage
+    cache: TokenCache | None
+    problem: str
+    files: tuple[pafs.FileInfo, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The manifest's content; empty if it cannot be trusted."""
+        return dict(json.loads(self.cache.manifest)) if self.cache else {}
+
+    @cached_property
+    def singles(self) -> tuple[pafs.FileInfo, ...]:
+        """The files of one clip each, by name."""
+        return self._named(lambda name: _CLIP.fullmatch(name))
+
+    @cached_property
+    def shards(self) -> tuple[pafs.FileInfo, ...]:
+        """The files of many clips each, by age."""
+        return self._named(is_shard)
+
+    @property
+    def entries(self) -> tuple[pafs.FileInfo, ...]:
+        """The files that hold clips."""
+        return (*self.singles, *self.shards)
+
+    @property
+    def leftovers(self) -> tuple[pafs.FileInfo, ...]:
+        """What killed writers and power failures left, or a live writer is busy with."""
+        return tuple(
+            file
+            for file in self.files
+            if _ASIDE.fullmatch(file.base_name)
+            or (file.size == 0 and _CLIP.fullmatch(file.base_name))
+        )
+
+    def marks_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
+        """The files that strike clips out of some shards."""
+        names = {file.base_name for file in shards}
+        return self._named(lambda name: (mark := struck_out(name)) and mark[0] in names)
+
+    @cached_property
+    def index(self) -> Shards:
+        """What is in the shards; their footers are read."""
+        index = Shards(self.storage)
+        if self.shards:
+            index.refresh(file.base_name for file in self.files)
+        return index
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the clips are, by key; a clip may be in two places."""
+        singles = (Place(f.base_name.removesuffix(".parquet"), None) for f in self.singles)
+        sharded = (Place(key, name) for key, name in self.index.places().items())
+        return tuple(sorted((*singles, *sharded), key=lambda place: (place.key, place.shard or "")))
+
+    @property
+    def num_clips(self) -> int:
+        """How many clips there are."""
+        return len({place.key for place in self.places})
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the clips."""
+        return sum(file.size for file in self.entries)
+
+    @property
+    def written(self) -> tuple[datetime, datetime] | None:
+        """When the oldest and the newest clip were written; `None` where no times are kept."""
+        times = [time for file in self.entries if (time := written_at(file)) is not None]
+        return (min(times), max(times)) if times else None
+
+    def read(self, place: Place) -> StoredClip:
+        """Read one clip and check it; `FileNotFoundError` and `CacheError` as of `TokenCache`."""
+        if place.shard is None:
+            return read_clip(self.storage, place.key)
+        return self.index.read(place.key)
+
+    def discard(self, place: Place) -> None:
+        """Make one clip a miss."""
+        if place.shard is None:
+            self.remove(place.name)
+        else:
+            self.index.strike_out(place.key)
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the cache; one that is gone already is fine.
+
+        Raises:
+            ValueError: If the file is not named like one of a cache: it may be somebody else's.
+        """
+        ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
+        if not (ours or is_shard(name) or struck_out(name)):
+            raise ValueError(f"{name} is no file of a token cache and stays")
+        with suppress(FileNotFoundError):
+            self.storage.delete(name)
+
+    def _named(self, is_wanted: Callable[[str], object]) -> tuple[pafs.FileInfo, ...]:
+        """The non-empty files with certain names, by name."""
+        found = (file for file in self.files if file.size > 0 and is_wanted(file.base_name))
+        return tuple(sorted(found, key=lambda file: str(file.base_name)))
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens per clip.
+
+    Attributes:
+        kept: Mean number of tokens that were kept.
+        total: Mean number before compression.
+        num_clips: Clips that were opened for it.
+    """
+
+    kept: float
+    total: float
+    num_clips: int
+
+
+def find_caches(root: str, patterns: Sequence[str] = ()) -> list[CacheFolder]:
+    """List the token caches under a root, by name; one directory listing each.
+
+    A directory counts if its name ends in a hash and if it holds the manifest behind that hash, or
+    files that are named like clips.
+
+    Args:
+        root: Directory or URL that holds all caches.
+        patterns: Names or shell patterns of those to list; none for all.
+
+    Raises:
+        FileNotFoundError: If there is no such directory.
+        ValueError: If a pattern matches nothing.
+    """
+    storage = Storage.at(root)
+    if not storage.is_folder():
+        raise FileNotFoundError(
+            f"--cache {root}: no such directory; name the one that `tango precompute` or another "
+            "job filled, OUTPUT/cache if it was given none"
+        )
+    if storage.exists(MANIFEST):
+        raise ValueError(
+            f"--cache {root} is one token cache; name the directory that holds it, and "
+            f"{storage.root.rpartition('/')[2]} as the cache's name"
+        )
+    names = [name for name in storage.folders() if _FOLDER.fullmatch(name)]
+    wanted = [n for n in names if not patterns or any(fnmatchcase(n, p) for p in patterns)]
+    folders = [_look_into(root, storage.child(name), name) for name in wanted]
+    found = [folder for folder in folders if folder.cache or folder.entries]
+    for pattern in patterns:
+        if not any(fnmatchcase(folder.name, pattern) for folder in found):
+            raise ValueError(
+                f"no token cache in {root} is called {pattern!r}; "
+                f"`tango cache ls --cache {root}` lists them"
+            )
+    return found
+
+
+def _look_into(root: str, storage: Storage, name: str) -> CacheFolder:
+    """One listing and the manifest."""
+    cache, problem = None, ""
+    try:
+        cache = TokenCache.existing(root, name)
+    except FileNotFoundError:
+        problem = f"{MANIFEST} is missing; the next job with these settings writes it"
+    except (CacheError, PermissionError) as error:
+        problem = str(error).removeprefix(f"{storage.root}/")
+    return CacheFolder(name, storage, cache, problem, tuple(storage.files()))
+
+
+def written_at(file: pafs.FileInfo) -> datetime | None:
+    """When the newest clip of a file was written; `None` where no times are kept."""
+    if is_shard(file.base_name):
+        return shard_time(file.base_name)
+    time: datetime | None = file.mtime
+    return time
+
+
+def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
+    """Mean token counts of some clips, spread evenly over the keys.
+
+    Args:
+        folder: The cache.
+        at_most: Clips to read.
+
+    Returns:
+        `None` if no clip can be read.
+    """
+    step = max(1, -(-len(folder.places) // at_most))
+    videos = []
+    for place in folder.places[::step]:
+        with suppress(CacheError, FileNotFoundError):  # a bad one is for `bad_clips` to name
+            videos.append(folder.read(place).entry.video)
+    if not videos:
+        return None
+    kept, total = fmean(v.num_kept for v in videos), fmean(v.num_total for v in videos)
+    return TokenCounts(kept, total, len(videos))
+
+
+def bad_clips(folder: CacheFolder) -> Iterator[tuple[Place, str | None]]:
+    """Read every clip of a cache, several at once.
+
+    Yields:
+        Where each clip is and what is wrong with it, `None` if nothing is; by key.
+    """
+    readers = ThreadPoolExecutor(_READERS)
+    try:
+        found = readers.map(lambda place: _problem(folder, place), folder.places)
+        yield from zip(folder.places, found, strict=True)
+    finally:
+        readers.shutdown(cancel_futures=True)
+
+
+def _problem(folder: CacheFolder, place: Place) -> str | None:
+    """What is wrong with a clip; one that a job removed in the meantime is fine."""
+    try:
+        folder.read(place)
+    except FileNotFoundError:
+        return None
+    except CacheError as error:
+        return brief(error, folder)
+    return None
+
+
+def brief(error: CacheError, folder: CacheFolder) -> str:
+    """What is wrong with a clip whose place is named already."""
+    text = str(error)
+    if text.startswith(folder.storage.root):
+        text = text[len(folder.storage.root) :].partition(" ")[2]
+        text = re.sub(r"^clip \S+ ", "", text)
+    return text

@@ -1,0 +1,132 @@
+"""What can go from token caches when room is short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from pipeline.cache.folders import MANIFEST, CacheFolder, written_at
+
+# A live writer needs seconds for a file.
+LEFTOVER_AGE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Files of one cache that can go.
+
+    Attributes:
+        folder: The cache.
+        files: Clips and leftovers; a manifest goes with `whole`.
+        reason: Why they can go.
+        whole: Whether the cache goes with them.
+    """
+
+    folder: CacheFolder
+    files: tuple[pafs.FileInfo, ...]
+    reason: str
+    whole: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that become free."""
+        return sum(file.size for file in self.files)
+
+    def apply(self) -> None:
+        """Remove the files, and the directory of a whole cache if nothing else is in it."""
+        for file in self.files:
+            self.folder.remove(file.base_name)
+        if self.whole and self.folder.storage.is_local:
+            with suppress(OSError):  # other people's files are in it, or a job has come back
+                Path(self.folder.storage.root).rmdir()
+
+
+def plan_removals(
+    folders: Sequence[CacheFolder],
+    now: datetime,
+    older_than: timedelta | None = None,
+    max_bytes: int | None = None,
+    whole: bool = False,
+) -> list[Removal]:
+    """Work out what can go; nothing is touched.
+
+    Caches whose manifest cannot be trusted are passed over, and so is every file that is not named
+    as the cache names its files.
+
+    Args:
+        folders: Caches to make room in.
+        now: With its time zone.
+        older_than: Caches go whole if nothing was written to them for so long.
+        max_bytes: Of what is then left the oldest clips go until the rest has at most this size.
+        whole: All of these caches go.
+
+    Raises:
+        ValueError: If an age is asked for and the file system keeps none.
+    """
+    removals: list[Removal] = []
+    kept: list[CacheFolder] = []
+    for folder in (folder for folder in folders if folder.cache):
+        left = tuple(f for f in folder.leftovers if f.mtime and now - f.mtime > LEFTOVER_AGE)
+        idle = None if older_than is None else _idle(folder, now)
+        if whole or (older_than is not None and idle is not None and idle > older_than):
+            reason = (
+                "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
+            )
+            marks = folder.marks_of(folder.shards)
+            files = (*folder.entries, *marks, *left, *_manifest(folder))
+            removals.append(Removal(folder, files, reason, whole=True))
+            continue
+        kept.append(folder)
+        if left:
+            removals.append(Removal(folder, left, "leftovers of killed writers"))
+    if max_bytes is not None:
+        removals += _oldest(kept, max_bytes)
+    return removals
+
+
+def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
+    """The manifest's file."""
+    return tuple(file for file in folder.files if file.base_name == MANIFEST)
+
+
+def _idle(folder: CacheFolder, now: datetime) -> timedelta:
+    """How long nothing was written to a cache."""
+    times = [written_at(file) for file in folder.entries or _manifest(folder)]
+    known = [time for time in times if time is not None]
+    if not known:
+        raise ValueError(_no_times(folder))
+    return now - max(known)
+
+
+def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
+    """The oldest clips of all caches together, as many as have to go."""
+    clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
+    for folder in folders:
+        for file in folder.entries:
+            time = written_at(file)
+            if time is None:
+                raise ValueError(_no_times(folder))
+            clips.append((time, file.path, folder, file))
+    surplus = sum(clip[-1].size for clip in clips) - max_bytes
+    going: dict[str, list[pafs.FileInfo]] = {}
+    for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
+        if surplus <= 0:
+            break
+        # What is struck out of a shard goes with it.
+        going.setdefault(folder.name, []).extend((file, *folder.marks_of([file])))
+        surplus -= file.size
+    reason = "oldest clips, to reach the size"
+    return [Removal(f, tuple(going[f.name]), reason) for f in folders if f.name in going]
+
+
+def _no_times(folder: CacheFolder) -> str:
+    """What to do where a file system does not say when its files were written."""
+    return (
+        f"{folder.storage.root}: this file system keeps no times, so nothing is older than "
+        "anything else; remove caches by --name"
+    )

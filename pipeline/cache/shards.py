@@ -1,0 +1,172 @@
+"""Many clips in one Parquet file, so that listings and object stores stay quick.
+
+`shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order,
+and its name when the newest of them was written. A shard never changes: a clip in it that turned
+out to be damaged is struck out by a small file beside it, `<shard>.<key>.gone`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.cache.rows import StoredClip, read_checked
+from pipeline.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+KEYS = "tango_clip_keys"
+_SHARD = re.compile(r"shard-(\d{8}T\d{6})-[0-9a-f]{8}\.parquet")
+_GONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
+# One takes about 13 kB of memory per clip.
+_FOOTERS = 4
+_TIME = "%Y%m%dT%H%M%S"
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file is named like a shard."""
+    return _SHARD.fullmatch(name) is not None
+
+
+def struck_out(name: str) -> tuple[str, str] | None:
+    """Shard and key that a file strikes out; `None` if it is another kind of file."""
+    found = _GONE.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
+def shard_name(newest: datetime) -> str:
+    """A new name.
+
+    Args:
+        newest: When the newest clip of the shard was written, with its time zone.
+    """
+    return f"shard-{newest.astimezone(timezone.utc):{_TIME}}-{uuid.uuid4().hex[:8]}.parquet"
+
+
+def shard_time(name: str) -> datetime:
+    """When the newest clip of a shard was written."""
+    return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=timezone.utc)
+
+
+class Shards:
+    """The shards of one cache. Their keys stay in memory, of their footers only the last few.
+
+    Args:
+        storage: The cache's directory.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.unreadable: dict[str, str] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._footers: dict[str, pq.FileMetaData] = {}
+        self._places: dict[str, tuple[str, int]] = {}
+
+    def __reduce__(self) -> tuple[type[Shards], tuple[Storage]]:
+        """Workers read the footers themselves, if they need any."""
+        return Shards, (self.storage,)
+
+    def refresh(self, names: Iterable[str] | None = None) -> None:
+        """Take note of what is there now.
+
+        Args:
+            names: Files of the directory; `None` to list them.
+        """
+        names = sorted(self.storage.names() if names is None else names)
+        gone = {struck_out(name) for name in names}
+        places: dict[str, tuple[str, int]] = {}
+        for name in filter(is_shard, names):  # by time: of two copies the later one counts
+            for group, key in enumerate(self._keys_of(name)):
+                if (name, key) not in gone:
+                    places[key] = (name, group)
+        self._places = places
+
+    def places(self) -> dict[str, str]:
+        """Shard of every key."""
+        return {key: name for key, (name, _) in self._places.items()}
+
+    def read(self, key: str) -> StoredClip:
+        """Read one clip and check it.
+
+        Raises:
+            FileNotFoundError: If it is in no shard.
+            CacheError: If it is damaged.
+        """
+        if key not in self._places:
+            self.refresh()
+        if key not in self._places:
+            raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
+        name, group = self._places[key]
+        footer = self._footer(name)
+        window = _window(footer.row_group(group))
+        with self.storage.filesystem.open_input_file(self.storage.path(name)) as file:
+            data = file.read_at(window.stop - window.start, window.start)
+
+        def parse() -> pa.Table:
+            # One thread: others may outlive the call, and at exit the interpreter.
+            with pa.BufferReader(_padded(data, window.start)) as source:
+                parquet = pq.ParquetFile(source, metadata=footer, pre_buffer=False)
+                return parquet.read_row_group(group, use_threads=False)
+
+        return read_checked(parse, key, f"{self.storage.path(name)}, clip {key},")
+
+    def strike_out(self, key: str) -> None:
+        """Make a clip a miss, here and for every later reader."""
+        if key not in self._places:
+            self.refresh()
+        if key in self._places:
+            name, _ = self._places.pop(key)
+            self.storage.write(f"{name}.{key}.gone", b"damaged")  # an empty file would be no file
+
+    def _keys_of(self, name: str) -> Sequence[str]:
+        """Keys of the row groups of a shard; none if it cannot be read."""
+        if name in self._keys:
+            return self._keys[name]
+        try:
+            footer = self._footer(name)
+            keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
+            if len(keys) != footer.num_row_groups:
+                raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
+        except FileNotFoundError:
+            return ()
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            if name not in self.unreadable:
+                path = self.storage.path(name)
+                logger.warning("%s cannot be read (%s); its clips are made again", path, reason)
+            self.unreadable[name] = reason
+            return ()
+        self._keys[name] = keys
+        return keys
+
+    def _footer(self, name: str) -> pq.FileMetaData:
+        """Where in a shard the clips are. Jobs ask for clips nearly in the order of the shards."""
+        footer = self._footers.get(name)
+        if footer is None:
+            with self.storage.filesystem.open_input_file(self.storage.path(name)) as file:
+                footer = pq.ParquetFile(file).metadata
+            self._footers = {**dict(list(self._footers.items())[1 - _FOOTERS :]), name: footer}
+        return footer
+
+
+def _window(group: pq.RowGroupMetaData) -> range:
+    """The bytes of a row group in its file."""
+    columns = [group.column(index) for index in range(group.num_columns)]
+    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+    ends = (s + c.total_compressed_size for s, c in zip(starts, columns, strict=True))
+    return range(min(starts), max(ends))
+
+
+def _padded(data: bytes, start: int) -> pa.Buffer:
+    """A part of a file at its place in the file; pages that nobody touches take no memory."""
+    whole = mmap.mmap(-1, start + len(data))
+    whole[start:] = data
+    return pa.py_buffer(whole)

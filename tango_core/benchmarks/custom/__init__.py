@@ -1,0 +1,1 @@
+"""People's own videos: a folder, a CSV or JSON lines."""

@@ -1,0 +1,264 @@
+"""Read a table of questions, CSV or JSON lines, and refuse what cannot be understood by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tango_core.benchmarks.names import check_name
+from tango_core.benchmarks.scoring.free_form import MATCHES, words
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
+from tango_core.types import Match, Question
+
+COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
+"""Columns with a meaning; every other column is a group that results are broken down by."""
+
+# Not "match": "batch" and "patch" are a letter away, and an answer that nothing scores is told of.
+_MISSPELT_OFTEN = tuple(column for column in COLUMNS if column != "match")
+
+# "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
+_MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+        video: As written.
+        clip: (start, end) in seconds, or `None` for the whole file.
+        question: `None` if the row only names a video.
+        unscored: Whether the row holds an answer to a free-form question that nothing scores.
+        misspelt: (column as written, column of `COLUMNS` that was probably meant) pairs.
+    """
+
+    video: str
+    clip: tuple[float, float] | None
+    question: Question | None
+    unscored: bool = False
+    misspelt: tuple[tuple[str, str], ...] = ()
+
+
+def read_rows(table: Path) -> list[Row]:
+    """Read a `.csv` or `.jsonl` table.
+
+    Raises:
+        ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
+            editor shows them: a CSV's header is row 1, a JSON line is its own number.
+    """
+    try:
+        text = table.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{table}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    is_csv = table.suffix.lower() == ".csv"
+    fields_of_rows = _csv_rows(text) if is_csv else _json_lines(text)
+    rows: list[Row] = []
+    row_of_id: dict[str, int] = {}
+    number = 1
+    try:
+        for fields in fields_of_rows:
+            if fields is not None:
+                row = _understand(fields, number)
+                if row.question and row_of_id.setdefault(row.question.id, number) != number:
+                    first = row_of_id[row.question.id]
+                    raise ValueError(f"id {row.question.id!r} is already used in row {first}")
+                rows.append(row)
+            number += 1
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{table}, row {number}: {error}") from error
+    if not rows:
+        raise ValueError(f"{table}: no rows; give at least one with a video")
+    return rows
+
+
+def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per record, `None` for the header and for empty lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    for record in reader:
+        if not any(field.strip() for field in record):
+            yield None
+        elif header is None:
+            header = [name.strip() for name in record]
+            if "video" not in header:
+                raise ValueError(f"the header has no column 'video': {', '.join(header)}")
+            if len(set(header)) < len(header):
+                raise ValueError(f"the header names a column twice: {', '.join(header)}")
+            yield None
+        elif len(record) != len(header):
+            raise ValueError(
+                f"{len(record)} fields under {len(header)} columns; "
+                "put fields that hold a comma into double quotes"
+            )
+        else:
+            yield {name: field.strip() for name, field in zip(header, record, strict=True)}
+
+
+def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per line, `None` for empty lines."""
+    # Not splitlines: a JSON string may hold other line separators than a line feed.
+    for line in text.split("\n"):
+        if not line.strip():
+            yield None
+            continue
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
+        yield fields
+
+
+def _understand(fields: Mapping[str, Any], number: int) -> Row:
+    """Turn the fields of a row into a clip and a question."""
+    video = _text(fields, "video")
+    if not video:
+        raise ValueError("no video; name a file, or leave the whole row out")
+    clip = _clip(fields)
+    text = _text(fields, "question")
+    choices = _choices(fields.get("options"))
+    misspelt = _misspelt(tuple(fields))
+    answer = fields.get("answer")
+    answer = None if answer is None or str(answer).strip() == "" else answer
+    if not text:
+        if choices or answer is not None:
+            meant = [f"; did you mean {name!r}?" for name, near in misspelt if near == "question"]
+            raise ValueError(f"options or an answer without a question{''.join(meant)}")
+        return Row(video, clip, None, misspelt=misspelt)
+    match = _match(_text(fields, "match"), answer, choices)
+    question = Question(
+        id=str(fields.get("id") or "") or str(number),
+        text=text,
+        choices=choices,
+        answer=_answer(answer, choices) if choices and answer is not None else None,
+        groups={
+            name: str(value)
+            for name, value in fields.items()
+            if name not in COLUMNS and value is not None and str(value).strip()
+        },
+        accepted=_accepted(answer) if match else (),
+        match=match or "exact",
+    )
+    unscored = answer is not None and not choices and match is None
+    return Row(video, clip, question, unscored, misspelt)
+
+
+@cache
+def _misspelt(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Columns that are nearly one with a meaning, which the row lacks: such a group is rare."""
+    lacking = [column for column in _MISSPELT_OFTEN if column not in names]
+    near = ((name, get_close_matches(name.lower(), lacking, 1, 0.8)) for name in names)
+    return tuple((name, found[0]) for name, found in near if name not in COLUMNS and found)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text field, empty if it is missing."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} must be text, got {value!r}")
+    return (value or "").strip()
+
+
+def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the clip's bounds in seconds."""
+    bounds: list[float | None] = []
+    for name in ("start", "end"):
+        value = fields.get(name)
+        if value is None or str(value).strip() == "":
+            bounds.append(None)
+            continue
+        try:
+            seconds = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
+        bounds.append(seconds)
+    start, end = bounds
+    if end is None:
+        if start is not None:
+            raise ValueError(f"start {start:g} without an end; give both in seconds")
+        return None
+    if (start or 0.0) >= end:
+        raise ValueError(f"start {start or 0.0:g} must lie before end {end:g}")
+    return start or 0.0, end
+
+
+def _choices(value: Any) -> tuple[str, ...]:
+    """Read options; letters in front of all of them are taken off."""
+    if value is None or value == "":
+        return ()
+    texts = _texts(value, "options")
+    if not 2 <= len(texts) <= len(LETTERS):
+        raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
+    if not all(texts):
+        raise ValueError(f"option {LETTERS[texts.index('')]} is empty")
+    if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
+        texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
+    return tuple(texts)
+
+
+def _match(written: str, answer: Any, choices: tuple[str, ...]) -> Match | None:
+    """Read how replies to a free-form question are compared with its answer."""
+    if not written:
+        return None
+    check_name("match", written, MATCHES)
+    if choices:
+        raise ValueError(f"match {written!r} beside options; it is for free-form questions")
+    if answer is None:
+        raise ValueError(f"match {written!r} without an answer to compare replies with")
+    return "exact" if written == "exact" else "contains"
+
+
+def _accepted(value: Any) -> tuple[str, ...]:
+    """Read the right answers to a free-form question."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    texts = _texts(str(value) if is_number else value, "answer")
+    if not texts or not all(map(words, texts)):
+        raise ValueError(f"answer {value!r}: every part needs a word that a reply could match")
+    return tuple(texts)
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    """Read a list, a JSON list, or texts parted by `|`."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name}: no JSON list ({error.msg}): {value!r}") from error
+    parts = value.split("|") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise ValueError(f"{name} must be a list or texts parted by '|', got {value!r}")
+    if any(isinstance(part, (bool, dict, list)) or part is None for part in parts):
+        raise ValueError(f"{name} must be texts or numbers, got {parts!r}")
+    return [str(part).strip() for part in parts]
+
+
+def _answer(value: Any, choices: tuple[str, ...]) -> int:
+    """Read the right option: its text, its letter, or its index from 0, in this order."""
+    text = "" if isinstance(value, bool) else str(value).strip()
+    same = [index for index, choice in enumerate(choices) if choice == text]
+    if len(same) > 1:
+        raise ValueError(f"answer {text!r} is the text of {len(same)} options; give its letter")
+    if same:
+        return same[0]
+    letter = read_letter(text, len(choices))
+    if letter is not None:
+        return letter
+    if text.isdecimal() and int(text) < len(choices):
+        return int(text)
+    raise ValueError(
+        f"answer {value!r} is none of the {len(choices)} options; "
+        f"give a letter from A to {LETTERS[len(choices) - 1]}, an index from 0 "
+        f"to {len(choices) - 1}, or an option's text"
+    )

@@ -1,0 +1,1 @@
+"""Reading replies and averaging scores: letters, free-form answers, tables of means."""

@@ -1,0 +1,1 @@
+"""Shapes, the embedded world: drawn, rendered and asked about without a download."""

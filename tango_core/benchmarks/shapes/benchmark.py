@@ -1,0 +1,183 @@
+"""Shapes: the embedded benchmark, a small world of moving icons, generated when it is needed.
+
+A clip is 16 moments, half a second apart, in an H.264 file of 2 frames per second and 8 seconds:
+one frame per moment, so that frames sampled from the file are frames of the world. Whatever a
+question asks for lasts at least three moments, and uniform samples of 8 to 16 frames are at most
+three apart.
+
+Splits and seeds share no clip: all of a clip is drawn from streams keyed by (split, seed, index).
+Models are trained on the split "train", so "test" is unseen under every seed; `benchmark.seed`
+draws a fresh set of test clips.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+from tango_core.benchmarks.base import Benchmark
+from tango_core.benchmarks.names import check_name
+from tango_core.benchmarks.shapes.draw import WORLD_VERSION, clip_at, dense_clip_at, rng_of
+from tango_core.benchmarks.shapes.questions import (
+    ASKED,
+    PROTOCOL,
+    TYPES,
+    VOCABULARY,
+    pick,
+    questions,
+    reply_to,
+    words,
+)
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.video import CRF, PRESET, write_mp4, write_once
+from tango_core.benchmarks.shapes.world import (
+    CAMERAS,
+    COLORS,
+    FRAME,
+    NUM_MOMENTS,
+    SCENES,
+    SECONDS_PER_MOMENT,
+    SHAPES,
+    Box,
+    Clip,
+    Scene,
+    Sprite,
+    sample_moments,
+)
+from tango_core.types import VideoItem
+
+__all__ = [
+    "ASKED",
+    "CAMERAS",
+    "COLORS",
+    "FRAME",
+    "NUM_MOMENTS",
+    "PROTOCOL",
+    "SCENES",
+    "SECONDS_PER_MOMENT",
+    "SHAPES",
+    "TYPES",
+    "VOCABULARY",
+    "Box",
+    "Clip",
+    "Scene",
+    "ShapesBenchmark",
+    "Sprite",
+    "clip_at",
+    "dense_clip_at",
+    "pick",
+    "questions",
+    "render",
+    "reply_to",
+    "rng_of",
+    "sample_moments",
+    "words",
+    "write_mp4",
+]
+
+logger = logging.getLogger(__name__)
+
+NUM_CLIPS = {"train": 1000, "validation": 100, "test": 200}
+"""Clips per split."""
+QUESTIONS_PER_CLIP = 5
+"""Questions per clip, of different types; clips of one scene can be asked three to five."""
+FPS = Fraction(1 / SECONDS_PER_MOMENT)
+DEFAULT_ROOT = "data/shapes"
+
+_PARAMETERS = {
+    "world_version": WORLD_VERSION,
+    "asked": ASKED,
+    "frame": FRAME,
+    "num_moments": NUM_MOMENTS,
+    "fps": str(FPS),
+    "codec": f"libx264 yuv420p crf {CRF} preset {PRESET}",
+}
+
+
+class ShapesBenchmark(Benchmark):
+    """The embedded world as a benchmark of video files.
+
+    Files lie in `<root>/<split>-seed<seed>-<hash of the generator's parameters>/00000.mp4`, next to
+    `parameters.json`; a changed generator therefore writes new files and never reads old ones.
+
+    Args:
+        root: Where the files are or shall be written; `None` for `data/shapes` where one works.
+        split: One of `NUM_CLIPS`.
+        seed: Which draw of the split, >= 0.
+        protocol: Any of the known names; the world has one prompt and one reading rule.
+
+    Raises:
+        ValueError: If a name is unknown, the seed negative, or `root` no place for a directory.
+    """
+
+    name = "shapes"
+    protocol = PROTOCOL
+
+    def __init__(
+        self,
+        root: str | None = None,
+        split: str = "test",
+        seed: int = 0,
+        protocol: str = "vlmevalkit",
+    ) -> None:
+        check_name("benchmark.split", split, NUM_CLIPS)
+        check_name("benchmark.protocol", protocol, ("vlmevalkit", "lmms_eval"))
+        if seed < 0:
+            raise ValueError(f"benchmark.seed must be 0 or more, got {seed}")
+        if root is not None and "://" in root:
+            raise ValueError(f"benchmark.root must be a local directory for shapes, got {root!r}")
+        self.split, self.seed = split, seed
+        text = json.dumps(_PARAMETERS, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        base = Path(root or DEFAULT_ROOT).absolute()
+        self.directory = base / f"{split}-seed{seed}-{digest}"
+
+    def items(self, limit: int | None = None) -> Iterator[VideoItem]:
+        """Yield the split's clips, each as soon as its file is there.
+
+        Args:
+            limit: Only the first `limit` clips are generated and yielded; `None` for all.
+
+        Raises:
+            ValueError: If the directory cannot be made or `limit` is negative.
+        """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must be 0 or more, got {limit}")
+        number = NUM_CLIPS[self.split] if limit is None else min(limit, NUM_CLIPS[self.split])
+        self._prepare()
+        missing = sum(not self._path(index).exists() for index in range(number))
+        if missing:
+            logger.info("generating %d clips in %s", missing, self.directory)
+        for index in range(number):
+            clip = clip_at(self.split, self.seed, index)
+            path = self._path(index)
+            write_once(path, partial(_write_clip, clip))
+            rng = rng_of(self.split, self.seed, index, "pick")
+            asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
+            yield VideoItem(clip.name, str(path), None, asked)
+
+    def _path(self, index: int) -> Path:
+        """Return a clip's file."""
+        return self.directory / f"{index:05d}.mp4"
+
+    def _prepare(self) -> None:
+        """Make the directory and say in it what its files were made with."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            note = json.dumps(_PARAMETERS, indent=2, sort_keys=True)
+            write_once(self.directory / "parameters.json", lambda aside: aside.write_text(note))
+        except OSError as error:
+            raise ValueError(
+                f"benchmark.root: cannot write to {self.directory} ({error.strerror}); "
+                "set benchmark.root to a directory you may write to"
+            ) from error
+
+
+def _write_clip(clip: Clip, path: Path) -> None:
+    """Render a clip into a file."""
+    write_mp4(path, render(clip), FPS)

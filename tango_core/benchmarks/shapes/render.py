@@ -1,0 +1,170 @@
+"""Turn a clip's description into pixels.
+
+Each scene is painted once on its canvas; every frame resamples the part the camera sees, adds what
+is shown at that moment, and then uneven light, flicker and sensor noise, which differ from frame to
+frame. A moment's pixels do not depend on which other moments are rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tango_core.benchmarks.shapes.draw import rng_of
+from tango_core.benchmarks.shapes.scenery import Plane, paint
+from tango_core.benchmarks.shapes.world import CANVAS, COLORS, FRAME, Box, Clip, Sprite
+
+NOISE = 6.0
+"""Standard deviation of the sensor noise, out of 255."""
+FLICKER = 0.03
+"""Largest relative change of brightness of a whole frame, and of its light from side to side."""
+
+_TILE = (17.0, 17.0, 20.0)
+_WHITE = (236.0, 236.0, 236.0)
+_AXIS = np.arange(FRAME, dtype=np.float32) + np.float32(0.5)
+_ACROSS = (2 * _AXIS / FRAME - 1).astype(np.float32)
+
+# Digits of 5 x 7 dots, one string of seven rows each.
+_FONT = {
+    "0": "01110 10001 10011 10101 11001 10001 01110",
+    "1": "00100 01100 00100 00100 00100 00100 01110",
+    "2": "01110 10001 00001 00110 01000 10000 11111",
+    "3": "11111 00010 00100 00010 00001 10001 01110",
+    "4": "00010 00110 01010 10010 11111 00010 00010",
+    "5": "11111 10000 11110 00001 00001 10001 01110",
+    "6": "00110 01000 10000 11110 10001 10001 01110",
+    "7": "11111 00001 00010 00100 01000 01000 01000",
+    "8": "01110 10001 10001 01110 10001 10001 01110",
+    "9": "01110 10001 10001 01111 00001 00010 01100",
+}
+_DOT = 2.3  # canvas pixels of one dot of the font
+_FINE = 4  # stored pixels per dot and direction
+
+
+def render(clip: Clip, moments: Iterable[int] | None = None) -> npt.NDArray[np.uint8]:
+    """Render a clip, or only some of its moments.
+
+    Args:
+        clip: What to render.
+        moments: In any order; `None` for all. `sample_moments` gives those a sampler would see.
+
+    Returns:
+        (T, FRAME, FRAME, 3) uint8 RGB.
+    """
+    wanted = range(clip.num_moments) if moments is None else list(moments)
+    canvases: dict[int, Plane] = {}
+    frames = np.empty((len(wanted), FRAME, FRAME, 3), dtype=np.uint8)
+    for row, moment in enumerate(wanted):
+        number = next(i for i, s in enumerate(clip.scenes) if s.start <= moment < s.stop)
+        scene = clip.scenes[number]
+        if number not in canvases:
+            rng = rng_of(clip.split, clip.seed, clip.index, f"scenery {number}")
+            canvases[number] = paint(scene.kind, rng)
+        frame = _look(canvases[number], *scene.views[moment - scene.start])
+        for box in clip.boxes(moment):
+            _draw(frame, clip.sprites[box.sprite], box)
+        frames[row] = _expose(frame, clip, moment)
+    return frames
+
+
+def _look(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
+    """Return what the camera sees: bilinear, rows first and then columns."""
+    seen = canvas
+    for start, axis in ((top, 0), (left, 1)):
+        place = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, CANVAS - 1.001)
+        low = place.astype(int)
+        part = (place - low).astype(np.float32)
+        if not part.any():
+            seen = seen.take(low, axis=axis)
+            continue
+        part = part.reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        first = seen.take(low, axis=axis)
+        seen = first + (seen.take(low + 1, axis=axis) - first) * part
+    return np.array(seen)
+
+
+def _draw(frame: Plane, sprite: Sprite, box: Box) -> None:
+    """Draw one sprite into a frame."""
+    rows = slice(max(int(box.top), 0), min(int(np.ceil(box.bottom)), FRAME))
+    columns = slice(max(int(box.left), 0), min(int(np.ceil(box.right)), FRAME))
+    x, y = box.center
+    u, v = _AXIS[columns][None, :] - np.float32(x), _AXIS[rows][:, None] - np.float32(y)
+    half_width, half_height = (box.right - box.left) / 2, (box.bottom - box.top) / 2
+    zoom = 2 * half_width / sprite.extent[0]
+    patch = frame[rows, columns]
+    if sprite.kind == "flash":
+        tile = np.sqrt(u * u + v * v) - np.float32(half_width)
+    else:
+        tile = np.maximum(np.abs(u) - np.float32(half_width), np.abs(v) - np.float32(half_height))
+    _blend(patch, _inside(tile), _TILE)
+    if sprite.kind == "plate":
+        dot = np.float32(_DOT * zoom)
+        _blend(patch, _digit_at(sprite.name, u / dot, v / dot), _WHITE)
+    else:
+        radius = np.float32(sprite.size * zoom / 2)
+        outline = _outline(sprite.name, u / radius, v / radius) * radius
+        _blend(patch, _inside(outline), COLORS[sprite.color])
+
+
+def _blend(patch: Plane, alpha: Plane, color: tuple[float, float, float]) -> None:
+    """Paint a patch with a colour where `alpha` is 1, and in part where it is less."""
+    patch += alpha[..., None] * (np.array(color, dtype=np.float32) - patch)
+
+
+def _inside(outline: Plane) -> Plane:
+    """Turn a signed distance in pixels into coverage with a smooth edge."""
+    return np.asarray(np.clip(0.5 - outline, 0, 1), dtype=np.float32)
+
+
+def _digit_at(name: str, u: Plane, v: Plane) -> Plane:
+    """Return a digit's coverage at places given in dots from its middle."""
+    dots = _digit(name)
+    row, column = (v + 3.5) * _FINE, (u + 2.5) * _FINE
+    inside = (row >= 0) & (row < dots.shape[0]) & (column >= 0) & (column < dots.shape[1])
+    row = np.clip(row, 0, dots.shape[0] - 1).astype(int)
+    column = np.clip(column, 0, dots.shape[1] - 1).astype(int)
+    return np.where(inside, dots[row, column], np.float32(0))
+
+
+def _outline(name: str, u: Plane, v: Plane) -> Plane:
+    """Return the signed distance to a shape of half-size 1, negative inside."""
+    across, down = np.abs(u), np.abs(v)
+    edge: npt.NDArray[np.floating]
+    if name == "circle":
+        edge = np.sqrt(u * u + v * v) - 0.98
+    elif name == "square":
+        edge = np.maximum(across, down) - 0.86
+    elif name == "triangle":
+        edge = np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077)
+    elif name == "cross":
+        edge = np.minimum(np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
+    elif name == "ring":
+        edge = np.abs(np.sqrt(u * u + v * v) - 0.73) - 0.25
+    elif name == "diamond":
+        edge = (across + down - 1) / np.sqrt(2)
+    else:  # a flash: six rays
+        edge = np.sqrt(u * u + v * v) - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u)))
+    return np.asarray(edge, dtype=np.float32)
+
+
+@lru_cache(maxsize=len(_FONT))
+def _digit(name: str) -> Plane:
+    """Return a digit's dots, finely sampled and a little blurred so that edges are smooth."""
+    dots = np.array([[int(dot) for dot in row] for row in _FONT[name].split()], dtype=np.float32)
+    fine = np.pad(np.kron(dots, np.ones((_FINE, _FINE), dtype=np.float32)), 1)
+    fine = (fine[:-2] + fine[1:-1] + fine[2:]) / 3
+    return np.asarray((fine[:, :-2] + fine[:, 1:-1] + fine[:, 2:]) / 3)
+
+
+def _expose(frame: Plane, clip: Clip, moment: int) -> npt.NDArray[np.uint8]:
+    """Add this moment's light and noise, and round to bytes."""
+    rng = rng_of(clip.split, clip.seed, clip.index, f"light {moment}")
+    level, slant_x, slant_y = rng.uniform(-FLICKER, FLICKER, 3).astype(np.float32)
+    light = (1 + level) + slant_x * _ACROSS[None, :] + slant_y * _ACROSS[:, None]
+    frame *= light[..., None]
+    frame += np.float32(NOISE) * rng.standard_normal(frame.shape, dtype=np.float32)
+    exposed: npt.NDArray[np.uint8] = np.clip(frame + np.float32(0.5), 0, 255).astype(np.uint8)
+    return exposed

@@ -1,0 +1,56 @@
+"""PyramidDrop: drop visual tokens in stages, the more the deeper the layer.
+
+Paper: "PyramidDrop: Accelerating Your Large Vision-Language Models via Pyramid Visual Redundancy
+Reduction", Xing et al., CVPR 2025, Section 3, https://arxiv.org/abs/2410.17247.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tango_core.compressors.base import LayerContext, Pruned
+from tango_core.compressors.in_llm.schedules import StagedPruner
+from tango_core.ops.saliency import top_positions
+
+
+@dataclass(frozen=True)
+class PyramidDrop(StagedPruner):
+    """At every stage keep the visual tokens that the last prompt token attends to most.
+
+    The attention is that of the very layer the stage stands before. Published are stages at layers
+    8, 16 and 24 of 32, each keeping half of what is there, which averages to 0.46875. Here they are
+    the quarter points of the decoder (7, 14, 21 of 28), and the shares are scaled to `retention` as
+    `StagedPruner` says; 0.46875 gives the published schedule.
+
+    The budget of a stage is `int(n * share)` of the prompt's n visual tokens, newline tokens
+    included, and at least one. As in the release every layer counts positions contiguously among
+    the tokens it holds, also while decoding.
+
+    Attributes:
+        retention: Share of the visual tokens averaged over all layers.
+        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
+        stages: Layers whose inputs are pruned; `None` for the quarter points.
+        ratios: Published share of the original tokens after each stage.
+    """
+
+    renumbers: ClassVar[bool] = True
+
+    ratios: tuple[float, ...] = (0.5, 0.25, 0.125)
+
+    @property
+    def first_layer(self) -> int:
+        """The first: a stage asks the layer it stands before, not one that has run."""
+        return 0
+
+    def published_stages(self, num_layers: int) -> tuple[int, ...]:
+        """The points that divide the decoder into equal parts, 7, 14 and 21 of 28."""
+        parts = len(self.ratios) + 1
+        return tuple(part * num_layers // parts for part in range(1, parts))
+
+    def prune(self, context: LayerContext) -> Pruned:
+        """Rank by the last row of the coming layer's attention; ties to the lowest position."""
+        share = self.schedule(context.num_layers)[context.layer]
+        # The small addend keeps a product like 0.29 * 100 from losing a token to floating point.
+        count = min(context.num_left, max(1, int(context.num_visual * share + 1e-9)))
+        return context.select(top_positions(context.last_token_scores(ahead=True), count))

@@ -1,0 +1,148 @@
+"""SparseVLM: words that match the clip rate its tokens, and some of what goes is recycled.
+
+Paper: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference", Zhang
+et al., ICML 2025, Section 3, https://arxiv.org/abs/2410.04417.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import LayerContext, Pruned
+from tango_core.compressors.in_llm.schedules import StagedPruner
+from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.saliency import rank_descending
+
+_RATERS = "sparsevlm.raters"
+
+
+@dataclass(frozen=True)
+class SparseVLM(StagedPruner):
+    """Keep the visual tokens that raters among the text attend to most; merge a part of the rest.
+
+    Before the first layer, the text tokens behind the clip whose embeddings match the clip's better
+    than average become raters. After layers 2, 6 and 15 the mean attention of the raters ranks the
+    visual tokens; of those that go, the best-ranked `recycled` share is clustered by density peaks
+    and every cluster's mean stays as one token.
+
+    The release has tables for the 576 tokens of LLaVA-1.5 (300, 200 and 110 kept for "192") and
+    adds the recycled tokens on top; the paper's rank-based number of tokens is not in its code.
+    Here the table is scaled to `retention` as `StagedPruner` says, and what is recycled counts: a
+    stage's total is `round(n * share)`, at least 1, of the prompt's n visual tokens. A recycled
+    token stands at the place of its cluster's centre, so that order in time is kept; the release
+    appends all of them behind the kept ones. As in the release every layer counts positions
+    contiguously among the tokens it holds.
+
+    Attributes:
+        retention: Share of the visual tokens averaged over all layers.
+        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
+        stages: Layers whose inputs are pruned, by the attention of the layer before; `None` for 3,
+            7 and 16 (in a decoder too shallow for them, for the same parts of 32 layers).
+        ratios: Share of the tokens kept after each stage; the release's table for 192 tokens.
+        recycled: Share of the dropped tokens that is clustered, in [0, 1]; the paper's tau = 0.3.
+        tokens_per_cluster: The paper's theta; 10.
+    """
+
+    renumbers: ClassVar[bool] = True
+
+    ratios: tuple[float, ...] = (300 / 576, 200 / 576, 110 / 576)
+    recycled: float = 0.3
+    tokens_per_cluster: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if not 0 <= self.recycled <= 1:
+            raise ValueError(f"recycled must be in [0, 1], got {self.recycled}")
+        if self.tokens_per_cluster < 1:
+            raise ValueError(
+                f"tokens_per_cluster must be 1 or larger, got {self.tokens_per_cluster}"
+            )
+        if self.stages is None and len(self.ratios) != 3:
+            raise ValueError(
+                f"ratios must have 3 numbers unless stages are given, got {len(self.ratios)}"
+            )
+
+    @property
+    def first_layer(self) -> int:
+        """The second: a stage needs the attention of the layer before it."""
+        return 1
+
+    def published_stages(self, num_layers: int) -> tuple[int, ...]:
+        """Behind layers 2, 6 and 15, which the release uses for 32 layers and for 40."""
+        published = (3, 7, 16)
+        if published[-1] < num_layers:
+            return published
+        return tuple(
+            max(index + 1, stage * num_layers // 32) for index, stage in enumerate(published)
+        )
+
+    def layers(self, num_layers: int) -> tuple[int, ...]:
+        """Layer 0, where the raters are chosen, and the stages."""
+        return (0, *super().layers(num_layers))
+
+    def prune(self, context: LayerContext) -> Pruned:
+        """Choose the raters at layer 0; at a stage, rank, keep and recycle."""
+        if context.layer == 0:
+            context.scratch[_RATERS] = _raters(context)
+            return context.select(torch.arange(context.num_left, device=context.hidden.device))
+        share = self.schedule(context.num_layers)[context.layer]
+        total = min(context.num_left, max(1, round(context.num_visual * share)))
+        clusters, pool_size = self._recycling(context.num_left, total)
+        rows = context.scratch[_RATERS] + context.visual.stop
+        scores = context.attention(rows)[..., context.visual].mean(dim=(0, 1))
+        ranked = rank_descending(scores)
+        best = ranked[: total - clusters]
+        if not clusters:
+            return context.select(best.sort().values)
+        pool = ranked[len(best) : len(best) + pool_size].sort().values
+        centers, means = _clustered(context.hidden[context.visual][pool].float(), clusters)
+        kept, order = torch.cat([best, pool[centers]]).sort()
+        keep = context.positions_with(kept)
+        hidden = context.hidden.index_select(0, keep)
+        is_mean = (order >= len(best)).nonzero()[:, 0]
+        recycled = means[order[is_mean] - len(best)]
+        hidden[is_mean + context.visual.start] = recycled.to(hidden.dtype)
+        return Pruned(keep, hidden)
+
+    def _recycling(self, current: int, total: int) -> tuple[int, int]:
+        """How many of `total` tokens are clusters, and of how many dropped tokens they are made.
+
+        The release keeps a given number and adds the clusters; here the largest number of kept
+        tokens is taken that leaves room for its clusters. At least one token stays as it is.
+        """
+        if self.recycled == 0 or total == current:
+            return 0, 0
+        for kept in range(total - 1, 0, -1):
+            dropped = current - kept
+            pool = min(dropped, int(dropped * self.recycled) + 1)
+            clusters = min(pool, pool // self.tokens_per_cluster + 1)
+            if kept == 1 or kept + clusters <= total:
+                return total - kept, pool
+        return 0, 0
+
+
+def _raters(context: LayerContext) -> Tensor:
+    """(r,) int64: text tokens behind the clip that match it better than average, else all."""
+    states = context.hidden.float()
+    similarity = states[context.visual] @ states[context.visual.stop :].mT
+    relevance = similarity.softmax(dim=-1).mean(dim=0)
+    raters = (relevance > relevance.mean()).nonzero()[:, 0]
+    return raters if len(raters) else torch.arange(len(relevance), device=states.device)
+
+
+def _clustered(states: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+    """Cluster (m, D) states: (c,) indices of the centres and (c, D) means of the members.
+
+    Densities are over as many neighbours as there are clusters, a token being its own first.
+    """
+    distances = squared_distances(states[None]) / states.shape[1]
+    centers = density_peaks(distances, num_clusters, num_clusters, include_self=True)
+    labels = assign_to_centers(distances, centers)[0]
+    counts = torch.bincount(labels, minlength=num_clusters)
+    sums = states.new_zeros(num_clusters, states.shape[1]).index_add_(0, labels, states)
+    return centers[0], sums / counts[:, None]

@@ -1,0 +1,200 @@
+"""Tango: keep diverse salient tokens of every frame, and merge the rest where space and time agree.
+
+Paper: "Tango: Taming Visual Signals for Efficient Video Large Language Models", Section 3. A clip
+is cut into segments; places that stay unchanged in a segment are averaged over its frames; in every
+frame the most salient tokens are picked with at most one per cluster of look-alikes; what is left
+is clustered on ST-RoPE features and merged.
+
+Differences from the release, all visible in its results: merged vectors stay with their own cluster
+(the release writes them to other anchors; `legacy_writeback`), densities carry no random noise,
+inputs are not modified, sums are float32, and exact copies of a token never make one position be
+kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import raise_if_missing, raise_if_not_finite
+from tango_core.compressors.hybrid import OuterStep
+from tango_core.compressors.tango.budgets import Budget, Pool, Rules, plan_pools
+from tango_core.compressors.tango.distances import Clip, upload
+from tango_core.compressors.tango.select import select_tokens
+from tango_core.latency import NO_CLOCK, Clock
+from tango_core.ops.merging import gather_weighted
+from tango_core.ops.segmentation import (
+    adjacent_products,
+    cosines,
+    cut_segments,
+    dyseg_cuts,
+    static_segments,
+)
+from tango_core.ops.st_rope import rotation_tables
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Tango(OuterStep):
+    """Diverse salient tokens, plus spatio-temporally merged ones.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
+            layers.
+        tau: Cosine above which a place counts as unchanged when segments are chosen, in [-1, 1];
+            `None` is 0.65 for a retention up to 0.1 and 0.8 above, as published.
+        static_tau: Cosine above which a place counts as static inside a segment, in [-1, 1]. The
+            paper uses `tau` for both; the release always uses 0.8 here.
+        segmentation: `"static"` maximises repeats (HoliTom); `"dyseg"` cuts at scene changes
+            (FastVID).
+        context_ratio: Share of the budget for merged tokens, in [0, 1]; 0 drops what is not
+            salient.
+        diverse: Pick salient tokens from different clusters; `False` is plain top-k.
+        st_rope: Cluster on rotated features; `False` on the bare unit features.
+        timestamps: Rotate by seconds; `False` by frame number.
+        alpha: Candidates per salient token, at least 1.
+        num_neighbors: Neighbours that make a density.
+        beta: Least weight of an anchor in its merged token, in [0, 1]; 0 comes closest to the
+            paper's plain average.
+        base_time: Base of the wavelengths in time.
+        base_space: Base of the wavelengths in rows and columns.
+        score: Signal that ranks tokens, `"saliency"` (p-attn) or `"attention"` (attn).
+        sinks: `"zero"` gives sink positions score 0, as published, so that they come last but
+            remain; `"exclude"` never picks them for saliency; `"ignore"` treats them like any
+            other. They take part in merging in all cases.
+        legacy_writeback: Write merged vectors to the anchors the release writes them to.
+        budget: `"official"` rounds in every group, which overshoots small grids and undershoots
+            frozen clips; `"exact"` keeps round(retention * T * L) tokens, unless averaging static
+            places leaves fewer than that.
+        inner: In-LLM step that follows, `{"name": "fastv-merge", "layer": 18, "retention": 0.5}`;
+            `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
+            the share kept here.
+    """
+
+    retention: float = 0.1
+    tau: float | None = None
+    static_tau: float = 0.8
+    segmentation: Literal["static", "dyseg"] = "static"
+    context_ratio: float = 0.4
+    diverse: bool = True
+    st_rope: bool = True
+    timestamps: bool = True
+    alpha: float = 1.5
+    num_neighbors: int = 7
+    beta: float = 0.6
+    base_time: float = 1e4
+    base_space: float = 1e3
+    score: Literal["saliency", "attention"] = "saliency"
+    sinks: Literal["zero", "exclude", "ignore"] = "zero"
+    legacy_writeback: bool = False
+    budget: Budget = "official"
+    inner: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        for name, low, high in (
+            ("tau", -1, 1),
+            ("static_tau", -1, 1),
+            ("context_ratio", 0, 1),
+            ("beta", 0, 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
+        if not 1 <= self.alpha < float("inf"):
+            raise ValueError(f"alpha must be 1 or larger, got {self.alpha}")
+        for name in ("num_neighbors", "base_time", "base_space"):
+            if not 1 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be 1 or larger, got {getattr(self, name)}")
+        _ = self.outer_retention
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The score, and one vector per frame if DySeg cuts."""
+        return frozenset(
+            {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
+        )
+
+    def _check(self, features: VisualFeatures) -> None:
+        """Leave the look for NaN to `_plan`, whose norms show it without another pass."""
+        raise_if_missing(features, self.needs)
+        if self.outer_retention >= 1:
+            raise_if_not_finite(features, self.needs)
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """All steps, unobserved."""
+        return self._compress_in_steps(features, NO_CLOCK)
+
+    def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
+        """Measure, plan on the host, select, merge; the host reads from the device once."""
+        num_frames, _, dim = features.tokens.shape
+        with clock.stage("segment"):
+            tokens = features.tokens.contiguous()
+            squares, products = adjacent_products(tokens)
+            scores, excluded = self._scores(features)
+            pools = self._plan(features, squares, products)
+        with clock.stage("select"):
+            times = features.timestamps if self.timestamps else torch.arange(num_frames)
+            tables = None
+            if self.st_rope:
+                tables = rotation_tables(
+                    dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
+                )
+            clip = Clip(tokens, squares.sqrt(), scores, tables, excluded)
+            picked = select_tokens(clip, pools, self)
+        with clock.stage("merge"):
+            merged = gather_weighted(
+                tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
+            )
+        return CompressedVideo(
+            tokens=merged.to(features.tokens.dtype),
+            indices=picked.kept,
+            grid=(num_frames, *features.grid),
+            timestamps=features.timestamps,
+        )
+
+    def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
+        """(T, L) float32 scores with sinks treated as asked, and (L,) bool cells never to pick."""
+        scores: Tensor = getattr(features, self.score).float()
+        if self.sinks == "ignore" or not features.sinks:
+            return scores, None
+        is_sink = upload(np.isin(np.arange(scores.shape[1]), features.sinks), scores.device)
+        if self.sinks == "exclude":
+            return scores, is_sink
+        return scores.masked_fill(is_sink, 0.0), None
+
+    def _plan(self, features: VisualFeatures, squares: Tensor, products: Tensor) -> list[Pool]:
+        """Segments and budgets from one small transfer of thresholded similarities."""
+        similarity = cosines(squares.sqrt(), products)
+        finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
+        cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
+        if features.frame_embeddings is not None and self.segmentation == "dyseg":
+            finite = finite & features.frame_embeddings.isfinite().all()
+            cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)
+        unchanged, static = similarity > self.resolved_tau, similarity > self.static_tau
+        flags = torch.cat([unchanged.flatten(), static.flatten(), cuts, finite[None]]).cpu().numpy()
+        if not flags[-1]:
+            raise_if_not_finite(features, self.needs)
+            raise ValueError("tokens of this clip are so large that their norms overflow float32")
+        num_flags = similarity.numel()
+        lengths = (
+            cut_segments(flags[2 * num_flags : -1])
+            if self.segmentation == "dyseg"
+            else static_segments(flags[:num_flags].reshape(similarity.shape))
+        )
+        rules = Rules(
+            retention=self.outer_retention,
+            context_ratio=self.context_ratio,
+            alpha=self.alpha,
+            budget=self.budget,
+            never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
+        )
+        return plan_pools(
+            lengths, flags[num_flags : 2 * num_flags].reshape(similarity.shape), rules
+        )

@@ -1,0 +1,241 @@
+"""Tango's selection: which tokens stay, and into which of them every other is folded.
+
+Pools of one shape run as one batch. A pool in one frame makes one matrix of distances, which serves
+picking, clustering and assignment. In a pool across frames candidates compete within their frame
+only, so they are compared first, and the big matrix holds none of the picked. All sizes come from
+the plan, so nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.tango.batches import Batch, make_batches, num_tokens
+from tango_core.compressors.tango.budgets import Pool
+from tango_core.compressors.tango.distances import Clip, distances_between, distances_in_frames
+from tango_core.ops.clustering import assign_to_centers, density_peaks
+from tango_core.ops.merging import member_weights
+from tango_core.ops.saliency import rank_descending
+
+
+class SelectOptions(Protocol):
+    """The options of `Tango` that selection reads."""
+
+    @property
+    def diverse(self) -> bool:
+        """One salient token per cluster of candidates."""
+
+    @property
+    def num_neighbors(self) -> int:
+        """Neighbours that make a density."""
+
+    @property
+    def beta(self) -> float:
+        """Least weight of an anchor."""
+
+    @property
+    def legacy_writeback(self) -> bool:
+        """Write merged vectors to the release's anchors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Kept tokens and the weighted rows they are made of.
+
+    Attributes:
+        kept: (K,) int64 ascending flat positions.
+        sources: (E,) int64 flat rows, grouped by the token they go into.
+        offsets: (K,) int64 first entry of every kept token.
+        weights: (E,) float32.
+    """
+
+    kept: Tensor
+    sources: Tensor
+    offsets: Tensor
+    weights: Tensor
+
+
+def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> Selection:
+    """Choose the kept tokens of a clip and what is folded into each.
+
+    Args:
+        clip: Measured features.
+        pools: The plan.
+        options: See `SelectOptions`.
+    """
+    num_frames, num_cells, _ = clip.tokens.shape
+    total = num_frames * num_cells
+    anchors = torch.full((total + 1,), total, device=clip.tokens.device)
+    weights = torch.zeros(total + 1, device=clip.tokens.device)
+    for batch in make_batches(pools, clip.tokens.device):
+        _fold(clip, batch, options, anchors, weights)
+    num_kept = sum(pool.num_kept for pool in pools)
+    num_sources = sum(
+        pool.groups[0].num_frames * (pool.num_kept if not pool.merged else num_tokens(pool))
+        for pool in pools
+    )
+    order = anchors[:total].sort(stable=True)
+    targets, sources = order.values[:num_sources], order.indices[:num_sources]
+    positions = torch.arange(total + 1, device=anchors.device)
+    is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
+    kept = torch.where(is_kept, positions, total)[:total].sort().values[:num_kept]
+    return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
+
+
+def _fold(
+    clip: Clip, batch: Batch, options: SelectOptions, anchors: Tensor, weights: Tensor
+) -> None:
+    """Write the anchor and the weight of every token of a batch."""
+    num_frames = batch.frames.shape[1]
+    num_cells = clip.tokens.shape[1]
+    total = len(anchors) - 1
+    own = (batch.frames[:, :, None] * num_cells + batch.cells[:, None, :]).flatten(1)
+    present = batch.present.repeat(1, num_frames)
+    needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
+    shared = _distances_of_pools(clip, batch, own) if needs_clusters and num_frames == 1 else None
+    picked = _pick(clip, batch, options, own, shared)
+    left = present & ~picked
+    if not needs_clusters:
+        target = torch.where(batch.keeps_all[:, None], own, total)
+        weight = torch.ones_like(own, dtype=torch.float32)
+    elif shared is not None:
+        target, weight = _merge_into_anchors(batch, options, shared, own, left, total)
+    else:
+        num_left = [pool.num_left for pool in batch.pools]
+        places = left.sort(dim=1, descending=True, stable=True).indices[:, : max(num_left)]
+        rows = own.gather(1, places)
+        members = left.gather(1, places)
+        found = _merge_into_anchors(
+            batch, options, distances_between(clip, rows), rows, members, total
+        )
+        target = torch.full_like(own, total).scatter_(1, places, found[0])
+        weight = torch.zeros_like(own, dtype=torch.float32).scatter_(1, places, found[1])
+    target = torch.where(picked, own, torch.where(left, target, total))
+    weight = torch.where(picked, 1.0, weight)
+    # A static token stands for all frames of its segment, each with an equal part.
+    longest = max(pool.groups[0].num_frames for pool in batch.pools)
+    steps = torch.arange(longest, device=own.device)[:, None]
+    inside = (steps < batch.spans[:, None, None]) & present[:, None]
+    spread = torch.where(inside, own[:, None] + steps * num_cells, total)
+    anchors[spread] = torch.where(inside, target[:, None], total)
+    weights[spread] = (weight / batch.spans[:, None])[:, None].expand_as(spread)
+
+
+def _distances_of_pools(clip: Clip, batch: Batch, own: Tensor) -> Tensor:
+    """(P, M, M) squared distances of pools that lie in one frame each."""
+    if all(len(pool.groups[0].cells) == clip.tokens.shape[1] for pool in batch.pools):
+        return distances_in_frames(clip, batch.host_frames[:, 0])
+    return distances_between(clip, own, of_one_frame=True)
+
+
+def _merge_into_anchors(
+    batch: Batch,
+    options: SelectOptions,
+    distances: Tensor,
+    rows: Tensor,
+    members: Tensor,
+    total: int,
+) -> tuple[Tensor, Tensor]:
+    """Cluster the members of every pool.
+
+    Args:
+        batch: The pools.
+        options: See `SelectOptions`.
+        distances: (P, M, M) squared.
+        rows: (P, M) flat positions of the points.
+        members: (P, M) bool, the points that take part.
+        total: Stands for no position.
+
+    Returns:
+        (P, M) the flat position every point is written to, and its weight there.
+    """
+    num_pools, num_points = rows.shape
+    num_centers = max(pool.merged for pool in batch.pools)
+    order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
+    ranks = torch.arange(num_centers, device=rows.device)
+    chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
+    centers = chosen.sort(dim=-1).values
+    labels = assign_to_centers(distances, centers)
+    weight = member_weights(labels, centers, members, options.beta)
+    writers = centers
+    if options.legacy_writeback:
+        writers = torch.where(batch.keeps_all[:, None], centers, chosen)
+    padded = torch.cat([rows, rows.new_full((num_pools, 1), total)], dim=1)
+    return padded.gather(1, writers.gather(1, labels)), weight
+
+
+def _pick(
+    clip: Clip, batch: Batch, options: SelectOptions, own: Tensor, shared: Tensor | None
+) -> Tensor:
+    """Choose the salient tokens of every frame, at most one per cluster of candidates.
+
+    Args:
+        clip: Measured features.
+        batch: The pools.
+        options: See `SelectOptions`.
+        own: (P, F * M) flat positions.
+        shared: (P, M, M) squared distances of pools in one frame, where there is a use for them
+            anyway.
+
+    Returns:
+        (P, F * M) bool.
+    """
+    num_pools, num_frames = batch.frames.shape
+    num_cells = batch.cells.shape[1]
+    device = clip.tokens.device
+    groups = [group for pool in batch.pools for group in pool.groups]
+    num_salient = max(group.salient for group in groups)
+    num_candidates = max(group.candidates for group in groups)
+    scores = _group_scores(clip, batch)
+    ranked = rank_descending(scores)[..., :num_candidates]
+    slots = torch.arange(num_salient, device=device)
+    chosen = slots.expand(num_pools, num_frames, -1)
+    if options.diverse and any(group.candidates > group.salient > 0 for group in groups):
+        if shared is None:
+            rows = own.view(num_pools, num_frames, -1).gather(2, ranked)
+            between = distances_between(clip, rows.flatten(0, 1), of_one_frame=True)
+        else:
+            pools = torch.arange(num_pools, device=device)[:, None, None]
+            between = shared[pools, ranked[:, 0, :, None], ranked[:, 0, None, :]]
+        chosen = _one_per_cluster(between, batch, num_salient, options.num_neighbors)
+    local = ranked.gather(2, chosen) if num_salient else chosen
+    local = torch.where(slots < batch.salient[..., None], local, num_cells)
+    picked = torch.zeros(num_pools, num_frames, num_cells + 1, dtype=torch.bool, device=device)
+    return picked.scatter_(2, local, True)[..., :num_cells].flatten(1)
+
+
+def _group_scores(clip: Clip, batch: Batch) -> Tensor:
+    """(P, F, M) scores, averaged over a static group's frames; -inf where not to be picked."""
+    scores = clip.scores[batch.frames[:, :, None], batch.cells[:, None, :]]
+    if max(pool.groups[0].num_frames for pool in batch.pools) > 1:
+        frames = torch.arange(len(clip.scores), device=scores.device)
+        inside = (frames >= batch.frames) & (frames < batch.frames + batch.spans[:, None])
+        means = inside.float() @ clip.scores / batch.spans[:, None]
+        scores = means.gather(1, batch.cells)[:, None]
+    eligible = batch.present
+    if clip.excluded is not None:
+        eligible = eligible & ~clip.excluded[batch.cells]
+    return scores.masked_fill(~eligible[:, None], -torch.inf)
+
+
+def _one_per_cluster(
+    distances: Tensor, batch: Batch, num_salient: int, num_neighbors: int
+) -> Tensor:
+    """(P, F, K) ranks of the most salient candidate of every cluster; (P * F, C, C) distances."""
+    num_candidates = distances.shape[1]
+    ranks = torch.arange(num_candidates, device=distances.device)
+    members = ranks < batch.candidates.flatten()[:, None]
+    order = density_peaks(distances, num_salient, num_neighbors, members=members)
+    slots = torch.arange(num_salient, device=distances.device)
+    centers = torch.where(slots < batch.salient.flatten()[:, None], order, num_candidates)
+    labels = assign_to_centers(distances, centers)
+    last = num_candidates - 1
+    best = torch.full_like(centers, last).scatter_reduce_(
+        1, labels, torch.where(members, ranks, last), "amin"
+    )
+    return best.reshape(*batch.salient.shape, num_salient)

@@ -1,1 +1,0 @@
-"""One file per way to get frames out of a video; `tango_core.video` chooses between them."""

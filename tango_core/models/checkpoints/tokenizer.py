@@ -1,0 +1,63 @@
+"""The tokenizer of a checkpoint, and the tokens that end a reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import CONFIG_MAPPING, AutoTokenizer
+
+from tango_core.models.checkpoints.directory import Checkpoint
+
+
+def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
+    """Tokenizer of a checkpoint; code inside it is never run, and nobody is asked about that.
+
+    Args:
+        checkpoint: Where its files are.
+        text_config: Of the language model, for a checkpoint whose own config.json transformers
+            does not know; it would warn about that.
+
+    Raises:
+        FileNotFoundError: If the checkpoint has none.
+        ValueError: If its files cannot be read, or need code of their own.
+    """
+    if not any(
+        (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
+    ):
+        raise FileNotFoundError(
+            f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
+            "save the tokenizer into the checkpoint's directory"
+        )
+    # A configuration chooses the tokenizer's class, against what the tokenizer's own files say.
+    known = checkpoint.config().get("model_type") in CONFIG_MAPPING
+    try:
+        return AutoTokenizer.from_pretrained(
+            checkpoint.directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            config=None if known else text_config,
+        )
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0].rstrip(" :.")
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: its tokenizer cannot be read ({reason}); "
+            "give a checkpoint with a stock tokenizer.json"
+        ) from error
+
+
+def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
+    generation = checkpoint.read_json("generation_config.json") or {}
+    candidates = (
+        generation.get("eos_token_id"),
+        getattr(config, "eos_token_id", None),
+        getattr(config.text_config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    )
+    found = next((ids for ids in candidates if ids is not None), None)
+    if found is None:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} names no end-of-turn token; "
+            "add eos_token_id to its generation_config.json"
+        )
+    return frozenset([found] if isinstance(found, int) else found)

@@ -1,0 +1,188 @@
+"""Load chosen tensors of a checkpoint into a stock module, and nothing else.
+
+Modules are built on PyTorch's meta device, which allocates nothing, and their parameters are then
+assigned from the safetensors files tensor by tensor. So the half of a model that is not asked for
+costs neither memory nor reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from tango_core.models.checkpoints.directory import Checkpoint
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+Rename = Callable[[str], str | None]
+
+# Old checkpoints store these; today's modules compute them.
+_COMPUTED = ("rotary_emb.inv_freq", "embeddings.position_ids")
+
+
+def load_module(
+    build: Callable[[], ModuleT],
+    checkpoint: Checkpoint,
+    rename: Rename,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    tied: Mapping[str, str] | None = None,
+) -> ModuleT:
+    """Build a module without memory and fill it from a checkpoint.
+
+    Args:
+        build: Makes the module; called on the meta device.
+        checkpoint: Where the tensors are.
+        rename: Name in the checkpoint -> name in the module, or `None` for a tensor that does not
+            belong to it.
+        dtype: Floating-point tensors are converted to it.
+        device: Where the tensors go; `meta` compares names and shapes and reads no values.
+        tied: Parameters (keys) that are another parameter (values) of the module; they are not
+            read.
+
+    Returns:
+        The module in evaluation mode, without gradients, no tensor on another device.
+
+    Raises:
+        ValueError: If the module lacks a tensor, the checkpoint holds one the module does not know,
+            or a shape differs.
+    """
+    tied = tied or {}
+    with torch.device("meta"):
+        module = build()
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    files = _files_of_tensors(checkpoint)
+    targets = {
+        source: target
+        for source in files
+        if (target := rename(source)) is not None
+        and target not in tied
+        and not target.endswith(_COMPUTED)
+    }
+    _raise_unless_equal(checkpoint, set(expected) - set(tied), targets)
+
+    state = dict(_read(checkpoint, files, targets, expected, dtype, device))
+    module.load_state_dict(state, assign=True, strict=False)
+    for name, origin in tied.items():
+        owner, _, attribute = name.rpartition(".")
+        setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
+    _restore_computed_buffers(module, device)
+    return module.requires_grad_(False).eval()
+
+
+def read_tensors(checkpoint: Checkpoint, rename: Rename) -> dict[str, Tensor]:
+    """The tensors that `rename` accepts, under their new names, in float32 on the CPU."""
+    files = _files_of_tensors(checkpoint)
+    targets = {name: target for name in files if (target := rename(name)) is not None}
+    return dict(_read(checkpoint, files, targets, None, torch.float32, torch.device("cpu")))
+
+
+def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Names of all tensors in a checkpoint, sorted."""
+    return tuple(sorted(_files_of_tensors(checkpoint)))
+
+
+def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
+    """Name of the file that holds each tensor."""
+    listed = checkpoint.weight_map()
+    names = checkpoint.weight_files()
+    if listed is not None:
+        return listed
+    located: dict[str, str] = {}
+    for name, path in zip(names, checkpoint.fetch(names), strict=True):
+        with _opened(checkpoint, path, "cpu") as tensors:
+            located.update(dict.fromkeys(tensors.keys(), name))
+    return located
+
+
+def _read(
+    checkpoint: Checkpoint,
+    files: Mapping[str, str],
+    targets: Mapping[str, str],
+    expected: Mapping[str, tuple[int, ...]] | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Iterable[tuple[str, Tensor]]:
+    """Read tensors file by file and check their shapes."""
+    needed = sorted({files[source] for source in targets})
+    for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
+        with _opened(checkpoint, path, "cpu" if device.type == "meta" else str(device)) as tensors:
+            for source, target in targets.items():
+                if files[source] != name:
+                    continue
+                value = _tensor(checkpoint, path, tensors, source, device)
+                if expected is not None and tuple(value.shape) != expected[target]:
+                    raise ValueError(
+                        f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
+                        f"{tuple(value.shape)}, but config.json asks for {expected[target]}; "
+                        "configuration and weights do not belong together"
+                    )
+                yield target, value.to(dtype) if value.is_floating_point() else value
+
+
+def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
+    """Open a safetensors file, which also checks its header against its size."""
+    try:
+        return safe_open(path, framework="pt", device=device)
+    except SafetensorError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); "
+            "copy the checkpoint again"
+        ) from None
+
+
+def _tensor(
+    checkpoint: Checkpoint, path: Path, tensors: Any, name: str, device: torch.device
+) -> Tensor:
+    """A tensor of an open file, which an index may have named by mistake."""
+    try:
+        value: Tensor = tensors.get_tensor(name)
+    except SafetensorError:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source}: {path.name} does not hold {name}, which "
+            "the index says it does; copy the checkpoint again"
+        ) from None
+    return value.to(device)
+
+
+def _raise_unless_equal(
+    checkpoint: Checkpoint, expected: set[str], targets: Mapping[str, str]
+) -> None:
+    """Name the first missing and the first unexpected tensors."""
+    missing = sorted(expected - set(targets.values()))
+    unexpected = sorted(source for source, target in targets.items() if target not in expected)
+    faults = [
+        f"{kind} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        for kind, names in (("lacks", missing), ("has unknown", unexpected))
+        if names
+    ]
+    if faults:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} does not fit its config.json: it "
+            f"{'; it '.join(faults)}; give a complete checkpoint of this architecture"
+        )
+
+
+def _restore_computed_buffers(module: nn.Module, device: torch.device) -> None:
+    """Compute the buffers that no checkpoint stores (rotary frequencies, position numbers).
+
+    They were built on the meta device with everything else. Their owners compute them from their
+    configuration alone, so a second instance of the owner has the right values.
+    """
+    if device.type == "meta":
+        return
+    for owner in list(module.modules()):
+        left = [name for name, buffer in owner.named_buffers(recurse=False) if buffer.is_meta]
+        if not left:
+            continue
+        fresh = type(owner)(owner.config)
+        for name in left:
+            setattr(owner, name, fresh.get_buffer(name).to(device))
+    stranded = [name for name, value in module.state_dict(keep_vars=True).items() if value.is_meta]
+    assert not stranded, f"left on the meta device: {stranded}"

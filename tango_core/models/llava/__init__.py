@@ -1,0 +1,1 @@
+"""LLaVA-OneVision and LLaVA-Video: SigLIP tower, projector, pooling, newline tokens, Qwen2."""

@@ -1,0 +1,155 @@
+"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, LlavaOnevisionConfig
+from transformers.models.llava_onevision.modeling_llava_onevision import (
+    LlavaOnevisionMultiModalProjector,
+)
+
+from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.llava.checkpoint import (
+    VISION,
+    half_of,
+    read_config,
+    read_extras,
+    read_normalisation,
+)
+from tango_core.models.llava.siglip import (
+    TowerOutput,
+    load_pooling_head,
+    mean_keys,
+    raise_if_not_provided,
+    received_attention,
+    run_tower,
+)
+from tango_core.models.placement import resolve_device
+from tango_core.models.sinks import PUBLISHED_SINKS
+from tango_core.ops.saliency import Pooling, pool_grid, pooled_grid
+from tango_core.types import VideoFrames, VisualFeatures
+
+# Frames that go through the tower together. The widest activation of SigLIP so400m, 4304 per token,
+# is 0.2 GB for 32 frames of 729 tokens in float16.
+_FRAMES_AT_ONCE = 32
+
+
+class VisionHalf(nn.Module):
+    """Tower and projector, named as in the checkpoint."""
+
+    def __init__(self, config: LlavaOnevisionConfig) -> None:
+        super().__init__()
+        self.vision_tower = AutoModel.from_config(config.vision_config, attn_implementation="sdpa")
+        self.multi_modal_projector = LlavaOnevisionMultiModalProjector(config)
+
+
+class LlavaEncoder(VisionEncoder):
+    """Tower, projector and pooling of a LLaVA model; signals are pooled like the tokens.
+
+    Args:
+        spec: From `describe_model`; `spec.pooling` is bilinear where it is `None`.
+
+    Raises:
+        FileNotFoundError: If weights are missing.
+        ValueError: If weights and configuration do not fit.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.device = resolve_device(spec.device)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self.config = read_config(checkpoint)
+        self.model = load_module(
+            lambda: VisionHalf(self.config),
+            checkpoint,
+            half_of(VISION),
+            dtype=getattr(torch, spec.dtype),
+            device=self.device,
+        )
+        self.pooling_head = load_pooling_head(
+            checkpoint, self.config.vision_config, spec.saliency_from, self.device
+        )
+        self._scale, self._mean, self._std = read_normalisation(checkpoint)
+        side = self.config.vision_config.image_size // self.config.vision_config.patch_size
+        self._tower_grid = (side, side)
+        self._pooling: Pooling = spec.pooling or "bilinear"
+        self._sinks = read_extras(checkpoint).sinks
+
+    @torch.no_grad()
+    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
+        """Encode one clip; see `VisionEncoder.encode`."""
+        self._raise_unless_usable(frames, needs)
+        pixels = torch.tensor(frames.pixels)
+        chunks = [self._encode_chunk(part, needs) for part in torch.split(pixels, _FRAMES_AT_ONCE)]
+        maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        grid = self._pooled_grid()
+        return VisualFeatures(
+            tokens=maps["tokens"],
+            grid=grid,
+            timestamps=torch.tensor(frames.timestamps, device=self.device),
+            saliency=maps.get("saliency"),
+            attention=maps.get("attention"),
+            keys=maps.get("keys"),
+            frame_embeddings=maps.get("frame_embeddings"),
+            sinks=self._sinks_on(grid),
+            source=frames.source,
+        )
+
+    def _encode_chunk(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
+        """Tokens and signals of some frames, (f, h, w, 3) uint8."""
+        output = run_tower(
+            self.model.vision_tower, self._normalise(pixels), self.config.vision_feature_layer
+        )
+        projected = self.model.multi_modal_projector(output.features)
+        maps = {"tokens": self._pool(projected)}
+        signals: dict[str, Callable[[TowerOutput], Tensor]] = {
+            "attention": lambda out: self._pool(received_attention(out)),
+            "keys": lambda out: self._pool(mean_keys(out)),
+        }
+        if self.pooling_head is not None:
+            head = self.pooling_head
+            signals["saliency"] = lambda out: self._pool(head.saliency(out.hidden))
+            signals["frame_embeddings"] = lambda out: head.embed(out.hidden)
+        for name in sorted(needs):
+            maps[name] = signals[name](output)
+        return maps
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        """(f, h, w, 3) uint8 -> (f, 3, h, w) in the model's dtype."""
+        values = pixels.to(self.device).permute(0, 3, 1, 2).float() * self._scale
+        mean, std = (
+            torch.tensor(part, device=self.device).view(1, 3, 1, 1)
+            for part in (self._mean, self._std)
+        )
+        return ((values - mean) / std).to(getattr(torch, self.spec.dtype))
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
+        return pool_grid(maps, self._tower_grid, self._pooling)
+
+    def _pooled_grid(self) -> tuple[int, int]:
+        """(H, W) of the tokens."""
+        return pooled_grid(self._tower_grid, self._pooling)
+
+    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
+        """Sinks: the ones asked for, else the checkpoint's own, else the published ones."""
+        if self.spec.sinks is not None:
+            return self.spec.sinks.on(grid, self.spec.name)
+        if self._sinks is not None:
+            return self._sinks
+        return PUBLISHED_SINKS.get(grid, ())
+
+    def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
+        """Refuse frames of another size and signals that cannot be computed."""
+        size = frames.pixels.shape[1:3]
+        if size != self.spec.frames.size:
+            raise ValueError(
+                f"frames must be {self.spec.frames.size} pixels (height, width) for model "
+                f"{self.spec.name}, got {size}; decode them with its FrameSpec"
+            )
+        raise_if_not_provided(self.spec, needs)

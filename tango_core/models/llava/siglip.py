@@ -1,0 +1,255 @@
+"""The SigLIP tower of the LLaVA models, and the signals that methods rank its tokens by.
+
+Stock modules, called block by block: the input of the last block is then at hand, and its attention
+can be computed beside the fused kernel instead of switching the whole tower to the slow one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import SiglipVisionConfig, SiglipVisionModel
+from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
+from tango_core.models.checkpoints.weights import load_module, tensor_names
+from tango_core.ops.saliency import pooling_head_attention
+
+SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
+
+# Attention logits of this many frames are in memory at once: 16 heads x 729 x 729 in float32 are 34
+# MB per frame.
+_FRAMES_AT_ONCE = 4
+
+
+@dataclass(frozen=True, eq=False)
+class TowerOutput:
+    """What one pass through the tower leaves.
+
+    Attributes:
+        features: (F, N, Dv) output of the selected block; several selected blocks side by side.
+        hidden: (F, N, Dv) output of the last block that was run, before `post_layernorm`.
+        block_input: (F, N, Dv) input of that block.
+        block: That block.
+    """
+
+    features: Tensor
+    hidden: Tensor
+    block_input: Tensor
+    block: nn.Module
+
+
+def run_tower(
+    tower: SiglipVisionModel, pixels: Tensor, feature_layer: int | Sequence[int]
+) -> TowerOutput:
+    """Run the tower up to the deepest selected block.
+
+    Args:
+        tower: Stock SigLIP vision model.
+        pixels: (F, 3, h, w) normalised.
+        feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
+            output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
+            output of block 26 of 27.
+
+    Raises:
+        ValueError: If no block is selected.
+    """
+    blocks = tower.encoder.layers
+    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
+    states = [index if index >= 0 else len(blocks) + 1 + index for index in selected]
+    if not states or not 1 <= max(states) <= len(blocks):
+        raise ValueError(
+            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
+            f"{len(blocks)} blocks; use a checkpoint of a LLaVA model"
+        )
+    hidden = tower.embeddings(pixels)
+    outputs = [hidden]
+    for block in blocks[: max(states)]:
+        hidden = block(hidden, attention_mask=None)
+        outputs.append(hidden)
+    features = torch.cat([outputs[state] for state in states], dim=-1)
+    return TowerOutput(features, hidden, outputs[-2], blocks[max(states) - 1])
+
+
+def received_attention(output: TowerOutput) -> Tensor:
+    """Mean self-attention that each token receives in the last block run ("attn").
+
+    Softmax in float32, mean over heads, then mean over queries; used by VisionZip and HoliTom.
+
+    Returns:
+        (F, N) float32; every row sums to 1.
+    """
+    attention: Any = output.block.self_attn
+    states = output.block.layer_norm1(output.block_input)  # type: ignore[operator]
+    received = [
+        _attention_probabilities(attention, chunk).mean(dim=(1, 2))
+        for chunk in states.split(_FRAMES_AT_ONCE)
+    ]
+    return torch.cat(received)
+
+
+def mean_keys(output: TowerOutput) -> Tensor:
+    """Keys of the last block run, averaged over heads: VisionZip's similarity metric.
+
+    Returns:
+        (F, N, head_dim) float32.
+    """
+    attention: Any = output.block.self_attn
+    keys = attention.k_proj(output.block.layer_norm1(output.block_input))  # type: ignore[operator]
+    return _heads(keys, attention.head_dim).float().mean(dim=1)
+
+
+class PoolingHead(nn.Module):
+    """SigLIP's attention pooling: one learned query, the probe, looks at all tokens of a frame.
+
+    How much the probe attends to a token is the saliency "p-attn" of Tango and FastVID. LLaVA's
+    towers come without the head, so it may be read from the original SigLIP checkpoint; like the
+    official code it is then applied to the features of LLaVA's last block, which is one block
+    earlier than where it was trained. All in float32.
+    """
+
+    def __init__(self, config: SiglipVisionConfig) -> None:
+        super().__init__()
+        self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.head = SiglipMultiheadAttentionPoolingHead(config)
+
+    def saliency(self, hidden: Tensor) -> Tensor:
+        """Attention of the probe, softmax over the frame's tokens per head, mean over heads.
+
+        Args:
+            hidden: (F, N, Dv) output of the last block run, any dtype.
+
+        Returns:
+            (F, N) float32; every row sums to 1.
+        """
+        attention, norm = self.head.attention, self.post_layernorm
+        return pooling_head_attention(
+            hidden,
+            self.head.probe,
+            attention.in_proj_weight,
+            attention.in_proj_bias,
+            attention.num_heads,
+            norm.weight,
+            norm.bias,
+            norm.eps,
+        )
+
+    def embed(self, hidden: Tensor) -> Tensor:
+        """One vector per frame, the head's full output (FastVID's global feature).
+
+        Args:
+            hidden: (F, N, Dv) any dtype.
+
+        Returns:
+            (F, Dv) float32.
+        """
+        embeddings: Tensor = self.head(self.post_layernorm(hidden.float()))
+        return embeddings
+
+
+_HEAD_NAME = re.compile(
+    r"(?:model\.)?(?:vision_tower\.)*(?:vision_model\.)?((?:head|post_layernorm)\..+)"
+)
+
+
+def _head_name(name: str) -> str | None:
+    """Name inside `PoolingHead` of a tensor of SigLIP or of a LLaVA tower with a head."""
+    match = _HEAD_NAME.fullmatch(name)
+    return match.group(1) if match else None
+
+
+def load_pooling_head(
+    own: Checkpoint, own_config: SiglipVisionConfig, saliency_from: str | None, device: torch.device
+) -> PoolingHead | None:
+    """Load the pooling head from a second checkpoint if one is named, else from the tower's own.
+
+    Args:
+        own: The LLaVA checkpoint.
+        own_config: Its tower's configuration.
+        saliency_from: Hub id or directory of a SigLIP checkpoint of the same width.
+        device: Where to put the head.
+
+    Returns:
+        The head in float32, or `None` if the tower has none and no second checkpoint is named.
+
+    Raises:
+        FileNotFoundError: If `saliency_from` is not there.
+        ValueError: If it holds no SigLIP head, or one of another width.
+    """
+    if saliency_from is None:
+        if not own_config.vision_use_head:
+            return None
+        checkpoint, config = own, own_config
+    else:
+        checkpoint = resolve_checkpoint(saliency_from, setting="model.saliency_from")
+        config = siglip_config(checkpoint)
+        if config.hidden_size != own_config.hidden_size:
+            raise ValueError(
+                f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
+                f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
+                f"({SIGLIP_OF_LLAVA})"
+            )
+        if not any(
+            (_head_name(name) or "").startswith("head.") for name in tensor_names(checkpoint)
+        ):
+            raise ValueError(
+                f"model.saliency_from {saliency_from} holds no pooling head; give the original "
+                f"SigLIP checkpoint ({SIGLIP_OF_LLAVA}), not a tower taken out of a LLaVA model"
+            )
+    return load_module(
+        lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
+    )
+
+
+def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
+    """The vision configuration of a SigLIP checkpoint, whole or vision only.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    content = checkpoint.config()
+    vision = content.get("vision_config", content)
+    kinds = ("siglip", "siglip_vision_model")
+    if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
+            f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
+        )
+    return SiglipVisionConfig.from_dict(dict(vision))
+
+
+def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
+    """Refuse signals that the encoder cannot compute, and say what would make it able to."""
+    missing = sorted(needs - spec.provides)
+    if not missing:
+        return
+    if set(missing) <= {"saliency", "frame_embeddings"}:
+        raise ValueError(
+            f"model {spec.name} at {spec.path} has no pooling head to compute "
+            f"{', '.join(missing)}; set model.saliency_from to {SIGLIP_OF_LLAVA} (hub id or local "
+            "directory), or use a method with score: attention"
+        )
+    raise ValueError(
+        f"model {spec.name} cannot compute {', '.join(missing)}; "
+        f"it provides {', '.join(sorted(spec.provides))}"
+    )
+
+
+def _attention_probabilities(attention: Any, states: Tensor) -> Tensor:
+    """(F, heads, N, N) float32 softmax probabilities of a SigLIP attention module."""
+    queries = _heads(attention.q_proj(states), attention.head_dim).float()
+    keys = _heads(attention.k_proj(states), attention.head_dim).float()
+    logits: Tensor = queries @ keys.mT * attention.scale
+    return logits.softmax(dim=-1)
+
+
+def _heads(states: Tensor, head_dim: int) -> Tensor:
+    """(F, N, heads * head_dim) -> (F, heads, N, head_dim)."""
+    num_frames, num_tokens, _ = states.shape
+    return states.view(num_frames, num_tokens, -1, head_dim).transpose(1, 2)

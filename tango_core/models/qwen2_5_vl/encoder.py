@@ -1,0 +1,120 @@
+"""The vision half of Qwen2.5-VL: stock tower with its patch merger, frames taken in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
+    Qwen2_5_VisionTransformerPretrainedModel,
+)
+
+from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.llava.checkpoint import read_extras
+from tango_core.models.placement import resolve_device
+from tango_core.models.qwen2_5_vl.checkpoint import (
+    read_clip_normalisation,
+    read_patch_layout,
+    read_qwen_config,
+    vision_half,
+)
+from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, pair_timestamps, to_patches
+from tango_core.models.qwen2_5_vl.tower import (
+    QwenTowerOutput,
+    mean_patch_keys,
+    mean_query_saliency,
+    received_patch_attention,
+    run_qwen_tower,
+)
+from tango_core.types import VideoFrames, VisualFeatures
+
+# Temporal positions that go through the tower together: a clip of the publications in one pass.
+# Attention never crosses them, so the tokens do not depend on this number.
+_POSITIONS_AT_ONCE = 16
+
+_SIGNALS: dict[str, Callable[[QwenTowerOutput], Tensor]] = {
+    "attention": received_patch_attention,
+    "frame_embeddings": lambda output: output.tokens.float().mean(dim=1),
+    "keys": mean_patch_keys,
+    "saliency": mean_query_saliency,
+}
+SIGNALS = frozenset(_SIGNALS)
+
+
+class QwenEncoder(VisionEncoder):
+    """Tower and patch merger of Qwen2.5-VL.
+
+    T is the number of frame pairs, an odd last frame being repeated; the grid is that of the merged
+    tokens and follows the shape of the clip. `timestamps` are interpolated, see `pair_timestamps`.
+
+    Args:
+        spec: From `describe_model`.
+
+    Raises:
+        FileNotFoundError: If weights are missing.
+        ValueError: If weights and configuration do not fit.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.device = resolve_device(spec.device)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        config = read_qwen_config(checkpoint)
+        self.tower: Qwen2_5_VisionTransformerPretrainedModel = load_module(
+            lambda: Qwen2_5_VisionTransformerPretrainedModel._from_config(
+                config.vision_config, attn_implementation="sdpa"
+            ),
+            checkpoint,
+            vision_half,
+            dtype=getattr(torch, spec.dtype),
+            device=self.device,
+        )
+        self.layout = read_patch_layout(config)
+        self._normalisation = read_clip_normalisation(checkpoint)
+        self._sinks = read_extras(checkpoint).sinks
+
+    @torch.no_grad()
+    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
+        """Encode one clip; see `VisionEncoder.encode`."""
+        unknown = sorted(needs - SIGNALS)
+        if unknown:
+            raise ValueError(
+                f"model {self.spec.name} cannot compute {', '.join(unknown)}; "
+                f"it provides {', '.join(sorted(SIGNALS))}"
+            )
+        grid = self.layout.grid(*frames.pixels.shape[1:3])
+        groups = torch.tensor(pair_frames(frames.pixels, self.layout.frames))
+        chunks = [
+            self._encode_chunk(part, grid, needs)
+            for part in torch.split(groups, _POSITIONS_AT_ONCE)
+        ]
+        maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        timestamps = pair_timestamps(frames.timestamps, len(groups))
+        return VisualFeatures(
+            tokens=maps["tokens"],
+            grid=grid,
+            timestamps=torch.tensor(timestamps, device=self.device),
+            saliency=maps.get("saliency"),
+            attention=maps.get("attention"),
+            keys=maps.get("keys"),
+            frame_embeddings=maps.get("frame_embeddings"),
+            sinks=self._sinks_on(grid),
+            source=frames.source,
+        )
+
+    def _encode_chunk(
+        self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
+    ) -> dict[str, Tensor]:
+        """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
+        patches = to_patches(groups.to(self.device), self.layout, *self._normalisation)
+        output = run_qwen_tower(self.tower, patches, len(groups), grid)
+        return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
+
+    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
+        """Sinks from a file or the checkpoint; none are published for this tower."""
+        if self.spec.sinks is not None:
+            return self.spec.sinks.on(grid, self.spec.name)
+        return self._sinks or ()

@@ -1,0 +1,66 @@
+"""A directory of images as a video, as in MVBench's TVQA clips (`00001.jpg`, ...; 3 per second)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.errors import VideoDecodeError
+
+_UNREADABLE = (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+)
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+
+
+def list_images(path: Path) -> list[Path]:
+    """List a directory's images in natural order: `frame_2.jpg` before `frame_10.jpg`."""
+    images = (
+        entry
+        for entry in path.iterdir()
+        if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
+    )
+    return sorted(images, key=_natural_key)
+
+
+def _natural_key(image: Path) -> tuple[list[tuple[int, int, str]], str]:
+    """Compare digits as numbers and the rest as text."""
+    parts = re.split(r"(\d+)", image.name)
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts if p], image.name
+
+
+class FolderReader:
+    """Reads images by position; image i is shown at i / fps seconds, i counted from 0."""
+
+    name = "images"
+
+    def __init__(self, path: str, fps: float):
+        self.problems: list[str] = []
+        self._images = list_images(Path(path))
+        if not self._images:
+            kinds = ", ".join(sorted(IMAGE_SUFFIXES))
+            raise VideoDecodeError(f"{path}: the directory holds no frames ({kinds})")
+        self.times = np.arange(len(self._images)) / fps
+
+    def close(self) -> None:
+        """Nothing stays open between images."""
+
+    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
+        """Yield the images at `indices`; see `FrameReader`."""
+        for index in indices:
+            image_path = self._images[int(index)]
+            try:
+                with Image.open(image_path) as image:
+                    yield int(index), np.asarray(image.convert("RGB"))
+            except _UNREADABLE as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise VideoDecodeError(f"{image_path}: not a readable image ({reason})") from error

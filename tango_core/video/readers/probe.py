@@ -1,0 +1,308 @@
+"""A look at a video file without decoding it: what it holds, and when each frame is shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tango_core.video.readers.base import Indices, Times
+from tango_core.video.readers.errors import VideoDecodeError
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+# Containers that store a presentation time per frame and find any keyframe by it.
+SEEKABLE_CONTAINERS = ("mov", "matroska")
+# Containers without presentation times: what FFmpeg reports for these is guessed from the order of
+# packets.
+UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
+# decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
+DECORD_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a video file says about itself, and what its packets say.
+
+    Attributes:
+        container: FFmpeg's name of the format, e.g. `"mov,mp4,m4a,3gp,3g2,mj2"`.
+        codec: Of the chosen video stream, e.g. `"h264"`.
+        pixel_format: Of the chosen stream, e.g. `"yuv420p"`; "" if unknown before decoding.
+        width: Stored width in pixels, before any rotation.
+        height: Stored height in pixels.
+        rate: Frames per second on average; `None` if the file does not say.
+        num_frames: Frames that are shown, counted from the packets; `None` where only decoding can
+            tell.
+        duration_s: Length that the header announces in seconds; `None` if it does not.
+        stream: Index of the chosen stream in the container.
+        num_video_streams: Video streams, cover pictures not counted.
+        num_audio_streams: Audio streams.
+        decord_doubt: Why `decoder: auto` does not use decord here, or `None` if decord is exact.
+    """
+
+    container: str
+    codec: str
+    pixel_format: str
+    width: int
+    height: int
+    rate: float | None
+    num_frames: int | None
+    duration_s: float | None
+    stream: int
+    num_video_streams: int
+    num_audio_streams: int
+    decord_doubt: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class PacketIndex:
+    """Every packet of the chosen stream in the order of the file.
+
+    Attributes:
+        info: The summary.
+        time_base: Seconds per tick of `pts`.
+        origin_s: Start of the file on the stream's clock; frame times count from here.
+        trusted: Times are stored, present and unique, so that frames can be found by their time.
+        shown: (n,) ticks at which frames are shown, ascending.
+        positions: Position in the file of the packet with this presentation tick.
+        keyframes: (m, 3) presentation tick, decoding tick, position; by presentation tick.
+        end_s: Time at which the last shown frame ends, in seconds from the start of the file.
+        problem: Why reading the packets ended early, or "".
+    """
+
+    info: VideoInfo
+    time_base: Fraction
+    origin_s: float
+    trusted: bool
+    shown: Indices
+    positions: dict[int, int] = field(repr=False)
+    keyframes: Indices = field(repr=False)
+    end_s: float
+    problem: str = ""
+
+    @property
+    def seekable(self) -> bool:
+        """Whether decoding may start at any keyframe."""
+        return self.trusted and self.info.container.startswith(SEEKABLE_CONTAINERS)
+
+    @property
+    def times(self) -> Times:
+        """(n,) seconds from the start of the file."""
+        return self.seconds(self.shown)
+
+    def seconds(self, ticks: Indices) -> Times:
+        """Convert presentation ticks to seconds from the start of the file, never negative."""
+        stamps = ticks * self.time_base.numerator / self.time_base.denominator
+        return np.maximum(stamps - self.origin_s, 0.0).astype(np.float64)
+
+
+class _Packet(NamedTuple):
+    """What is kept of a packet; times in ticks of the stream."""
+
+    pts: int | None
+    dts: int | None
+    duration: int
+    is_keyframe: bool
+    hidden: bool
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and choose its video stream; every reason why that fails is told in one line.
+
+    Raises:
+        VideoDecodeError: If there is no such file, it is empty, damaged, not a video, or holds no
+            video stream.
+    """
+    import av
+
+    if not os.path.exists(path):
+        raise VideoDecodeError(f"{path}: no such file")
+    if os.path.getsize(path) == 0:
+        raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
+    try:
+        container = av.open(path, metadata_errors="replace")
+    except MemoryError:
+        raise
+    except (av.FFmpegError, OSError) as error:
+        raise VideoDecodeError(f"{path}: {_why_unreadable(path, error)}") from error
+    with container:
+        yield container, _choose_stream(path, container)
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    """Tell a truncated mp4 and a file without permission from something that is no video."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except OSError as problem:
+        return f"cannot be read ({problem.strerror})"
+    if head[4:8] in (b"ftyp", b"mdat", b"moov", b"wide", b"free"):
+        return "the mp4 index (moov) is missing or damaged; the file is probably truncated"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"not a video that FFmpeg can read ({reason})"
+
+
+def _choose_stream(path: str, container: InputContainer) -> VideoStream:
+    """Take FFmpeg's best video stream; a cover picture is not a video."""
+    videos = _real_videos(container)
+    if not videos:
+        kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
+        raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
+    best = container.streams.best("video")
+    stream = best if best in videos else videos[0]
+    stream.codec_context.thread_count = 1
+    return stream
+
+
+def _real_videos(container: InputContainer) -> list[VideoStream]:
+    """Video streams that are not cover pictures."""
+    from av.stream import Disposition
+
+    return [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+
+
+def read_index(path: str) -> PacketIndex:
+    """Read all packets of a file's video stream, without decoding any.
+
+    Raises:
+        VideoDecodeError: If the file cannot be opened as a video.
+    """
+    import av
+
+    with opened(path) as (container, stream):
+        packets: list[_Packet] = []
+        problem = ""
+        try:
+            for packet in container.demux(stream):
+                if packet.size:
+                    hidden = packet.is_discard or _is_hidden(packet, stream.codec_context.name)
+                    packets.append(
+                        _Packet(
+                            packet.pts,
+                            packet.dts,
+                            packet.duration or 0,
+                            packet.is_keyframe,
+                            hidden,
+                        )
+                    )
+        except MemoryError:
+            raise
+        except (av.FFmpegError, OSError) as error:
+            problem = f"reading stopped after {len(packets)} packets ({error.strerror})"
+        return _build_index(container, stream, packets, problem)
+
+
+def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:
+    """Whether a VP8 packet is never shown (RFC 6386, 9.1: bit 4 is `show_frame`)."""
+    return codec == "vp8" and not memoryview(packet)[0] & 0x10
+
+
+def _build_index(
+    container: InputContainer,
+    stream: VideoStream,
+    packets: list[_Packet],
+    problem: str,
+) -> PacketIndex:
+    """Sort packets into display order and judge how far their times can be trusted."""
+    known = [packet.pts for packet in packets if packet.pts is not None]
+    untimed = container.format.name.split(",")[0] in UNTIMED_CONTAINERS
+    trusted = not untimed and 0 < len(packets) == len(set(known))
+    shown = sorted((p.pts, p.duration) for p in packets if not p.hidden and p.pts is not None)
+    positions = {p.pts: at for at, p in enumerate(packets) if p.pts is not None}
+    keyframes = sorted(
+        (p.pts, p.pts if p.dts is None else p.dts, positions[p.pts])
+        for p in packets
+        if p.is_keyframe and p.pts is not None
+    )
+    rate = stream.average_rate or stream.guessed_rate
+    start = container.start_time or 0
+    info = VideoInfo(
+        container=container.format.name,
+        codec=stream.codec_context.name,
+        pixel_format=stream.codec_context.pix_fmt or "",
+        width=stream.codec_context.width,
+        height=stream.codec_context.height,
+        rate=float(rate) if rate else None,
+        num_frames=len(shown) if trusted else None,
+        duration_s=_duration(container, stream),
+        stream=stream.index,
+        num_video_streams=len(_real_videos(container)),
+        num_audio_streams=len(container.streams.audio),
+        decord_doubt=_decord_doubt(container, stream, packets, trusted),
+    )
+    time_base = stream.time_base or Fraction(1, 1_000_000)
+    origin_s = max(0, start) / 1_000_000
+    last_tick = max((pts + duration for pts, duration in shown), default=0)
+    return PacketIndex(
+        info=info,
+        time_base=time_base,
+        origin_s=origin_s,
+        trusted=trusted and bool(shown),
+        shown=np.array([pts for pts, _ in shown], dtype=np.int64),
+        positions=positions,
+        keyframes=np.array(keyframes, dtype=np.int64).reshape(-1, 3),
+        end_s=float(last_tick * time_base) - origin_s,
+        problem=problem,
+    )
+
+
+def _duration(container: InputContainer, stream: VideoStream) -> float | None:
+    """Length of the video stream as the header says; Matroska keeps it in a tag, if at all."""
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    tag = next((v for k, v in stream.metadata.items() if k.upper().startswith("DURATION")), "")
+    parts = tag.split(":")
+    if len(parts) == 3:
+        try:
+            return int(parts[0]) * 3600 + int(parts[1]) * 60 + float(parts[2])
+        except ValueError:
+            pass
+    return container.duration / 1_000_000 if container.duration else None
+
+
+def _decord_doubt(
+    container: InputContainer,
+    stream: VideoStream,
+    packets: list[_Packet],
+    trusted: bool,
+) -> str | None:
+    """Say why decord's random access may return wrong frames; `None` if it is exact."""
+    codec, pixel_format = stream.codec_context.name, stream.codec_context.pix_fmt
+    if codec != "h264":
+        return f"codec {codec}"
+    if pixel_format not in DECORD_PIXEL_FORMATS:
+        return f"pixel format {pixel_format}"
+    if not container.format.name.startswith(SEEKABLE_CONTAINERS):
+        return f"container {container.format.name}"
+    if len(container.streams.video) != 1:
+        return f"{len(container.streams.video)} video streams"
+    if not trusted:
+        return "frame times are missing or repeated"
+    if any(packet.hidden for packet in packets):
+        return "an edit list hides frames"
+    keyframe = None
+    for packet in packets:
+        assert packet.pts is not None
+        if packet.is_keyframe:
+            keyframe = packet.pts
+        elif keyframe is None or packet.pts < keyframe:
+            return "open groups of pictures"
+    ticks = np.sort(np.array([packet.pts for packet in packets], dtype=np.int64))
+    if ticks[0] * float(stream.time_base or 0) > max(0, container.start_time or 0) / 1e6 + 1e-3:
+        return "the video starts late (edit list)"
+    if ticks[0] < 0:
+        return "negative frame times"
+    steps = np.diff(ticks)
+    # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
+    if len(steps) and steps.max() - steps.min() > 1:
+        return "variable frame rate"
+    return None

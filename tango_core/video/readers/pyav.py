@@ -1,0 +1,207 @@
+"""Frames by PyAV: every codec of FFmpeg, exact to the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.errors import ReaderError
+from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex, opened
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+
+def version() -> str:
+    """Name and version, e.g. `"pyav 18.1.0"`."""
+    import av
+
+    return f"pyav {av.__version__}"
+
+
+def to_rgb(path: str, frame: VideoFrame) -> Picture:
+    """Convert a frame to (h, w, 3) uint8 RGB, turned upright as its display matrix says."""
+    import av
+
+    try:
+        picture = cast(Picture, frame.to_ndarray(format="rgb24"))
+    except MemoryError:
+        raise
+    except av.BlockingIOError as error:
+        raise MemoryError("no memory for another thread") from error
+    except (av.FFmpegError, ValueError) as error:
+        raise ReaderError(
+            f"{path}: a {frame.width}x{frame.height} {frame.format.name} frame has no RGB form "
+            f"({error})"
+        ) from error
+    turns = round(frame.rotation / 90) % 4
+    return np.rot90(picture, turns) if turns else picture
+
+
+def decode_packet(
+    stream: VideoStream, packet: Packet[VideoStream] | None, problems: list[str]
+) -> list[VideoFrame]:
+    """Decode one packet (`None` empties the decoder); a damaged one is noted, without a frame."""
+    import av
+
+    try:
+        return stream.codec_context.decode(packet)
+    except MemoryError:
+        raise
+    except av.BlockingIOError as error:
+        raise MemoryError("no memory for another thread") from error
+    except av.EOFError:
+        return []
+    except av.FFmpegError as error:
+        problems.append(f"a packet could not be decoded ({error.strerror})")
+        return []
+
+
+def read_packets(
+    container: InputContainer, stream: VideoStream, problems: list[str]
+) -> Iterator[Packet[VideoStream]]:
+    """Yield packets from where the container stands; a read error ends them and is noted."""
+    import av
+
+    try:
+        for packet in container.demux(stream):
+            if packet.size:
+                yield packet
+    except MemoryError:
+        raise
+    except (av.FFmpegError, OSError) as error:
+        problems.append(f"reading stopped early ({error.strerror})")
+
+
+class IndexedReader:
+    """Finds frames by the times of their packets, starting at the keyframe before each.
+
+    A frame shown at or after a keyframe never needs anything before that keyframe, in closed and in
+    open groups of pictures alike: frames that do are shown before it. Every frame is recognised by
+    its own time stamp, so a file that breaks this rule is noticed and never gives a wrong frame.
+    """
+
+    def __init__(self, path: str, index: PacketIndex):
+        self.name = version()
+        self.times = index.times
+        self.problems: list[str] = []
+        self._path = path
+        self._index = index
+        self._stack = ExitStack()
+        self._container, self._stream = self._stack.enter_context(opened(path))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stack.close()
+
+    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
+        """Yield the frames at `indices`; see `FrameReader`."""
+        for row, group in self._runs(indices):
+            yield from self._decode_run(row, group)
+
+    def _runs(self, indices: Indices) -> Iterator[tuple[int, Indices]]:
+        """Group wanted frames by the row of the keyframe to start from (-1: start of file)."""
+        if not self._index.seekable:
+            yield -1, indices
+            return
+        ticks = self._index.shown[indices]
+        rows = np.searchsorted(self._index.keyframes[:, 0], ticks, side="right") - 1
+        for row in np.unique(rows):
+            yield int(row), indices[rows == row]
+
+    def _decode_run(self, row: int, wanted: Indices) -> Iterator[tuple[int, Picture]]:
+        """Decode from one keyframe until all wanted frames have come out."""
+        missing = {int(self._index.shown[index]): int(index) for index in wanted}
+        last = max(missing)
+        for frame in self._frames_from(row):
+            if frame.pts in missing:
+                if frame.is_corrupt:
+                    self.problems.append(f"frame {missing[frame.pts]} is damaged")
+                yield missing.pop(frame.pts), to_rgb(self._path, frame)
+            if not missing:
+                return
+            if frame.pts is not None and frame.pts > last:
+                break
+        first = min(missing.values())
+        raise ReaderError(
+            f"{self._path}: frame {first} of {len(self.times)} did not come out of the decoder"
+        )
+
+    def _frames_from(self, row: int) -> Iterator[VideoFrame]:
+        """Decode from a keyframe on, in display order."""
+        start = int(self._index.keyframes[row, 2]) if row >= 0 else 0
+        self._go_to(row)
+        started = False
+        for packet in read_packets(self._container, self._stream, self.problems):
+            at = -1 if packet.pts is None else self._index.positions.get(packet.pts, -1)
+            if not started and at > start:
+                raise ReaderError(f"{self._path}: seeking skipped frames")
+            started = started or at == start
+            if started:
+                yield from decode_packet(self._stream, packet, self.problems)
+        yield from decode_packet(self._stream, None, self.problems)
+
+    def _go_to(self, row: int) -> None:
+        """Place the container at or before a keyframe."""
+        import av
+
+        if row >= 0:
+            try:
+                self._container.seek(int(self._index.keyframes[row, 1]), stream=self._stream)
+                return
+            except MemoryError:
+                raise
+            except (av.FFmpegError, OSError):
+                pass
+        self._stack.close()
+        self._container, self._stream = self._stack.enter_context(opened(self._path))
+
+
+class SequentialReader:
+    """Counts frames by decoding the whole file, then decodes it again up to the last wanted frame.
+
+    For files whose packets do not tell which frames will come out: formats without time stamps,
+    damaged files.
+    """
+
+    def __init__(self, path: str, index: PacketIndex):
+        self.name = version()
+        self.problems: list[str] = []
+        self._path = path
+        stamps = [frame.pts for frame in self._frames(self.problems)]
+        untimed = index.info.container.split(",")[0] in UNTIMED_CONTAINERS
+        if untimed or any(stamp is None for stamp in stamps):
+            rate = index.info.rate or 25.0
+            self.times = np.arange(len(stamps)) / rate
+        else:
+            ticks = np.array(stamps, dtype=np.int64)
+            self.times = np.maximum.accumulate(index.seconds(ticks)) if stamps else np.zeros(0)
+
+    def close(self) -> None:
+        """Nothing stays open between passes."""
+
+    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
+        """Yield the frames at `indices`; see `FrameReader`."""
+        missing = {int(index) for index in indices}
+        for at, frame in enumerate(self._frames([])):
+            if at in missing:
+                if frame.is_corrupt:
+                    self.problems.append(f"frame {at} is damaged")
+                missing.remove(at)
+                yield at, to_rgb(self._path, frame)
+            if not missing:
+                return
+
+    def _frames(self, problems: list[str]) -> Iterator[VideoFrame]:
+        """Decode everything, in display order."""
+        with opened(self._path) as (container, stream):
+            for packet in read_packets(container, stream, problems):
+                yield from decode_packet(stream, packet, problems)
+            yield from decode_packet(stream, None, problems)

@@ -1,0 +1,78 @@
+"""Frames by torchcodec in its exact mode; an optional extra, the only decoder that loads torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from typing import Any
+
+import numpy as np
+
+from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.errors import DecoderUnavailableError, ReaderError
+from tango_core.video.readers.probe import PacketIndex
+
+
+def _decoder_class() -> Any:
+    """Import torchcodec's `VideoDecoder`, which raises RuntimeError without FFmpeg's libraries."""
+    try:
+        return import_module("torchcodec.decoders").VideoDecoder
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DecoderUnavailableError(
+            f"decoder 'torchcodec' does not load ({reason}); pip install 'tango-video[torchcodec]' "
+            "and FFmpeg 4 to 7, or use decoder: auto"
+        ) from error
+
+
+def version() -> str:
+    """Name and version, e.g. `"torchcodec 0.13.0"`.
+
+    Raises:
+        DecoderUnavailableError: If torchcodec is not installed or does not load.
+    """
+    _decoder_class()
+    return f"torchcodec {metadata.version('torchcodec')}"
+
+
+class TorchcodecReader:
+    """Random access by torchcodec, which scans all packets first and is exact to the frame."""
+
+    def __init__(self, path: str, index: PacketIndex):
+        self.name = version()
+        self.problems: list[str] = []
+        self._path = path
+        try:
+            self._decoder = _decoder_class()(
+                path, stream_index=index.info.stream, num_ffmpeg_threads=1, seek_mode="exact"
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ReaderError(
+                f"{path}: torchcodec cannot open it ({_first_line(error)})"
+            ) from error
+        count = int(self._decoder.metadata.num_frames)
+        if index.trusted and count == len(index.shown):
+            self.times = index.times
+        else:
+            stamps = [self._decoder.get_frame_at(at).pts_seconds for at in range(count)]
+            self.times = np.maximum(np.array(stamps, dtype=np.float64) - index.origin_s, 0.0)
+
+    def close(self) -> None:
+        """Free the decoder."""
+        self._decoder = None
+
+    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
+        """Yield the frames at `indices`; see `FrameReader`."""
+        for index in indices:
+            try:
+                frame = self._decoder.get_frame_at(int(index))
+            except (RuntimeError, IndexError) as error:
+                raise ReaderError(
+                    f"{self._path}: torchcodec failed at frame {index} ({_first_line(error)})"
+                ) from error
+            yield int(index), frame.data.permute(1, 2, 0).contiguous().numpy()
+
+
+def _first_line(error: Exception) -> str:
+    """First line of an error, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,135 @@
+"""Wrong command lines end in one line each; right ones, help and codes are as typer has them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from jobs.cli.usage_errors import CommandLineError, run_app
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("evalute recipe.yaml", "no such command 'evalute'; did you mean 'evaluate'?"),
+        ("xyz", "no such command 'xyz'; choose one of: evaluate, sweep, precompute"),
+        ("--fast", "no such option: --fast; see `tango --help`"),
+        ("evaluate", "missing argument 'recipe'; see `tango evaluate --help`"),
+        ("evaluate a b", "unexpected extra argument(s) (b); see `tango evaluate --help`"),
+        ("evaluate a --limt 3", "no such option: --limt; did you mean --limit?"),
+        ("evaluate a --limit", "'--limit' requires an argument; add --help"),
+        ("evaluate a --hash-content=yes", "'--hash-content' does not take a value; add --help"),
+        (
+            "sweep a --limit ten",
+            "invalid value for '--limit': ... 'ten'...; see `tango sweep --help`",
+        ),
+        (
+            "precompute a --limit 0",
+            "'--limit': ...0...; see `tango precompute --help`",
+        ),
+        ("precompute a --resume run", "no such option: --resume; see `tango precompute --help`"),
+        ("ask clip.mp4", "missing argument 'question'; see `tango ask --help`"),
+        ("ask clip.mp4 Why? --device tpu", "'tpu' is not one of 'auto', 'cpu', 'cuda'; see"),
+        (
+            "ask clip.mp4 Why? --retention few",
+            "'--retention': ... 'few'...; see `tango ask --help`",
+        ),
+        ("analyze sink a", "no such command 'sink'; did you mean 'sinks'?"),
+        ("analyze sinks a --score x", "'x' is not one of 'saliency', 'attention'; see"),
+        ("report", "missing argument 'runs...'; see `tango report --help`"),
+        ("export run", "missing option '--format'; choose from: vlmevalkit, lmms_eval"),
+        ("export run --format mine", "'mine' is not one of 'vlmevalkit', 'lmms_eval'; see"),
+        ("import a --format lmms_eval", "missing option '--benchmark'; see `tango import --help`"),
+        ("log-run", "missing argument 'run'; see `tango log-run --help`"),
+        ("data chek", "no such command 'chek'; did you mean 'check'?"),
+        (
+            "data check mlvu root --jobs none",
+            "'--jobs': ... 'none'...; see `tango data check --help`",
+        ),
+        ("train-tiny --seed -1", "'--seed': ...-1...; see `tango train-tiny --help`"),
+    ],
+)
+def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
+    code, out, err = tango(*line.split())
+    assert code == 2
+    assert not out
+    assert err.startswith("tango: ")
+    # Versions of typer name a bad value in other words, and arguments in capitals.
+    at = 0
+    for part in expected.split("..."):
+        at = err.lower().find(part.strip().lower(), at)
+        assert at >= 0, err
+    assert len(err.splitlines()) == 1, err
+
+
+def test_a_line_break_in_an_argument_gives_no_second_line(tango):
+    code, _, err = tango("evaluate\nsweep")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rich", "code"),
+    [
+        ([], "1", 2),
+        ([], "0", 2),
+        (["data"], "0", 2),
+        (["--help"], "1", 0),
+        (["evaluate", "--help"], "0", 0),
+    ],
+)
+def test_help_is_shown_when_asked_for_and_where_nothing_is(arguments, rich, code):
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli.main", *arguments],
+        env={**os.environ, "TYPER_USE_RICH": rich},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code
+    assert (done.stdout + done.stderr).count("Usage:") == 1
+    assert "Traceback" not in done.stderr
+
+
+def _leaves(how):
+    """An app whose only command ends by `how()`."""
+    app = typer.Typer()
+
+    @app.command()
+    def command() -> None:
+        how()
+
+    return app
+
+
+def _raising(error):
+    def how():
+        raise error
+
+    return how
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        (lambda: None, 0),
+        (_raising(typer.Exit(0)), 0),
+        (_raising(typer.Exit(1)), 1),
+        (_raising(typer.Abort()), 1),
+        (_raising(KeyboardInterrupt()), 130),
+    ],
+)
+def test_a_command_leaves_with_its_own_code(monkeypatch, how, code):
+    monkeypatch.setattr(sys, "argv", ["tango"])
+    assert run_app(_leaves(how)) == code
+
+
+def test_what_a_command_raises_is_not_explained_away(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tango"])
+    with pytest.raises(ValueError, match="retention") as failure:
+        run_app(_leaves(_raising(ValueError("retention must be in (0, 1], got 2"))))
+    assert not isinstance(failure.value, CommandLineError)

@@ -1,0 +1,102 @@
+import pytest
+import yaml
+
+from jobs.config.recipe import Job, RecipeError, load_job, parse_job
+
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "method": {"name": "tango", "retention": 0.1},
+}
+
+
+def parse(**changes):
+    return parse_job({**RECIPE, **changes}, "recipe.yaml")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE))
+    return path
+
+
+def test_the_resolved_job_is_a_recipe_for_the_same_job(recipe):
+    job = load_job(recipe, ["model.num_frames=16", "pools.compress.num_gpus=0.5", "limit=3"])
+    assert (job.model.num_frames, job.pools.compress.num_gpus, job.limit) == (16, 0.5, 3)
+    assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
+
+
+def test_a_list_of_values_stands_for_one_method_per_value():
+    job = Job(
+        benchmarks=parse().all_benchmarks,
+        methods=({"name": "full"}, {"name": "tango", "retention": [0.1, 0.2], "alpha": [1.0, 2.0]}),
+    )
+    assert [name for name, _ in job.all_methods] == [
+        "full",
+        "tango r=0.1 alpha=1.0",
+        "tango r=0.1 alpha=2.0",
+        "tango r=0.2 alpha=1.0",
+        "tango r=0.2 alpha=2.0",
+    ]
+
+
+def test_overrides_use_the_recipe_s_dotted_keys(recipe):
+    job = load_job(recipe, ["method.retention=0.2", "benchmark.seed=7", "executor=local"])
+    assert job.method == {"name": "tango", "retention": 0.2}
+    assert (job.benchmark.seed, job.executor) == (7, "local")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"benchmrk": {}}, r"unknown key 'benchmrk'; did you mean 'benchmark'\?"),
+        ({"model": {"nam": "tiny"}}, r"unknown key 'model.nam'; did you mean 'name'\?"),
+        ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
+        ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
+        ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
+        ({"pools": {"compress": {"num_actors": 0}}}, r"num_actors must be 1 or larger, got 0"),
+        ({"decode": {"timeout_s": -1}}, r"decode.timeout_s: .*greater than 0, got -1"),
+        ({"executor": "rey"}, r"executor: .*'ray' or 'local', got 'rey'"),
+        ({"benchmark": {}}, r"key 'benchmark.name' is missing"),
+        ({"method": {"retention": 0.1}}, r"every method needs a name"),
+        ({"methods": [{"name": "full"}]}, r"give either 'method' or 'methods'"),
+        ({"benchmarks": [{"name": "shapes"}]}, r"give either 'benchmark' or 'benchmarks'"),
+        ({"method": None}, r"give either 'method' or 'methods'"),
+        (
+            {"method": None, "methods": [{"name": "full"}, {"name": "full"}]},
+            r"'full' is listed twice",
+        ),
+        ({"shard": "2/2"}, r"0 <= i < n, got '2/2'"),
+        ({"limit": 0}, r"limit: .*greater than or equal to 1, got 0"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_that_helps(changes, message):
+    with pytest.raises(RecipeError, match=message) as error:
+        parse(**changes)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a\n- b\n", "a recipe is a mapping"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=message) as error:
+        load_job(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_recipe_is_named(tmp_path):
+    with pytest.raises(RecipeError, match=r"nowhere\.yaml: No such file"):
+        load_job(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("override", ["executor", "=local", "method.name.x=local"])
+def test_a_malformed_override_is_refused(recipe, override):
+    with pytest.raises(RecipeError, match="--set"):
+        load_job(recipe, [override])

@@ -1,0 +1,298 @@
+"""`tango data check` on a root where everything is wrong that we have met."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import wave
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from clips import clip
+from numbered_videos import write_clip, write_folder
+from releases import LONGVIDEOBENCH_ROWS, MLVU_ROWS, mvbench_main, mvbench_rows, write_json
+from rich.console import Console
+
+from jobs.data_check.check import check, data_check
+from jobs.data_check.media import look_at
+from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks.mvbench_tasks import ALL_TASKS
+
+FOLDERS = {task.stem: Path("video") / task.source for task in ALL_TASKS}
+FRAMES = Path("video/tvqa/frames_fps3_hq/show_s01_clip_00")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A complete MVBench, branch `main`, with a 4 s clip wherever a video belongs."""
+    root = mvbench_main(tmp_path_factory.mktemp("mvbench"))
+    clip = write_clip(root / "clip.mp4", 96)
+    for stem, rows in mvbench_rows().items():
+        path = root / FOLDERS[stem] / rows[0]["video"]
+        if stem not in ("episodic_reasoning", "fine_grained_pose") and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.link(clip, path)
+    (root / FRAMES).parent.mkdir(parents=True)
+    write_folder(root / FRAMES, 12, "{:05d}.jpg")
+    return root
+
+
+@pytest.fixture
+def release(good, tmp_path):
+    """A copy of it whose files may be damaged."""
+    subprocess.run(["cp", "-rl", f"{good}/.", str(tmp_path)], check=True)
+    return tmp_path
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Give a file other bytes; the original, which other names share, keeps its own."""
+    path.unlink()
+    path.write_bytes(data)
+
+
+def findings(root, **options):
+    """Findings of an MVBench by (severity, kind, last part of the path)."""
+    result = check(build_benchmark("mvbench", root=str(root)), jobs=2, **options)
+    return {(f.severity, f.kind, Path(f.path).name): f for f in result.findings}, result
+
+
+def test_a_complete_release_has_only_withheld_clips(good):
+    found, result = findings(good)
+    assert set(found) == {("withheld", "missing", "fine_grained_pose.mp4")} | {
+        key for key in found if key[:2] == ("note", "annotation")
+    }
+    assert result.is_complete
+    assert (result.num_questions, result.num_clips) == (40, 21)
+    assert "licence" in found["withheld", "missing", "fine_grained_pose.mp4"].detail
+
+
+def test_every_defect_is_found_and_named(release):
+    """Twelve at once; one does not hide another."""
+    video = (release / "clip.mp4").read_bytes()
+    paths = {stem: release / FOLDERS[stem] / f"{stem}.mp4" for stem in FOLDERS}
+    paths["object_existence"].unlink()
+    replace(paths["moving_count"], b"")
+    replace(paths["moving_direction"], b"<html>404 Not Found</html>")
+    replace(paths["moving_attribute"], video[: len(video) // 2])
+    replace(paths["object_shuffle"], _zeroed_payload(video))
+    paths["action_count"].unlink()
+    with wave.open(str(paths["action_count"]), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(16000))
+    paths["state_change"].unlink()
+    paths["state_change"].symlink_to(release / "not" / "unpacked.mp4")
+    paths["character_order"].unlink()
+    paths["character_order"].mkdir()
+    replace(release / FRAMES / "00003.jpg", b"not an image")
+
+    rows = mvbench_rows()
+    rows["action_sequence"][0].update(start=7.0, end=9.0)
+    rows["action_prediction"][0].update(start=1.0, end=30.0)
+    rows["object_interaction"][0].update(start=3.0, end=1.0)
+    rows["scene_transition"][0]["candidates"] = "Yes"
+    for stem in ("action_sequence", "action_prediction", "object_interaction", "scene_transition"):
+        write_json_anew(release / "json" / f"{stem}.json", rows[stem])
+
+    found, result = findings(release)
+    assert not result.is_complete
+    expected = {
+        ("error", "missing", "object_existence.mp4"): "no such file",
+        ("error", "unreadable", "moving_count.mp4"): "the file is empty (0 bytes)",
+        ("error", "unreadable", "moving_direction.mp4"): "not a video that FFmpeg can read",
+        ("error", "unreadable", "moving_attribute.mp4"): "the mp4 index (moov) is missing",
+        ("error", "unreadable", "object_shuffle.mp4"): "frames decoded",
+        ("error", "unreadable", "action_count.mp4"): "holds no video stream (found: audio)",
+        ("error", "missing", "state_change.mp4"): "unpacked.mp4, which does not exist",
+        ("error", "unreadable", "character_order.mp4"): "the folder holds no images",
+        ("error", "unreadable", "show_s01_clip_00"): "00003.jpg: cannot identify image file",
+        ("error", "bounds", "shared.mp4"): "starts at 7 s but the video ends at 4.00 s",
+        ("note", "bounds", "shared.mp4"): "ends at 30 s but the video at 4.00 s; it is cut short",
+        ("error", "annotation", "object_interaction.json, row 1"): "got 3 and 1",
+        ("error", "annotation", "scene_transition.json, row 1"): "candidates is not a list",
+    }
+    for key, detail in expected.items():
+        assert detail in found[key].detail, key
+    wrong = {key for key in found if key[0] == "error"}
+    assert wrong == {key for key in expected if key[0] == "error"}
+    outside = found["error", "bounds", "shared.mp4"]
+    assert (outside.clip_start, outside.clip_end) == (7.0, 9.0)
+    assert outside.question_ids == "action_sequence-0"
+    missing = found["error", "missing", "object_existence.mp4"]
+    assert missing.question_ids == "object_existence-0 object_existence-1"
+
+
+def write_json_anew(path, content):
+    path.unlink()
+    write_json(path, content)
+
+
+def _zeroed_payload(video: bytes) -> bytes:
+    """Keep an mp4's index and overwrite its frames."""
+    begin = video.index(b"mdat") + 4
+    end = video.index(b"moov") - 4
+    return video[:begin] + bytes(end - begin) + video[end:]
+
+
+def test_a_file_that_hangs_its_reader_does_not_hang_the_check(release):
+    image = release / FRAMES / "00003.jpg"
+    image.unlink()
+    os.mkfifo(image)
+    found, result = findings(release, timeout_s=4.0)
+    assert found["error", "timeout", "show_s01_clip_00"].detail == "not opened within 4 s"
+    assert sum(f.severity == "error" for f in result.findings) == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_report_as_a_table_and_on_the_terminal(suffix, release):
+    (release / FOLDERS["moving_count"] / "moving_count.mp4").unlink()
+    output = release / "reports" / f"findings{suffix}"
+    console = Console(record=True, width=100, force_terminal=False)
+    assert data_check("mvbench", release, output, 2, console) == 1
+    text = console.export_text()
+    assert "mvbench: 40 questions, 21 clips, 18 files" in text
+    assert "the complete public release has 4,000 questions" in text
+    assert re.search(r"error: missing: 1\n  .*moving_count\.mp4: no such file", text)
+    assert "clips that are withheld will fail; let a job accept them: --set max_failures=1" in text
+    if suffix == ".csv":
+        with output.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        rows = pd.read_parquet(output).to_dict("records")
+    errors = [row for row in rows if row["severity"] == "error"]
+    assert [row["question_ids"] for row in errors] == ["moving_count-0 moving_count-1"]
+
+
+def test_exit_code_is_zero_when_only_withheld_clips_are_missing(good):
+    console = Console(record=True, force_terminal=False)
+    assert data_check("mvbench", good, None, 2, console) == 0
+    assert console.export_text().rstrip().endswith("complete")
+
+
+def longvideobench(root, *lengths_s, name="lvb_val.json", **changes):
+    """Write a LongVideoBench with a row about a clip of 4 s for every length stated."""
+    (root / "videos").mkdir()
+    video = write_clip(root / "clip.mp4", 96)
+    for number in range(len(lengths_s)):
+        os.link(video, root / "videos" / f"{number}.mp4")
+    rows = [
+        {**LONGVIDEOBENCH_ROWS[0], "id": str(n), "video_path": f"{n}.mp4", "duration": s, **changes}
+        for n, s in enumerate(lengths_s)
+    ]
+    write_json(root / name, rows)
+    return root
+
+
+def test_a_whole_video_of_another_length_than_its_rows_state_is_named(tmp_path):
+    root = longvideobench(tmp_path, 4.0, 5.9, 6.1, 2.1, 1.9, 190.16)
+    result = check(build_benchmark("longvideobench", root=str(root)))
+    assert {(f.severity, f.kind) for f in result.findings} == {("warning", "length")}
+    assert [f.question_ids for f in result.findings] == ["2", "4", "5"]
+    assert result.findings[-1].detail == (
+        "lasts 4.00 s but should last 190.16 s; is it the right video?"
+    )
+    console = Console(record=True, width=100, force_terminal=False)
+    assert data_check("longvideobench", root, None, 1, console) == 0
+    assert "warning: length: 3\n" in console.export_text()
+
+
+def test_five_in_a_hundred_of_a_long_video_may_be_missing(tmp_path):
+    video = tmp_path / "video.mp4"
+    write_clip(video, 200, rate=2)
+    found = [bool(look_at(str(video), [], [stated])) for stated in (94.0, 96.0, 105.0, 106.0)]
+    assert found == [True, False, False, True]
+
+
+def test_a_cut_off_video_that_should_be_as_long_as_it_announces_is_only_cut_off(tmp_path):
+    root = longvideobench(tmp_path, 5.0)
+    replace(root / "videos" / "0.mp4", clip("half.mp4").read_bytes())
+    result = check(build_benchmark("longvideobench", root=str(root)))
+    assert [(f.severity, f.kind) for f in result.findings] == [("error", "truncated")]
+
+
+def test_rows_that_state_nearly_the_same_length_of_a_file_are_one_finding(tmp_path):
+    movie = tmp_path / "MLVU" / "video" / "1_plotQA" / "movie_1.mp4"
+    movie.parent.mkdir(parents=True)
+    write_clip(movie, 96)
+    rows = [
+        {**row, "duration": length}
+        for row, length in zip(MLVU_ROWS["1_plotQA"], (480.0, 480.02), strict=True)
+    ]
+    for stem, others in {**MLVU_ROWS, "1_plotQA": rows}.items():
+        write_json(tmp_path / "MLVU" / "json" / f"{stem}.json", others)
+    result = check(build_benchmark("mlvu", root=str(tmp_path)))
+    (finding,) = (f for f in result.findings if f.kind == "length")
+    assert (finding.severity, finding.path) == ("warning", str(movie))
+    assert finding.question_ids == "plotQA-0 plotQA-1"
+
+
+def test_the_split_that_is_asked_for_is_checked(tmp_path):
+    longvideobench(tmp_path, 4.0, name="lvb_test_wo_gt.json", correct_choice=None)
+    console = Console(record=True, width=100, force_terminal=False)
+    assert data_check("longvideobench", tmp_path, None, 1, console, split="test_wo_gt") == 0
+    text = console.export_text()
+    assert "longvideobench: 1 question, 1 clip, 1 file\n" in text
+    assert "the complete public release has 5,341 questions" in text
+    with pytest.raises(FileNotFoundError, match=r"lvb_val\.json"):
+        data_check("longvideobench", tmp_path, None, 1, console)
+
+
+def test_people_s_own_videos_are_checked_too(tmp_path):
+    write_clip(tmp_path / "good.mp4", 10)
+    (tmp_path / "bad.mp4").write_bytes(b"")
+    result = check(build_benchmark("custom", root=str(tmp_path)))
+    assert [(Path(f.path).name, f.kind) for f in result.findings] == [("bad.mp4", "unreadable")]
+    assert (result.num_clips, result.num_questions) == (2, 0)
+
+
+def table_of(folder, header):
+    """A table with one row about a clip that is there."""
+    write_clip(folder / "a.mp4", 10)
+    fields = {"video": "a.mp4", "id": "q1", "start": "0", "end": "0.2"}
+    row = ",".join(fields.get(name, "red") for name in header.split(","))
+    (folder / "questions.csv").write_text(f"{header}\n{row}\n")
+    return build_benchmark("custom", root=str(folder))
+
+
+def test_a_misspelt_column_of_questions_is_an_error(tmp_path):
+    result = check(table_of(tmp_path, "video,quesiton"))
+    assert not result.is_complete
+    (finding,) = result.findings
+    assert (finding.severity, finding.kind, result.num_questions) == ("error", "annotation", 0)
+    assert "column 'quesiton' is taken for a group" in finding.detail
+    assert finding.detail.endswith("did you mean 'question'?")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("video,question,option", {"option": "options"}),
+        ("video,question,Answer,ID", {"Answer": "answer", "ID": "id"}),
+        ("video,question,end,strat", {"strat": "start"}),
+        ("video,question,questions,task,video_id,question_type,trend,kind,ends,end", {}),
+    ],
+)
+def test_another_column_that_is_nearly_one_with_a_meaning_is_noted(header, names, tmp_path):
+    result = check(table_of(tmp_path, header))
+    assert result.is_complete
+    details = [finding.detail for finding in result.findings]
+    assert [finding.severity for finding in result.findings] == ["note"] * len(names)
+    for detail, (written, meant) in zip(details, names.items(), strict=True):
+        assert f"column {written!r}" in detail
+        assert detail.endswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output": Path("x.xlsx")}, r"output must end in \.csv or \.parquet, got 'x\.xlsx'"),
+        ({"jobs": 0}, "jobs must be 1 or larger, got 0"),
+        ({"root": None}, r"benchmark\.root is missing"),
+        ({"split": "tset"}, r"unknown benchmark\.split 'tset'; did you mean 'test'\?"),
+    ],
+)
+def test_mistakes_are_refused_in_one_line(options, message, good):
+    settings = {"benchmark": "mvbench", "root": good, "output": None, "jobs": 1, **options}
+    with pytest.raises(ValueError, match=message):
+        data_check(**settings, console=Console(file=sys.stderr))

@@ -1,0 +1,251 @@
+"""`tango export`, `tango import` and `tango report` between us and the harnesses' files."""
+
+import json
+import shutil
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from fake_answers import cell, facts_of
+from releases import longvideobench_release, mlvu_release, mvbench_main, videomme_release
+
+from jobs.harness.predictions import answer_rows
+from jobs.harness.vlmevalkit import read_vlmevalkit
+from jobs.results.summary import read_answers
+from pipeline.rows import ANSWER
+from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
+
+REPLIES = ["A", "(B)", 'It is "C".\nI think', "", "Grün\t2", "D. Four", "nan"]
+COMPARED = ["video_id", "question_id", "status", "text", "choice", "answer", "correct", "groups"]
+RELEASES = {
+    "videomme": videomme_release,
+    "longvideobench": longvideobench_release,
+    "mlvu": mlvu_release,
+    "mvbench": mvbench_main,
+}
+
+
+@pytest.fixture(params=RELEASES)
+def release(request, tmp_path):
+    """Name and root of a release."""
+    return request.param, RELEASES[request.param](tmp_path / "release")
+
+
+def write_run(folder, name, root, cells, *, keep=None, num_frames=32, **job):
+    """A run directory whose cells hold real replies; the second question of each failed."""
+    benchmark = build_benchmark(name, root=str(root))
+    ids = [record.question.id for record in benchmark.records()]
+    parts = []
+    for shift, entry in enumerate(cells):
+        replies = {q: REPLIES[(at + shift) % len(REPLIES)] for at, q in enumerate(ids)}
+        replies[ids[1]] = None
+        rows = answer_rows(replies, benchmark, entry.name, folder)
+        parts.append(rows.assign(method=entry.method, retention=entry.retention).iloc[:keep])
+    (folder / "answers").mkdir(parents=True)
+    pd.concat(parts).to_parquet(folder / "answers" / "part-00000.parquet")
+    facts_of(*cells, run_id=folder.name, decoder=None, num_frames=num_frames).save(folder)
+    recipe = {
+        "benchmark": {"name": name, "root": str(root)},
+        "methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}],
+        **job,
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+def cells_of(name):
+    return [cell("full", 1.0, name), cell("tango", 0.1, name)]
+
+
+def folder_of(out):
+    """Path on the last line of an import."""
+    return out.strip().splitlines()[-1].removeprefix("run: ")
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
+    def test_a_run_comes_back_question_by_question(self, tango, release, harness, tmp_path):
+        name, root = release
+        run = write_run(tmp_path / "run", name, root, cells_of(name))
+        code, out, _ = tango("export", run, "--format", harness)
+        assert code == 0
+        files = [line for line in out.splitlines() if "tango-r-0.1" in line]
+        assert len(files) == (20 if (name, harness) == ("mvbench", "lmms_eval") else 1)
+        options = ["--format", harness, "--benchmark", name, "--root", root]
+        code, out, err = tango(
+            "import", *files, *options, "--model", "m", "--method", "tango", "--retention", "0.1"
+        )
+        assert code == 0, err
+        back = read_answers(tmp_path / folder_of(out))
+        sent = read_answers(run)
+        sent = sent[sent["cell"] == "tango r=0.1"].reset_index(drop=True)
+        pd.testing.assert_frame_equal(back[COMPARED], sent[COMPARED])
+        assert set(back["cell"]) == {"tango r=0.1"}
+        assert pq.read_schema(tmp_path / folder_of(out) / "answers" / "part-00000.parquet").equals(
+            ANSWER, check_metadata=False
+        )
+
+    def test_what_the_harness_would_count_comes_back_too(self, tango, tmp_path):
+        root = mvbench_main(tmp_path / "release")
+        run = write_run(tmp_path / "run", "mvbench", root, cells_of("mvbench"))
+        _, out, _ = tango("export", run, "--format", "vlmevalkit", "--output", "out")
+        _, out, _ = tango(
+            "import", out.splitlines()[0], "--format", "vlmevalkit",
+            "--benchmark", "mvbench", "--root", root,
+        )  # fmt: skip
+        summary = json.loads((tmp_path / folder_of(out) / "summary.json").read_text())
+        sent = read_answers(run)
+        expected = sent[sent["cell"] == "full"]["harness_score"].mean()
+        assert summary["harness_accuracy"] == pytest.approx(expected)
+        assert summary["harness_accuracy"] > summary["accuracy"], "empty replies count there"
+
+
+class TestImport:
+    @pytest.fixture
+    def files(self, tango, tmp_path):
+        """A Video-MME release and the two prediction files of a run on it."""
+        root = videomme_release(tmp_path / "release")
+        run = write_run(tmp_path / "run", "videomme", root, cells_of("videomme"))
+        _, out, _ = tango("export", run, "--format", "vlmevalkit")
+        return root, run, out.split()
+
+    def options(self, root, *more):
+        return ["--format", "vlmevalkit", "--benchmark", "videomme", "--root", root, *more]
+
+    def test_names_come_from_the_file(self, tango, files, tmp_path):
+        root, _, (full, _) = files
+        shutil.copy(full, tmp_path / "TheirModel-7B_Video-MME.tsv")
+        code, out, _ = tango("import", "TheirModel-7B_Video-MME.tsv", *self.options(root))
+        assert code == 0
+        facts = json.loads((tmp_path / folder_of(out) / "facts.json").read_text())
+        assert (facts["model"], facts["kind"]) == ("TheirModel-7B", "import")
+        assert facts["cells"][0]["name"] == "TheirModel-7B"
+        assert "TheirModel-7B_Video-MME.tsv of VLMEvalKit" in facts["note"]
+
+    def test_theirs_and_ours_are_compared_question_by_question(self, tango, files, tmp_path):
+        root, _, (full, _) = files
+        model = "llava-onevision-7b"
+        _, out, _ = tango("import", full, *self.options(root, "--model", model, "--method", "full"))
+        ours = write_run(tmp_path / "ours", "videomme", root, cells_of("videomme")[1:])
+        code, out, err = tango("report", folder_of(out), ours, "--output", "both")
+        assert code == 0, err
+        theirs, own = json.loads((tmp_path / "both" / "summary.json").read_text())["cells"]
+        assert (theirs["num_frames"], own["num_frames"]) == (None, 32)
+        assert own["versus_full"]["num_questions"] == 4
+        assert own["versus_full"]["difference"] == pytest.approx(
+            own["accuracy"] - theirs["accuracy"]
+        )
+        assert "| tango | 10 |" in out
+        assert "| Model |" not in out, "unknown frames are not other frames"
+
+    def test_questions_that_were_not_asked_are_failures_unless_said_otherwise(
+        self, tango, files, tmp_path
+    ):
+        root, _, (full, _) = files
+        frame = pd.read_csv(tmp_path / full, sep="\t", keep_default_na=False).iloc[:3]
+        frame.to_csv(tmp_path / "some.tsv", sep="\t", index=False)
+        counted = []
+        for more in ([], ["--partial"]):
+            _, out, _ = tango("import", "some.tsv", *self.options(root, *more))
+            summary = json.loads((tmp_path / folder_of(out) / "summary.json").read_text())
+            counted.append((summary["num_questions"], summary["num_failed"]))
+        assert counted == [(4, 2), (3, 1)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nothing.tsv"], "nothing.tsv: no such file; name the files VLMEvalKit wrote"),
+            (["a.tsv", "a.tsv"], "one file per benchmark, got 2"),
+            (["a.tsv", "--benchmark", "shapes"], "'shapes' is in neither harness"),
+            (["a.tsv", "--retention", "1.5"], "must be in (0, 1], got 1.5"),
+            (["a.tsv", "--protocol", "mine"], "benchmark.protocol"),
+            (["a.tsv", "--root", "/no/where"], "/no/where"),
+        ],
+    )
+    def test_a_mistake_ends_in_one_helpful_line(self, tango, files, tmp_path, arguments, message):
+        root, _, (full, _) = files
+        shutil.copy(full, tmp_path / "a.tsv")
+        code, _, err = tango("import", *self.options(root), *arguments)
+        assert code == 2
+        assert message in err
+        assert len(err.strip().splitlines()) == 1, err
+        assert not (tmp_path / "runs").exists()
+
+
+class TestExport:
+    def test_one_folder_per_cell_named_as_the_harness_names_models(self, tango, tmp_path):
+        root = videomme_release(tmp_path / "release")
+        run = write_run(tmp_path / "run", "videomme", root, cells_of("videomme"))
+        _, out, _ = tango("export", run, "--format", "vlmevalkit", "--output", "w")
+        assert out.split() == [
+            f"w/{name}/{name}_Video-MME.tsv"
+            for name in ("llava-onevision-7b-full", "llava-onevision-7b-tango-r-0.1")
+        ]
+        frame = pd.read_csv(tmp_path / out.split()[0], sep="\t", keep_default_na=False)
+        assert frame["prediction"][1] == FAILED_REPLY
+
+    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
+    def test_a_run_of_some_clips_becomes_a_file_of_some_questions(self, tango, tmp_path, harness):
+        root = mlvu_release(tmp_path / "release")
+        run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"), keep=3, limit=2)
+        code, out, err = tango("export", run, "--format", harness)
+        assert code == 0, err
+        code, out, err = tango(
+            "import", out.splitlines()[0], "--format", harness,
+            "--benchmark", "mlvu", "--root", root, "--partial",
+        )  # fmt: skip
+        assert code == 0, err
+        assert len(read_answers(tmp_path / folder_of(out))) == 3
+
+    def test_a_run_that_is_not_finished_is_refused(self, tango, tmp_path):
+        root = mlvu_release(tmp_path / "release")
+        run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"), keep=3)
+        code, _, err = tango("export", run, "--format", "vlmevalkit")
+        assert code == 2
+        assert "have no answer" in err
+        assert "--resume" in err
+
+    def test_benchmarks_of_neither_harness_and_imported_runs_are_refused(self, tango, tmp_path):
+        root = mlvu_release(tmp_path / "release")
+        run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"))
+        (run / "job.yaml").write_text(
+            yaml.safe_dump({"benchmark": {"name": "shapes"}, "method": {"name": "full"}})
+        )
+        code, _, err = tango("export", run, "--format", "lmms_eval")
+        assert (code, "shapes is a benchmark of neither harness" in err) == (2, True)
+        (run / "job.yaml").write_text("[1")
+        code, _, err = tango("export", run, "--format", "lmms_eval")
+        assert (code, "job.yaml is not YAML" in err, err.count("\n")) == (2, True, 1)
+        (run / "job.yaml").unlink()
+        code, _, err = tango("export", run, "--format", "lmms_eval")
+        assert (code, "holds no job.yaml" in err) == (2, True)
+        assert tango("export", tmp_path, "--format", "lmms_eval")[0] == 2
+
+
+def test_the_file_we_write_is_read_by_the_module_as_well(tango, tmp_path):
+    """The command adds a name to what `read_vlmevalkit` gives, and nothing else."""
+    root = videomme_release(tmp_path / "release")
+    run = write_run(tmp_path / "run", "videomme", root, cells_of("videomme"))
+    _, out, _ = tango("export", run, "--format", "vlmevalkit")
+    benchmark = build_benchmark("videomme", root=str(root))
+    direct = read_vlmevalkit(tmp_path / out.split()[0], benchmark)
+    _, out, _ = tango(
+        "import", out.split()[0], "--format", "vlmevalkit",
+        "--benchmark", "videomme", "--root", root, "--method", "x",
+    )  # fmt: skip
+    imported = read_answers(tmp_path / folder_of(out))
+    pd.testing.assert_frame_equal(imported[COMPARED], direct[COMPARED])
+
+
+def test_data_check_says_what_is_missing(tango, tmp_path):
+    root = videomme_release(tmp_path / "release")
+    code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")
+    assert code == 1
+    assert "error: missing: 2" in out
+    found = pd.read_csv(tmp_path / "findings.csv")
+    assert list(found["kind"]) == ["missing", "missing"]
+    code, _, err = tango("data", "check", "videomme", "/no/where")
+    assert code == 2
+    assert "/no/where" in err

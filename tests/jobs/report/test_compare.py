@@ -1,0 +1,160 @@
+"""Several runs side by side: paired tests across runs, and one page."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from fake_answers import cell, facts_of, fake_answers, write_run
+from report_page import SWEEP, TANGO, Page
+
+from jobs.report.compare import report_runs
+from jobs.report.page import write_report
+
+FEW = "Intervals of differences are too narrow with so few clips: 12 of shapes."
+
+
+class TestCompareRuns:
+    def run_of(self, folder, *cells, **changes):
+        facts = facts_of(*cells, run_id=folder.name, **changes)
+        return write_run(folder, fake_answers(facts), facts)
+
+    def summary_of(self, output):
+        return json.loads((output / "summary.json").read_text())
+
+    def test_cells_are_paired_with_full_of_another_run(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", cell("full")),
+            self.run_of(tmp_path / "b", TANGO),
+            self.run_of(tmp_path / "both", *SWEEP[:2]),
+        ]
+        page = report_runs(runs, tmp_path / "out")
+        alone, together = (self.summary_of(tmp_path / "out")["cells"][i] for i in (1, 3))
+        assert alone["versus_full"] == together["versus_full"]
+        assert alone["versus_full"]["num_questions"] == 120
+        words = Page(page.read_text()).words
+        assert "a/job.yaml" in words
+        assert "b/job.yaml" in words
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {
+            "report.html", "summary.json", "table.md", "table.csv", "table.tex", "plots",
+            "paper_table.md", "paper_table.csv", "paper_table.tex", "grid.md", "breakdowns.md",
+            "breakdowns.csv",
+        }  # fmt: skip
+
+    def test_sweeps_have_a_table_each_and_single_cells_share_one(self, tmp_path):
+        sweeps = [self.run_of(tmp_path / name, *SWEEP) for name in ("one", "two")]
+        page = Page(report_runs(sweeps, tmp_path / "sweeps").read_text())
+        cells = page.words[page.words.index("Cells") : page.words.index("Plots")]
+        assert cells.count("accuracy %, 95 % interval") == 2
+        assert "one: " not in cells
+        assert cells.index(" one ") < cells.index(" two ")
+        singles = [self.run_of(tmp_path / name, TANGO) for name in ("a", "b")]
+        words = Page(report_runs(singles, tmp_path / "singles").read_text()).words
+        assert words.count("accuracy %, 95 % interval") == 1
+        assert "b: tango r=0.1" in words
+
+    def test_without_full_the_first_run_is_the_reference(self, tmp_path):
+        runs = [self.run_of(tmp_path / "a", TANGO), self.run_of(tmp_path / "b", SWEEP[3])]
+        page = report_runs(runs, tmp_path / "out")
+        first, second = self.summary_of(tmp_path / "out")["cells"]
+        assert first["versus_full"] is None
+        assert second["versus_full"]["difference"] == pytest.approx(
+            second["accuracy"] - first["accuracy"]
+        )
+        assert "vs a: tango r=0.1, points" in Page(page.read_text()).words
+
+    def test_full_of_another_model_is_no_reference(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", cell("full")),
+            self.run_of(tmp_path / "b", SWEEP[3], model="qwen2.5-vl-7b"),
+        ]
+        report_runs(runs, tmp_path / "out")
+        versus = self.summary_of(tmp_path / "out")["cells"][1]["versus_full"]
+        assert versus is not None
+        assert "vs a: full, points" in Page((tmp_path / "out" / "report.html").read_text()).words
+
+    def test_full_with_other_frames_is_no_reference(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", SWEEP[3], num_frames=8),
+            self.run_of(tmp_path / "b", cell("full"), num_frames=16),
+            self.run_of(tmp_path / "c", TANGO, num_frames=16),
+        ]
+        page = report_runs(runs, tmp_path / "out")
+        first, _, last = self.summary_of(tmp_path / "out")["cells"]
+        assert first["versus_full"] is None
+        assert last["versus_full"] is not None
+        assert "vs full, points" in Page(page.read_text()).words
+
+    def test_full_under_the_same_protocol_comes_first(self, tmp_path):
+        other, same, tango = (
+            replace(entry, protocol=protocol)
+            for entry, protocol in (
+                (cell("full"), "lmms_eval"),
+                (cell("full"), "vlmevalkit"),
+                (TANGO, "vlmevalkit"),
+            )
+        )
+        facts = facts_of(same, run_id="b")
+        answers = fake_answers(facts)
+        answers["correct"] = False
+        runs = [
+            self.run_of(tmp_path / "a", other),
+            write_run(tmp_path / "b", answers, facts),
+            self.run_of(tmp_path / "c", tango),
+        ]
+        report_runs(runs, tmp_path / "out")
+        last = self.summary_of(tmp_path / "out")["cells"][2]
+        assert last["versus_full"]["difference"] == pytest.approx(last["accuracy"])
+
+    def test_full_under_another_protocol_is_no_reference(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / "a", replace(cell("full"), protocol="vlmevalkit")),
+            self.run_of(tmp_path / "b", replace(TANGO, protocol="lmms_eval")),
+        ]
+        page = report_runs(runs, tmp_path / "out", baselines=["full"])
+        pruned = self.summary_of(tmp_path / "out")["cells"][1]
+        assert pruned["versus_full"] is None
+        assert pruned["versus"] == {"full": None}
+        note = (
+            "Not compared with all tokens: llava-onevision-7b on shapes under lmms_eval; they were "
+            "run under vlmevalkit, with other prompts or frames."
+        )
+        assert note in Page(page.read_text()).words
+        for name in ("table.md", "table.tex", "paper_table.md", "paper_table.tex"):
+            assert note in (tmp_path / "out" / name).read_text()
+
+    def test_a_protocol_that_is_not_known_may_be_the_same(self, tmp_path):
+        full = replace(cell("full"), protocol="vlmevalkit")
+        runs = [self.run_of(tmp_path / "a", full), self.run_of(tmp_path / "b", TANGO)]
+        report_runs(runs, tmp_path / "out")
+        assert self.summary_of(tmp_path / "out")["cells"][1]["versus_full"] is not None
+
+    def test_one_run_is_reported_in_place(self, tmp_path):
+        run = self.run_of(tmp_path / "a", *SWEEP)
+        assert report_runs([run]) == run / "report.html"
+        assert (run / "table.md").read_text().count("\n") == 2 + len(SWEEP)
+
+    def test_several_runs_need_a_place_to_write_to(self, tmp_path):
+        with pytest.raises(ValueError, match="--output"):
+            report_runs([tmp_path, tmp_path])
+
+    def test_a_run_of_one_method_may_be_reported_elsewhere(self, tmp_path):
+        facts = facts_of(TANGO)
+        run = write_run(tmp_path / "run", fake_answers(facts, num_clips=20), facts)
+        inside = Page(write_report(run).read_text()).words
+        elsewhere = Page(report_runs([run], tmp_path / "elsewhere").read_text()).words
+        card = re.search(r"[\d.]+ accuracy %, [\d.]+ to [\d.]+ [\d.]+ tokens kept %", inside)
+        assert card is not None
+        assert card[0] in elsewhere
+
+
+@pytest.mark.parametrize(
+    ("num_clips", "cells", "noted"), [(12, SWEEP, 1), (13, SWEEP, 0), (2, (TANGO,), 0)]
+)
+def test_intervals_of_differences_from_few_clips_are_noted(num_clips, cells, noted, tmp_path):
+    facts = facts_of(*cells)
+    run = write_run(tmp_path / "run", fake_answers(facts, num_clips=num_clips), facts)
+    assert Page(write_report(run).read_text()).words.count(FEW) == noted
+    report_runs([run], tmp_path / "both")
+    for name in ("table.md", "paper_table.md", "table.tex"):
+        assert (tmp_path / "both" / name).read_text().count(FEW) == noted

@@ -1,0 +1,94 @@
+"""The page of a run: whole, safe, and what the summary holds."""
+
+import base64
+import re
+
+from fake_answers import cell, facts_of, fake_answers, write_run
+from report_page import TANGO, Page
+
+from jobs.report.page import render_html, write_report
+from jobs.report.sections import cell_rows
+from jobs.results.summary import failed_rows, summarize
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def page_of(facts, answers):
+    summary = summarize(answers, facts)
+    return Page(
+        render_html(summary, facts, failures=failed_rows(answers), jobs={"job.yaml": "a: 1"})
+    )
+
+
+class TestPage:
+    def test_needs_no_network_and_runs_no_script(self, sweep):
+        page = page_of(*sweep[1:])
+        assert "script" not in page.tags
+        assert len(page.links) == 6
+        for link in page.links:
+            assert base64.b64decode(link.removeprefix("data:image/png;base64,")).startswith(PNG)
+
+    def test_shows_the_numbers_of_the_summary(self, sweep):
+        summary, facts, answers = sweep
+        words = page_of(facts, answers).words
+        assert facts.note in words
+        for entry in summary["cells"]:
+            low, high = entry["accuracy_ci95"]
+            assert f"{100 * low:.1f} to {100 * high:.1f}" in words
+            for group in entry["accuracy_by"]["duration"].values():
+                assert f"{100 * group['accuracy']:.1f}" in words
+        assert "clip 2.mp4: 0 of 32 frames decoded" in words
+        assert "ray 2.60.0" in words
+
+    def test_escapes_everything_that_comes_from_data(self):
+        evil = "<script>alert('x')</script>&\"<b>"
+        odd = cell("tango", 0.1, benchmark=evil, note=evil)
+        object.__setattr__(odd, "name", evil)
+        facts = facts_of(odd, note=evil, versions={evil: evil}, run_id=evil, device=evil)
+        answers = fake_answers(facts, num_clips=4, failed_clips=(1,))
+        answers["error"], answers["video_id"] = evil + answers["error"], evil + answers["video_id"]
+        answers["groups"] = '{"<b>": "<i onload=x>"}'
+        summary = summarize(answers, facts)
+        html = render_html(summary, facts, failures=failed_rows(answers), jobs={evil: evil})
+        page = Page(html)
+        assert "<script" not in html
+        assert not {"script", "b_"} & set(page.tags)
+        assert page.tags.count("b") == len(re.findall(r'<div class="card">', html))
+        assert page.words.count("<script>") > 5
+
+    def test_a_run_whose_clips_all_failed_has_a_page_with_the_reasons(self, tmp_path):
+        facts = facts_of(cell("full"), TANGO)
+        answers = fake_answers(facts, num_clips=3, failed_clips=range(3), unparsed=0)
+        run = write_run(tmp_path / "run", answers, facts)
+        words = Page(write_report(run).read_text()).words
+        assert "Nothing was measured." in words
+        assert words.count("the file is probably truncated") == 3
+        assert "0.0" in words
+
+    def test_free_form_questions_have_a_page_without_accuracy(self):
+        facts = facts_of(TANGO)
+        answers = fake_answers(facts, num_clips=3, unparsed=0)
+        answers["answer"] = answers["correct"] = answers["choice"] = None
+        page = page_of(facts, answers)
+        assert "Accuracy by group" not in page.words
+        assert "No clip and no question failed." in page.words
+
+    def test_profile_mode_shows_speed_ups(self):
+        facts = facts_of(cell("full"), TANGO, mode="profile")
+        assert re.search(
+            "[0-9]\\.[0-9]{2}\N{MULTIPLICATION SIGN}", page_of(facts, fake_answers(facts)).words
+        )
+
+    def test_intervals_of_one_benchmark_share_a_scale_between_tables(self, sweep):
+        cells = sweep[0]["cells"]
+        [alone] = cell_rows(cells[1:2], cells[1:2])
+        [beside] = cell_rows(cells[1:2], cells)
+        together = cell_rows(cells, cells)
+        assert beside["strip"]["low"] == together[1]["strip"]["low"] != alone["strip"]["low"]
+        elsewhere = [{**entry, "benchmark": "another"} for entry in cells]
+        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0]["strip"] == alone["strip"]
+
+    def test_many_reasons_are_cut_and_counted(self):
+        facts = facts_of(TANGO)
+        answers = fake_answers(facts, num_clips=60, failed_clips=range(55))
+        assert "5 more reasons are in failures.parquet" in page_of(facts, answers).words

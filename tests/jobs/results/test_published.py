@@ -1,0 +1,136 @@
+"""Published numbers beside ours: only where the setting is theirs, and never without its limits."""
+
+from importlib import import_module
+
+import pytest
+import yaml
+from paper_cells import FULL, TANGO, cells_of
+
+import jobs.results.published
+from jobs.report.tables.paper import paper_table
+from jobs.report.tables.paper_layout import SHARE
+from jobs.results.published import published_scores
+from tango_core.benchmarks import BENCHMARKS
+from tango_core.compressors import build_method
+from tango_core.models import MODELS
+
+
+def complete(cells):
+    """The same cells, as if all questions of their benchmarks had been asked."""
+    asked = published_file()["questions"]
+    return [{**entry, "num_questions": asked[entry["benchmark"]]} for entry in cells]
+
+
+def published_file():
+    path = jobs.results.published.files("jobs.results") / "published.yaml"
+    return yaml.safe_load(path.read_text())
+
+
+def test_shares_of_the_full_run_are_those_the_paper_states():
+    """98.9 % at 10 % and 99.7 % at 20 %, from the abstract and the text of the paper."""
+    table = paper_table(cells_of(FULL, TANGO, ("tango", 0.2, {})), published=True)
+    shares = [f"{100 * row.published[SHARE]:.1f}" for row in table.rows]
+    assert shares == ["100.0", "98.9", "99.7"]
+    assert ",0.719,0.563,0.496,0.593," in table.csv()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, True),
+        ({"legacy_writeback": True}, True),
+        ({"st_rope": False}, False),
+        ({"inner": {"name": "fastv-merge", "layer": 18, "retention": 0.5}}, False),
+    ],
+)
+def test_only_the_published_setting_gets_them(change, found):
+    (entry,) = cells_of(("tango", 0.1, change), benchmarks=["mvbench"])
+    assert bool(published_scores(entry)) is found
+
+
+def test_llava_video_is_published_with_the_step_inside():
+    inner = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
+    about = {"benchmarks": ["mlvu"], "model": "llava-video-7b", "num_frames": 64}
+    (hybrid,) = cells_of(("tango", 0.1, {"inner": inner}), **about)
+    (plain,) = cells_of(TANGO, **about)
+    assert published_scores(hybrid)["mlvu"] == {"overall": pytest.approx(0.667)}
+    assert published_scores(plain) == {}
+
+
+def test_other_frames_methods_and_imported_names_get_none():
+    (other,) = cells_of(TANGO, benchmarks=["mvbench"], num_frames=16)
+    assert published_scores(other) == {}
+    assert published_scores({**other, "num_frames": 32, "method": "their model"}) == {}
+    assert published_scores({**other, "num_frames": 32, "retention_requested": 0.12}) == {}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "found"), [("vlmevalkit", True), ("", True), ("lmms_eval", False)]
+)
+def test_numbers_made_with_other_prompts_get_none(protocol, found):
+    (entry,) = cells_of(TANGO, benchmarks=["mvbench"])
+    assert bool(published_scores({**entry, "protocol": protocol})) is found
+
+
+def test_a_part_of_the_questions_is_not_comparable_and_says_so():
+    cells = cells_of(FULL, TANGO)
+    cells[0]["num_questions"] = 300
+    note = (
+        "Ours and the published numbers are not comparable, which are of complete benchmarks: "
+        "videomme 72 of 2,700 questions, mvbench 72 of 4,000 questions, longvideobench 72 of "
+        "1,337 questions, mlvu 72 of 2,174 questions."
+    )
+    table = paper_table(cells, published=True)
+    assert table.notes == (note,)
+    assert table.markdown().endswith(f"\n\n{note}")
+    assert table.latex().endswith(f"\n% {note}")
+    assert paper_table(cells).notes == ()
+    assert paper_table(complete(cells), published=True).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"model": "tiny"}, "Nothing is published for model tiny."),
+        (
+            {"protocol": "lmms_eval"},
+            "Nothing published stands beside llava-onevision-7b under lmms_eval: the "
+            "published numbers are made under vlmevalkit.",
+        ),
+        (
+            {"decoder_shape": (24, 896)},
+            "Nothing published stands beside llava-onevision-7b of 24 layers of width 896: "
+            "the published has 28 layers of width 3584.",
+        ),
+        (
+            {"num_frames": 8},
+            "Nothing published stands beside llava-onevision-7b with 8 frames: the published "
+            "has 32.",
+        ),
+    ],
+)
+def test_another_setting_than_the_published_one_is_named(change, note):
+    cells = [{**entry, **change} for entry in complete(cells_of(FULL, TANGO))]
+    table = paper_table(cells, published=True)
+    assert table.notes == (note,)
+    assert all(not row.published for row in table.rows)
+    same = [{**entry, "decoder_shape": (28, 3584)} for entry in complete(cells_of(FULL))]
+    assert paper_table(same, published=True).notes == ()
+
+
+def test_complete_is_what_the_benchmarks_hold():
+    for name, asked in published_file()["questions"].items():
+        module, attribute = BENCHMARKS[name].split(":")
+        assert getattr(import_module(module), attribute).splits["test"] == asked
+
+
+def test_every_row_names_things_that_exist():
+    rows = published_file()["rows"]
+    for row in rows:
+        assert row["model"] in MODELS
+        assert set(row["scores"]) <= set(BENCHMARKS)
+        given = {"retention": row["retention"]} if "retention" in row else {}
+        build_method(row["method"], **given)
+        assert all(
+            25 < score < 80 for columns in row["scores"].values() for score in columns.values()
+        )

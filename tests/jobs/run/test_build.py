@@ -1,0 +1,164 @@
+"""What a recipe leaves open is filled in, and what its model cannot run is left out."""
+
+import re
+from dataclasses import asdict
+
+import pytest
+from llava_checkpoints import build_llava, save_llava
+from llava_originals import build_original, save_original
+from qwen_checkpoints import build_qwen, save_qwen
+from releases import mlvu_release, videomme_release
+
+from jobs.config.recipe import RecipeError, parse_job
+from jobs.run.build import build
+from pipeline.cache.tokens import open_cache
+from tango_core.compressors import build_method
+from tango_core.video import FrameSpec
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Model name -> directory."""
+    place = tmp_path_factory.mktemp("checkpoints")
+    for name in ("onevision", "video", "qwen"):
+        (place / name).mkdir()
+    save_original(build_original(), place / "video")
+    return {
+        "llava-onevision-7b": str(save_llava(build_llava(), place / "onevision")),
+        "llava-video-7b": str(place / "video"),
+        "qwen2.5-vl-7b": str(save_qwen(build_qwen(), place / "qwen")),
+    }
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """Directory with the releases of two benchmarks."""
+    root = tmp_path_factory.mktemp("releases")
+    videomme_release(root)
+    mlvu_release(root)
+    return str(root)
+
+
+def described(checkpoints, releases, name, protocols, **settings):
+    """The model of a job with one benchmark per protocol."""
+    benchmarks = [
+        {"name": benchmark, "root": releases, "protocol": protocol}
+        for benchmark, protocol in zip(("videomme", "mlvu"), protocols, strict=False)
+    ]
+    recipe = {
+        "benchmarks": benchmarks,
+        "model": {"name": name, "path": checkpoints[name], **settings},
+        "methods": [{"name": "full"}],
+    }
+    return build(parse_job(recipe, "test")).model
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "sampling", "wording"),
+    [
+        ("llava-onevision-7b", "vlmevalkit", "truncate", "none"),
+        ("llava-onevision-7b", "lmms_eval", "truncate", "none"),
+        ("llava-video-7b", "vlmevalkit", "truncate", "vlmevalkit"),
+        ("llava-video-7b", "lmms_eval", "per_second", "none"),
+        ("llava-video-7b", "lmms_eval_llava_vid", "per_second", "none"),
+        ("qwen2.5-vl-7b", "vlmevalkit", "round", "none"),
+        ("qwen2.5-vl-7b", "lmms_eval", "thinned", "none"),
+    ],
+)
+def test_a_protocol_shows_a_model_the_frames_of_its_harness(
+    checkpoints, releases, name, protocol, sampling, wording
+):
+    model = described(checkpoints, releases, name, [protocol])
+    assert (model.frames.sampling, model.time_instruction) == (sampling, wording)
+
+
+def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases):
+    model = described(
+        checkpoints,
+        releases,
+        "llava-video-7b",
+        ["lmms_eval"],
+        sampling="middles",
+        time_instruction="lmms_eval",
+    )
+    assert (model.frames.sampling, model.time_instruction) == ("middles", "lmms_eval")
+
+
+def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):
+    both = ["vlmevalkit", "lmms_eval"]
+    message = (
+        r"protocols vlmevalkit and lmms_eval show model qwen2\.5-vl-7b other frames; run their "
+        r"benchmarks apart, or set model\.sampling for all of them"
+    )
+    with pytest.raises(RecipeError, match=message):
+        described(checkpoints, releases, "qwen2.5-vl-7b", both)
+    with pytest.raises(RecipeError, match=r"set model\.sampling and model\.time_instruction"):
+        described(checkpoints, releases, "llava-video-7b", both)
+    model = described(checkpoints, releases, "qwen2.5-vl-7b", both, sampling="round")
+    assert model.frames.sampling == "round"
+
+
+def test_the_same_frames_are_the_same_cache_under_both_protocols(checkpoints, releases, tmp_path):
+    def cache(name, protocol):
+        model = described(checkpoints, releases, name, [protocol])
+        return open_cache(str(tmp_path), model, build_method("full").compressor).name
+
+    one = "llava-onevision-7b"
+    assert cache(one, "vlmevalkit") == cache(one, "lmms_eval")
+    for name in ("llava-video-7b", "qwen2.5-vl-7b"):
+        assert cache(name, "vlmevalkit") != cache(name, "lmms_eval")
+
+
+def test_nothing_else_enters_the_identity_of_frames():
+    """One more setting here would make every cache a miss."""
+    assert asdict(FrameSpec(8)) == {
+        "num_frames": 8,
+        "size": None,
+        "sampling": "truncate",
+        "decoder": "auto",
+        "max_pixels": None,
+        "min_pixels": 0,
+        "multiple": 28,
+        "folder_fps": 3.0,
+    }
+
+
+FITS = {"name": "topk", "retention": 0.1}
+TOO_DEEP = {"name": "fastv", "retention": [0.2, 0.6], "layer": 2}
+REASON = "retention 0.2 cannot be reached with layer=2: all tokens in 2 of 4 layers average to 0.5"
+
+
+def on_four_layers(*methods, **changes):
+    """The ingredients of a job on the embedded model."""
+    recipe = {"benchmark": {"name": "shapes"}, "methods": list(methods), **changes}
+    return build(parse_job(recipe, "test"))
+
+
+def test_a_method_that_does_not_fit_the_model_ends_the_job():
+    message = rf"method 'fastv r=0\.2 layer=2': {re.escape(REASON)}.*set infeasible to skip"
+    with pytest.raises(RecipeError, match=message):
+        on_four_layers(FITS, TOO_DEEP)
+
+
+def test_a_method_that_does_not_fit_the_model_is_left_out_aloud(caplog):
+    ingredients = on_four_layers(FITS, TOO_DEEP, infeasible="skip")
+    assert [name for name, _ in ingredients.methods] == ["topk r=0.1", "fastv r=0.6 layer=2"]
+    (entry,) = ingredients.left_out
+    assert (entry.name, entry.method, entry.retention) == ("fastv r=0.2 layer=2", "fastv", 0.2)
+    assert entry.reason.startswith(REASON)
+    (line,) = caplog.messages
+    assert line == (
+        f"method 'fastv r=0.2 layer=2' at retention 0.2 is left out on model tiny: {entry.reason}"
+    )
+
+
+def test_a_mistake_is_no_method_that_does_not_fit():
+    with pytest.raises(RecipeError, match=r"retention must be in \(0, 1\], got 2"):
+        on_four_layers(FITS, {"name": "fastv", "retention": 2}, infeasible="skip")
+    with pytest.raises(RecipeError, match="did you mean 'layer'"):
+        on_four_layers(FITS, {"name": "fastv", "retention": 0.2, "leyer": 2}, infeasible="skip")
+
+
+def test_a_job_without_any_method_left_is_refused():
+    with pytest.raises(RecipeError, match=r"tiny can run no method of the recipe; 'dart r=0\.1'"):
+        on_four_layers({"name": "dart", "retention": 0.1}, infeasible="skip")

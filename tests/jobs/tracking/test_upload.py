@@ -1,0 +1,264 @@
+"""What MLflow holds after a run was logged, read back through its own client and over HTTP."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from fake_answers import cell, facts_of, fake_answers, write_run
+
+from jobs.report.page import write_report
+from jobs.tracking.upload import TrackingError, default_tracking_uri, log_run, track_run
+from jobs.tracking.values import cell_metrics, flatten
+
+TANGO = cell("tango", 0.1)
+
+
+@pytest.fixture(autouse=True)
+def quiet_mlflow(monkeypatch):
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def finished_run(folder, *cells, **changes):
+    facts = facts_of(*cells, run_id=folder.name, **changes)
+    answers = fake_answers(facts, num_clips=12, failed_clips=(1,), unparsed=0.1)
+    write_run(folder, answers, facts)
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def logged_sweep(tmp_path_factory):
+    run = finished_run(
+        tmp_path_factory.mktemp("out") / "sweep-1",
+        cell("full"),
+        TANGO,
+        note="untrained",
+        peak_gib=2,
+    )
+    return run, log_run(run)
+
+
+@pytest.fixture(scope="module")
+def client(logged_sweep):
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=default_tracking_uri(logged_sweep[0].parent))
+
+
+def children(client, parent):
+    runs = client.search_runs(
+        [client.get_run(parent).info.experiment_id], f"tags.mlflow.parentRunId = '{parent}'"
+    )
+    return {run.data.tags["tango.cell"]: run for run in runs}
+
+
+class TestSweep:
+    def test_parent_holds_the_job_the_totals_and_where_they_come_from(self, logged_sweep, client):
+        run, parent = logged_sweep
+        data = client.get_run(parent).data
+        summary = json.loads((run / "summary.json").read_text())
+        assert data.params["benchmark.name"] == "shapes"
+        assert data.params["pools.compress.num_actors"] == "1"
+        assert data.params["methods.1.name"] == "tango r=0.1"
+        assert data.metrics["failures"] == summary["num_failed"] == 6
+        assert data.metrics["memory/peak_gib"] == 2
+        assert data.metrics["latency/vision_ms_p95"] == pytest.approx(
+            summary["latency_ms"]["vision"]["p95"]
+        )
+        assert data.tags["version.ray"] == "2.60.0"
+        assert data.tags["cache"].startswith("llava-onevision-7b")
+        assert data.tags["mlflow.note.content"] == "untrained"
+
+    def test_every_cell_is_a_child_with_its_own_numbers(self, logged_sweep, client):
+        run, parent = logged_sweep
+        summary = json.loads((run / "summary.json").read_text())
+        found = children(client, parent)
+        assert found.keys() == {"shapes: full", "shapes: tango r=0.1"}
+        entry, data = summary["cells"][1], found["shapes: tango r=0.1"].data
+        assert data.params["method.retention"] == "0.1"
+        for name, value in {
+            "accuracy": entry["accuracy"],
+            "accuracy/duration/short": entry["accuracy_by"]["duration"]["short"]["accuracy"],
+            "tokens/total": entry["tokens_total"],
+            "tokens/kept": entry["tokens_kept"],
+            "latency/prefill_ms_p50": entry["latency_ms"]["prefill"]["p50"],
+            "versus_full/difference": entry["versus_full"]["difference"],
+            "prefill_tflops": entry["prefill_tflops"],
+        }.items():
+            assert data.metrics[name] == pytest.approx(value), name
+
+    def test_files_are_stored_beside_the_database(self, logged_sweep, client, tmp_path):
+        run, parent = logged_sweep
+        names = {item.path for item in client.list_artifacts(parent)}
+        assert names >= {"job.yaml", "summary.json", "report.html", "answers", "plots"}
+        assert (run.parent / "mlartifacts").is_dir()
+        copy = client.download_artifacts(parent, "report.html", str(tmp_path))
+        assert Path(copy).read_text() == (run / "report.html").read_text()
+
+    def test_times_are_the_jobs_not_the_uploads(self, logged_sweep, client):
+        info = client.get_run(logged_sweep[1]).info
+        assert info.status == "FINISHED"
+        assert info.start_time == 1740824100000
+        assert info.end_time - info.start_time == 321500
+
+    def test_logging_again_updates_the_same_runs(self, logged_sweep, client):
+        run, parent = logged_sweep
+        before = {name: child.info.run_id for name, child in children(client, parent).items()}
+        assert log_run(run) == parent
+        after = {name: child.info.run_id for name, child in children(client, parent).items()}
+        assert before == after
+
+
+def test_one_cell_is_one_run_and_a_resumed_job_may_change_its_pools(tmp_path):
+    from mlflow import MlflowClient
+
+    run = finished_run(tmp_path / "evaluate-1", TANGO)
+    first = log_run(run)
+    job = (run / "job.yaml").read_text()
+    (run / "job.yaml").write_text(job.replace("num_actors: 1", "num_actors: 4"))
+    assert log_run(run) == first
+    client = MlflowClient(tracking_uri=default_tracking_uri(tmp_path))
+    data = client.get_run(first).data
+    assert children(client, first) == {}
+    assert data.metrics["accuracy"] == json.loads((run / "summary.json").read_text())["accuracy"]
+    assert data.params["pools.compress.num_actors"] == "1"
+    assert data.tags["resumed.pools.compress.num_actors"] == "4"
+
+
+class TestTrouble:
+    def test_a_server_that_is_down_costs_one_warning_and_can_be_made_up_for(self, tmp_path, caplog):
+        run = finished_run(tmp_path / "run", TANGO)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with caplog.at_level(logging.WARNING):
+            assert track_run(run, address) is None
+        (record,) = caplog.records
+        assert f"tango log-run {run} --tracking-uri {address}" in record.getMessage()
+        assert "\n" not in record.getMessage()
+        assert log_run(run)
+
+    def test_a_server_that_never_answers_is_given_up(self, tmp_path, caplog):
+        run = finished_run(tmp_path / "run", TANGO)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            started = time.monotonic()
+            with caplog.at_level(logging.WARNING):
+                assert track_run(run, address, timeout_s=6) is None
+        assert time.monotonic() - started < 12
+        assert "no answer within 6 s" in caplog.text
+
+    @pytest.mark.parametrize("uri", ["mlruns", "file:///tmp/mlruns"])
+    def test_the_file_store_is_refused(self, tmp_path, uri):
+        with pytest.raises(ValueError, match="retired file store; use sqlite"):
+            log_run(tmp_path, uri)
+
+    def test_a_database_that_cannot_be_made_is_one_error(self, tmp_path):
+        run = finished_run(tmp_path / "run", TANGO)
+        with pytest.raises(TrackingError):
+            log_run(run, "sqlite:////proc/nowhere/mlflow.db")
+
+    def test_an_unfinished_run_is_refused(self, tmp_path):
+        facts_of(TANGO).save(tmp_path)
+        with pytest.raises(FileNotFoundError, match=r"summary\.json; write it with `tango report"):
+            log_run(tmp_path)
+
+
+def test_importing_tracking_does_not_import_mlflow():
+    code = "import sys, jobs.tracking.upload; sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_flatten_keeps_every_leaf():
+    tree = {"a": {"b": 1, "c": []}, "d": [{"e": None}, "text"]}
+    assert flatten(tree) == {"a.b": "1", "a.c": "[]", "d.0.e": "None", "d.1": "text"}
+
+
+def test_group_values_become_names_that_mlflow_takes_and_stay_apart():
+    entry = {"accuracy": 0.5, "ci95": [0.4, 0.6], "n": 3}
+    values = {"C++/C#": entry, "C--/C!": entry, "": entry}
+    summary = json.loads(json.dumps(EMPTY)) | {"accuracy_by": {"lang uage": values}}
+    names = [name for name in cell_metrics(summary) if name.startswith("accuracy/")]
+    assert sorted(names) == ["accuracy/lang uage/C--_C_", "accuracy/lang uage/C___C_",
+                             "accuracy/lang uage/_"]  # fmt: skip
+
+
+EMPTY = {
+    **dict.fromkeys(
+        ("accuracy", "accuracy_ci95", "accuracy_answered", "retention_requested", "tokens_total",
+         "retention_actual", "equivalent_retention", "tokens_kept", "prefill_tflops")
+    ),
+    **dict.fromkeys(
+        ("num_failed", "num_failed_clips", "num_unparsed", "num_questions", "num_clips"), 0
+    ),
+    "cache": {"hits": 0, "misses": 0},
+    "throughput": {},
+    "latency_ms": {},
+}  # fmt: skip
+
+
+@pytest.fixture
+def server(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+               "--workers", "1", "--backend-store-uri", f"sqlite:///{tmp_path}/server.db",
+               "--artifacts-destination", str(tmp_path / "store")]  # fmt: skip
+    with open(tmp_path / "server.log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + 90
+            while True:
+                try:
+                    urllib.request.urlopen(f"{address}/health", timeout=2).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, (tmp_path / "server.log").read_text()
+                    assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+                    time.sleep(0.5)
+            yield address
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(90)
+
+
+@pytest.mark.timeout(240)
+def test_a_real_server_gives_everything_back_over_http(server, tmp_path):
+    run = finished_run(tmp_path / "served", cell("full"), TANGO)
+    parent = track_run(run, server, timeout_s=120)
+    assert parent is not None
+
+    def ask(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{server}{path}", data)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return reply.read()
+
+    api = "/api/2.0/mlflow"
+    found = json.loads(ask(f"{api}/experiments/get-by-name?experiment_name=tango"))
+    query = {"experiment_ids": [found["experiment"]["experiment_id"]],
+             "filter": f"tags.mlflow.parentRunId = '{parent}'"}  # fmt: skip
+    runs = json.loads(ask(f"{api}/runs/search", query))["runs"]
+    accuracy = {
+        tag["value"]: metric["value"]
+        for child in runs
+        for tag in child["data"]["tags"] if tag["key"] == "tango.cell"
+        for metric in child["data"]["metrics"] if metric["key"] == "accuracy"
+    }  # fmt: skip
+    summary = json.loads((run / "summary.json").read_text())
+    assert accuracy == {
+        f"shapes: {entry['cell']}": pytest.approx(entry["accuracy"]) for entry in summary["cells"]
+    }
+    page = ask(f"/get-artifact?run_id={parent}&path=report.html")
+    assert page == (run / "report.html").read_bytes()

@@ -1,0 +1,211 @@
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from pipeline.cache.folders import find_caches
+from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
+from tango_core.types import ClipSource, CompressedVideo
+
+CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
+
+
+def entry(dtype=torch.float32, kept=(0, 5, 7)):
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randn(len(kept), 16, generator=generator).to(dtype)
+    timestamps = torch.tensor([0.0, 0.5], dtype=torch.float64)
+    return Entry(
+        CompressedVideo(tokens, torch.tensor(kept, dtype=torch.int64), (2, 2, 3), timestamps),
+        1.0,
+        2.0,
+        3.0,
+    )
+
+
+@pytest.fixture
+def cache(tmp_path):
+    made = TokenCache(str(tmp_path), {"model": "m", "compressor": {"name": "tango"}}, "m-tango")
+    made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_tokens_come_back_bit_for_bit(cache, dtype):
+    written = entry(dtype)
+    cache.write(CLIP, written)
+    read = cache.read("k1")
+    assert read.video.tokens.dtype == dtype
+    assert torch.equal(read.video.tokens, written.video.tokens)
+    assert torch.equal(read.video.indices, written.video.indices)
+    assert torch.equal(read.video.timestamps, written.video.timestamps)
+    assert read.video.grid == (2, 2, 3)
+    assert (read.decode_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("source", [None, ClipSource(12.5, 360)])
+def test_what_is_known_of_the_file_comes_back(cache, source):
+    written = entry()
+    cache.write(CLIP, replace(written, video=replace(written.video, source=source)))
+    assert cache.read("k1").video.source == source
+
+
+def test_a_clip_without_kept_tokens_is_still_an_entry(cache):
+    cache.write(CLIP, entry(kept=()))
+    assert cache.read("k1").video.tokens.shape == (0, 16)
+
+
+def test_pandas_and_duckdb_read_the_files_without_us(cache):
+    written = entry()
+    cache.write(CLIP, written)
+    path = f"{cache.storage.root}/k1.parquet"
+    row = pd.read_parquet(path).iloc[0]
+    tokens = np.frombuffer(row["tokens"], dtype=row["dtype"]).reshape(row["shape"])
+    np.testing.assert_array_equal(tokens, written.video.tokens.numpy())
+    assert row["indices"].tolist() == [0, 5, 7]
+    assert (row["video_id"], row["clip_start"], row["clip_end"]) == ("video-1", 1.0, 2.5)
+    query = f"select num_tokens_kept, num_tokens_total, grid from '{cache.storage.root}/*.parquet'"
+    assert duckdb.sql(query).fetchall() == [(3, 12, [2, 2, 3])]
+
+
+def test_presence_is_one_listing(cache):
+    assert cache.keys() == set()
+    cache.write(CLIP, entry())
+    assert cache.keys() == {"k1"}
+
+
+def test_equal_settings_share_a_directory_and_other_settings_do_not(tmp_path):
+    first = TokenCache(str(tmp_path), {"a": 1, "b": {"c": 2}}, "x")
+    assert TokenCache(str(tmp_path), {"b": {"c": 2}, "a": 1}, "x").name == first.name
+    assert TokenCache(str(tmp_path), {"a": 1, "b": {"c": 3}}, "x").name != first.name
+
+
+def test_a_directory_of_other_settings_is_refused(cache):
+    cache.storage.write("manifest.json", b'{"model":"other"}')
+    with pytest.raises(CacheError, match="other settings"):
+        cache.prepare()
+
+
+def test_damage_is_found_and_named(cache):
+    cache.write(CLIP, entry())
+    path = f"{cache.storage.root}/k1.parquet"
+    table = pd.read_parquet(path)
+    table.at[0, "tokens"] = bytes(len(table.at[0, "tokens"]))
+    table.to_parquet(path)
+    with pytest.raises(CacheError, match=r"k1\.parquet is damaged"):
+        cache.read("k1")
+    cache.storage.write("k1.parquet", b"no parquet at all")
+    with pytest.raises(CacheError, match=r"k1\.parquet cannot be read"):
+        cache.read("k1")
+
+
+def rewritten(cache, **columns):
+    """The file of the one clip with other values in some columns."""
+    path = f"{cache.storage.root}/k1.parquet"
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        index = table.schema.get_field_index(name)
+        kind = table.schema.field(name).type
+        table = table.set_column(index, name, pa.array([value], kind))
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"format_version": 2}, "its format is 2, not 1"),
+        ({"clip_key": "k2"}, "it holds the clip k2"),
+        ({"shape": [4, 16]}, "shape"),
+        ({"grid": [1, 2, 3]}, "timestamps must be"),
+        ({"grid": [2, 1, 3]}, "indices must be ascending"),
+        ({"dtype": "float31"}, "float31"),
+        ({"dtype": None}, "string"),
+        ({"num_tokens_kept": 2}, "token counts"),
+        ({"tokens": None}, "NoneType"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_damage(cache, columns, reason):
+    cache.write(CLIP, entry())
+    rewritten(cache, **columns)
+    with pytest.raises(CacheError, match=rf"k1\.parquet is damaged \(.*{reason}"):
+        cache.read("k1")
+
+
+def test_a_file_of_other_columns_is_damage(cache):
+    pq.write_table(pa.table({"checksum": ["a"]}), f"{cache.storage.root}/k1.parquet")
+    with pytest.raises(CacheError, match="it has no column 'format_version'"):
+        cache.read("k1")
+
+
+def test_whatever_byte_is_wrong_it_is_damage_or_harmless(cache):
+    cache.write(CLIP, entry())
+    path = Path(cache.storage.root) / "k1.parquet"
+    whole, found = path.read_bytes(), 0
+    for position in range(0, len(whole), 29):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x5A]) + whole[position + 1 :])
+        try:
+            read = cache.read("k1")
+        except CacheError:
+            found += 1
+        else:
+            assert torch.equal(read.video.tokens, entry().video.tokens)
+            assert torch.equal(read.video.indices, entry().video.indices)
+    assert found > 20
+
+
+def test_a_cache_is_opened_by_its_directory(cache, tmp_path):
+    cache.write(CLIP, entry())
+    found = TokenCache.existing(str(tmp_path), cache.name)
+    assert (found.name, found.manifest, found.keys()) == (cache.name, cache.manifest, {"k1"})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (b'{"model"', "is damaged"),
+        (b"[]", "it holds no settings"),
+        (b"\xff\xfe\xfd", "is damaged"),
+        (b'{"model":"n"}', "other settings than the directory's name says"),
+    ],
+)
+def test_a_wrong_manifest_is_named(cache, tmp_path, manifest, reason):
+    cache.storage.write("manifest.json", manifest)
+    with pytest.raises(CacheError, match=reason):
+        TokenCache.existing(str(tmp_path), cache.name)
+    with pytest.raises(CacheError, match=r"is damaged|other settings"):
+        cache.prepare()
+
+
+def test_what_a_power_failure_leaves_is_no_entry(cache):
+    path = Path(cache.storage.root) / "k1.parquet"
+    path.touch()
+    assert cache.keys() == set()
+    cache.write(CLIP, entry())
+    assert path.stat().st_size > 0
+    assert cache.keys() == {"k1"}
+
+
+def test_two_writers_of_one_clip_leave_one_entry(tmp_path):
+    writers = [TokenCache(str(tmp_path), {"a": 1}, "x") for _ in range(2)]
+    for writer in writers:
+        writer.prepare()
+        writer.write(CLIP, entry())
+    assert writers[0].keys() == {"k1"}
+    assert torch.equal(writers[0].read("k1").video.tokens, entry().video.tokens)
+
+
+def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
+    cache.write(ClipIdentity("0" * 20, "video-1", None, "stat:1"), entry())
+    theirs = Path(cache.storage.root, "notes.txt")
+    theirs.write_text("mine")
+    (folder,) = find_caches(str(Path(cache.storage.root).parent))
+    with pytest.raises(ValueError, match=r"notes\.txt is no file of a token cache"):
+        folder.remove("notes.txt")
+    assert theirs.exists()
+    folder.remove(f"{'0' * 20}.parquet")
+    assert cache.keys() == set()

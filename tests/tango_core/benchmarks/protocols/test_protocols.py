@@ -1,0 +1,241 @@
+"""Prompts byte for byte, and what each harness makes of replies as models really write them."""
+
+import json
+import pickle
+
+import pytest
+from golden_files import GOLDEN_DIR
+
+from tango_core.benchmarks.protocols import PROTOCOLS, build_protocol
+from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY, infer_option
+from tango_core.models.language.chat import QWEN_1_5
+from tango_core.types import Question
+
+GOLDEN = json.loads((GOLDEN_DIR / "prompts.json").read_text(encoding="utf-8"))
+QUESTION = Question(
+    "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
+)
+LMMS_EVAL = {
+    "videomme_default": ("videomme", "lmms_eval"),
+    "videomme_llava_vid": ("videomme", "lmms_eval_llava_vid"),
+    "mvbench": ("mvbench", "lmms_eval"),
+    "longvideobench_val_v": ("longvideobench", "lmms_eval"),
+    "mlvu_dev": ("mlvu", "lmms_eval"),
+}
+BENCHMARKS = sorted(PROTOCOLS)
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_vlmevalkit_places_the_same_text_around_the_clip(benchmark):
+    parts = GOLDEN["vlmevalkit"][benchmark]["parts"]
+    clip = parts.index("V")
+    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    assert prompt.before == "".join(parts[:clip])
+    assert prompt.after == "".join(parts[clip + 1 :])
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_vlmevalkit_conversation_with_llava_is_the_published_one(benchmark):
+    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    conversation = QWEN_1_5.left() + "<image>" + QWEN_1_5.right(prompt)
+    assert conversation == GOLDEN["vlmevalkit"][benchmark]["llava_onevision"]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_vlmevalkit_user_turn_for_qwen_is_the_published_one(benchmark):
+    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    clip = "<|vision_start|><|video_pad|><|vision_end|>"
+    conversation = QWEN_1_5.opening + prompt.before + clip + prompt.after + QWEN_1_5.closing
+    assert conversation == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
+
+
+@pytest.mark.parametrize("task", sorted(LMMS_EVAL))
+def test_lmms_eval_asks_the_same_text(task):
+    prompt = build_protocol(*LMMS_EVAL[task]).render(QUESTION)
+    expected = GOLDEN["lmms_eval"][task]
+    # Its MLVU data hold question and options in one cell; the golden text names that cell.
+    cell = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen."
+    expected = expected.replace(
+        "<question column: already holds the question and its '(A) ..' lines>", cell
+    )
+    assert (prompt.before, prompt.after) == ("", expected)
+
+
+def test_every_golden_text_of_lmms_eval_is_compared():
+    assert set(GOLDEN["lmms_eval"]) - {"llava_video_time_instruction"} == set(LMMS_EVAL)
+
+
+@pytest.mark.parametrize("num_choices", [2, 3, 5])
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_prompts_list_every_option_with_its_letter(benchmark, num_choices):
+    question = Question("q", "Which?", tuple(f"option {i}" for i in range(num_choices)), 0)
+    for protocol in PROTOCOLS[benchmark].values():
+        text = protocol.render(question).after
+        for letter, choice in zip("ABCDE", question.choices, strict=False):
+            assert f"{letter}. {choice}" in text or f"({letter}) {choice}" in text
+
+
+def test_white_space_of_the_release_is_kept_except_at_the_end_of_the_options():
+    question = Question("q", " Which?\n", ("a ", "b "), 0)
+    assert "Question:  Which?\n\nOptions:\n(A) a \n(B) b\nOnly" in (
+        build_protocol("mvbench", "vlmevalkit").render(question).after
+    )
+    assert "Question: Which?\n\nOption:\n(A) a \n(B) b \nOnly" in (
+        build_protocol("mvbench", "lmms_eval").render(question).after
+    )
+
+
+# Columns: reply; our reading; then what counts as right (1), wrong (0), a cost (-1) or nothing
+# (None) in VLMEvalKit's Video-MME, MVBench, LongVideoBench, MLVU and in lmms-eval's. B is right.
+HARNESSES = [
+    (benchmark, protocol)
+    for protocol in ("vlmevalkit", "lmms_eval")
+    for benchmark in ("videomme", "mvbench", "longvideobench", "mlvu")
+]
+REPLIES = [
+    # A letter: everyone agrees, except where it must stand before a bracket or alone.
+    ("B", 1, [1, 1, 1, 1, 1, 1, 1, 1]),
+    ("(B)", 1, [1, 1, 1, 1, 1, 1, 1, 1]),
+    ("B) A bag.", 1, [1, 1, 1, 1, 1, 1, 1, 1]),
+    ("B.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("B. A bag.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("B: A bag.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("C", 2, [0, 0, 0, 0, 0, 0, 0, 0]),
+    # Lower case: only MVBench folds it, in both harnesses; LongVideoBench in lmms-eval guesses.
+    ("b", 1, [0, 1, 0, 0, 0, 1, 0.25, 0]),
+    # The first capital of a sentence is not its answer.
+    ("Based on the video, it is C", 2, [1, 0, 1, 0, 0, 0, 1, 0]),
+    ("Clearly, the answer must be B", 1, [0, 1, 0, 1, 1, 1, 0, 0]),
+    ("The answer is B.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("The best option is B", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("the answer is b", 1, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    # Several letters name no option; each harness takes one of them.
+    ("B or C", None, [1, 1, 1, 0, 1, 1, 1, 0]),
+    ("A, B", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("B because A is wrong", 1, [1, 1, 1, 0, 1, 1, 1, 0]),
+    ("b, because he carries it", 1, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    ("b, c", None, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    # The list of options is no answer, unless words choose one of them.
+    ("A. A cup.\nB. A bag.", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("B. A bag.\nC. A book.\nD. A pen.", None, [1, 1, 1, 0, 1, 1, 1, 0]),
+    ("(A) A cup. (B) A bag.", None, [0, 0, 0, 0, 1, 0, 0, 0]),
+    ("(A) A cup.\n(B) A bag.\nThe answer is (B).", 1, [0, 0, 0, 0, 1, 0, 0, 0]),
+    ("B. A bag.\n\nExplanation: A. is not shown.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
+    # The option's text: VLMEvalKit looks for it in MVBench and MLVU, lmms-eval for a letter, and
+    # the article is one.
+    ("A bag.", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("The bag.", None, [0, 0, 0, 0, 0, 0, 0.25, 0]),
+    ("He holds a bag.", 1, [0, 1, 0, 1, 0, 0, 0.25, 0]),
+    # A letter beyond the last option.
+    ("E", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    # Nothing at all: right in VLMEvalKit's MVBench, left out in lmms-eval's.
+    ("", None, [0, 1, 0, 0, 0, None, 0.25, 0]),
+    ("(", None, [0, 1, 0, 0, 0, 0, 0.25, 0]),
+    (")", None, [0, 1, 0, 0, 0, 0, 0.25, 0]),
+    ("   ", None, [0, 1, 0, 0, 0, 0, 0.25, 0]),
+    ("nan", None, [0, 0, 0, 0, 0, 0, 0.25, 0]),
+    # Refusals and error texts are not answers, although they hold capitals.
+    ("I cannot tell.", None, [0, 0, 0, 0, 0, 0, 0.25, 0]),
+    ("CUDA error: out of memory", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("A CUDA error occurred", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("A RuntimeError was raised", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("B:\\clips\\BOX.mp4 cannot be opened", None, [1, 0, 1, 0, 1, 1, 1, 0]),
+    ("Video /data/BOX.mp4 can not load, check the source", None, [1, 0, 1, 0, 1, 0, 1, 0]),
+    (FAILED_REPLY, None, [0, 1, 0, -1, 0, 0, 0, 0]),
+]
+
+
+LETTERS_INSIDE = Question(
+    "q", "What is on the card?", ("Option B is wrong", "Vitamin C", "Plan A", "A or B"), answer=1
+)
+# The same columns, for options whose texts hold letters. A letter that belongs to an option's text
+# names that option, not the option with that letter; the harnesses take the letter.
+REPLIES_ON_LETTERS = [
+    ("Vitamin C", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("It shows Vitamin C.", 1, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("vitamin c", 1, [0, 1, 0, 1, 0, 0, 0.25, 0]),
+    ("Option B is wrong", 0, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("The card says option B is wrong.", 0, [1, 1, 1, 1, 1, 1, 1, 0]),
+    ("I think it is plan A.", 2, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("Either A or B", 3, [0, 0, 0, 0, 1, 0, 0, 0]),
+    # A letter in front, or one that words choose, is the answer whatever follows.
+    ("A. Option B is wrong", 0, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("The answer is B, Vitamin C", 1, [1, 1, 1, 1, 0, 1, 1, 0]),
+    ("Option C", 2, [0, 0, 0, 0, 0, 0, 0, 0]),
+    # Two options' texts.
+    ("Vitamin C or Plan A", None, [0, 0, 0, 0, 0, 0, 0, 0]),
+]
+MALFORMED = [
+    *(pytest.param(QUESTION, *row, id=repr(row[0])) for row in REPLIES),
+    *(pytest.param(LETTERS_INSIDE, *row, id=repr(row[0])) for row in REPLIES_ON_LETTERS),
+]
+
+
+@pytest.mark.parametrize(("question", "reply", "choice", "scores"), MALFORMED)
+def test_our_reading_beside_what_the_harnesses_count(question, reply, choice, scores):
+    found = [PROTOCOLS[b][p].harness_score(reply, question) for b, p in HARNESSES]
+    assert dict(zip(HARNESSES, found, strict=True)) == dict(zip(HARNESSES, scores, strict=True))
+    for benchmark, protocol in HARNESSES:
+        assert PROTOCOLS[benchmark][protocol].read_choice(reply, question) == choice
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"),
+    [
+        ("The answer is B", "B"),
+        ("B is the first of four words", "Z"),  # not among the last four words
+        ("It is B I think", "B"),
+        ("A or B", "Z"),
+        ("the blue one", "C"),
+        ("dark red", "Z"),  # two options occur in it
+        ("blue", "C"),
+        ("blue " * 20, "Z"),  # more than twice as long as all options
+        ("Cannot determine the answer: B", "Z"),
+        ("Z", "Z"),
+    ],
+)
+def test_vlmevalkit_infers_an_option_from_text(reply, letter):
+    choices = {"A": "red", "B": "dark red", "C": "blue"}
+    assert infer_option(reply, choices) == letter
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+@pytest.mark.parametrize(
+    ("reply", "choice"), [("B", 1), ("b", 1), ("(A)", 0), ("e", 1), ("s", 2), ("B) e", 1)]
+)
+def test_a_letter_comes_before_an_option_that_is_a_letter(benchmark, reply, choice):
+    question = Question("q", "What letter did he write first?", ("B", "e", "s"), answer=0)
+    for protocol in PROTOCOLS[benchmark].values():
+        assert protocol.read_choice(reply, question) == choice
+
+
+def test_options_beyond_d():
+    question = Question("q", "Which?", ("a1", "b2", "c3", "d4", "e5"), answer=4)
+    right = {key: PROTOCOLS[key[0]][key[1]].harness_score("E", question) for key in HARNESSES}
+    assert right == {key: float(key[0] != "videomme") for key in HARNESSES}
+
+
+def test_a_question_without_a_right_option_is_never_right_in_mlvu():
+    question = Question("q", "Which?", ("red", "blue"), answer=None)
+    for protocol in PROTOCOLS["mlvu"].values():
+        assert [protocol.harness_score(reply, question) for reply in ("A", "B", "red")] == [0, 0, 0]
+
+
+def test_nothing_is_scored_where_the_answers_are_hidden():
+    question = Question("q", "Which?", ("red", "blue"), answer=None)
+    for protocol in PROTOCOLS["longvideobench"].values():
+        assert protocol.harness_score("A", question) is None
+        assert protocol.read_choice("A", question) == 0
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_protocols_travel_to_other_processes(benchmark):
+    for name, protocol in PROTOCOLS[benchmark].items():
+        copy = pickle.loads(pickle.dumps(protocol))
+        assert copy.render(QUESTION) == protocol.render(QUESTION)
+        assert copy.name == name
+
+
+def test_an_unknown_protocol_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'lmmseval'; did you mean 'lmms_eval'\? choose one of"):
+        build_protocol("mvbench", "lmmseval")

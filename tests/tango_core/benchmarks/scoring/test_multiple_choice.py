@@ -1,0 +1,191 @@
+"""Replies as models really write them, and what may be read from them."""
+
+import pytest
+
+from tango_core.benchmarks.scoring.multiple_choice import (
+    letter_of,
+    lettered,
+    mentioned,
+    read_letter,
+    read_option,
+)
+
+ANIMALS = ("A dog", "A cat", "A horse", "No animal")
+COLORS = ("red", "dark red", "blue", "green")
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("B", 1),
+        ("b", 1),
+        ("(B)", 1),
+        ("(b)", 1),
+        ("[B]", 1),
+        ("**B**", 1),
+        (" B.\n", 1),
+        ("B. A cat", 1),
+        ("B) A cat", 1),
+        ("(B) A cat", 1),
+        ("B: A cat", 1),
+        ("d.", 3),
+        ("E", None),
+        ("E. An owl", None),
+        ("", None),
+        ("   ", None),
+        ("...", None),
+        ("5", None),
+        ("Blue", None),
+        ("A cat", None),
+        ("The answer is B.", None),
+        ("e.g. B", None),
+        ("CUDA error: out of memory", None),
+        ("b, because it purrs", 1),
+        ("b, c", None),
+        ("a, b or c", None),
+        ("e, because it flies", None),
+        ("C:\\clips\\a.mp4 cannot be opened", None),
+        ("A. A dog\nB. A cat", None),
+        ("(B) A cat\n(C) A horse", None),
+        ("b) a cat\nc) a horse", None),
+        ("B. A cat\nE. An owl", 1),
+        ("B. A cat\nA: why not?", 1),
+    ],
+)
+def test_strict_reading_takes_only_a_letter_in_front(reply, choice):
+    assert read_letter(reply, 4) == choice
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("B", 1),
+        ("(B)", 1),
+        ("b", 1),
+        ("B. A dog", 1),
+        ("B because A is wrong", 1),
+        ("The answer is B.", 1),
+        ("the answer is b", 1),
+        ("Answer: (B)", 1),
+        ("The correct option is **C**, a horse.", 2),
+        ("I would choose option D", 3),
+        ("Based on the video, it is C", 2),
+        ("It shows (C), not anything else.", 2),
+        ("A dog", 0),
+        ("a cat", 1),
+        ("A CAT.", 1),
+        ("The video shows a cat on a wall.", 1),
+        ("The answer is a cat.", 1),
+        ("The answer is A cat.", 1),
+        ("No animal", 3),
+        ("The answer is not B, it is C.", 2),
+        ("The answer is not B.", None),
+        ("B or C", None),
+        ("A, B", None),
+        ("A or B", None),
+        ("A and B", None),
+        ("The answer is A or B", None),
+        ("The answer is (B), (C)", None),
+        ("The answer is C. A and B are wrong.", 2),
+        ("The answer is B, a cat", 1),
+        ("The answer is B, I think", 1),
+        ("Option A and option B", None),
+        ("(A) or (B)", None),
+        ("(A)(B)", None),
+        ("A), B)", None),
+        ("B. or C.", None),
+        ("(B) (b)", 1),
+        ("A because it barks", 0),
+        ("The answer is A because it barks", 0),
+        ("A is the correct answer", 0),
+        ("A The dog barks", 0),
+        ("b, because a cat purrs", 1),
+        ("A. A dog\nB. A cat", None),
+        ("A. A dog B. A cat C. A horse", None),
+        ("(A) a dog, (B) a cat", None),
+        ("A. A dog\nB. A cat\nThe answer is B.", 1),
+        ("A. A dog\nB. A cat\nI pick A or B", None),
+        ("A CUDA error occurred", None),
+        ("A Decord error occurred while reading the clip", None),
+        ("C++ exception (most recent call first)", None),
+        ("D:\\clips\\a.mp4 cannot be opened", None),
+        ("Not A", None),
+        ("Not A but C", 2),
+        ("Either a dog or a cat", None),
+        ("E", None),
+        ("The answer is E.", None),
+        ("I cannot tell.", None),
+        ("I", None),
+        ("A man walks by.", None),
+        ("CUDA error: out of memory", None),
+        ("Video /data/ABCD.mp4 can not load, check the source", None),
+        ("", None),
+        ("\n\t ", None),
+        ("?", None),
+        ("\u200b", None),
+        ("nan", None),
+    ],
+)
+def test_general_reading(reply, choice):
+    assert read_option(reply, ANIMALS) == choice
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("red", 0),
+        ("It is dark red.", 1),
+        ("It is red.", 0),
+        ("a reddish blue", 2),
+        ("infrared", None),
+        ("red, and dark red elsewhere", 1),
+        ("blue or green", None),
+    ],
+)
+def test_an_option_inside_a_longer_one_does_not_compete(reply, choice):
+    assert read_option(reply, COLORS) == choice
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("It is Vitamin A.", 1),
+        ("The answer is vitamin a.", 1),
+        ("The answer is D major.", 0),
+        ("He shows plan C to a man", 2),
+        ("A man takes vitamin D", 3),
+        ("The answer is B, Vitamin A", 1),
+        ("I think it is C", 2),
+        ("A", 0),
+        ("D. Vitamin D", 3),
+        ("Vitamin A or Plan C", None),
+        ("Vitamin B", 1),
+    ],
+)
+def test_letters_inside_options_are_not_taken_for_the_answer(reply, choice):
+    options = ("D major", "Vitamin A", "Plan C", "Vitamin D")
+    assert read_option(reply, options) == choice
+
+
+def test_equal_options_cannot_be_told_apart_by_text():
+    assert read_option("red", ("red", "red")) is None
+    assert mentioned("red it is", ("red", "red")) == [0, 1]
+    assert read_option("B", ("red", "red")) == 1
+
+
+def test_numbers_are_read_as_text_not_as_an_index():
+    assert read_option("2", ("1", "2", "3", "4")) == 1
+    assert read_option("There are 3 of them", ("1", "2", "3", "4")) == 2
+    assert read_option("-1", ("1", "-1")) == 1
+
+
+def test_letters_follow_the_options():
+    assert lettered(("red", "blue")) == ["A. red", "B. blue"]
+    assert lettered(("red", "blue"), "({letter}) {text}") == ["(A) red", "(B) blue"]
+    assert read_letter(letter_of(25), 26) == 25
+
+
+@pytest.mark.parametrize("index", [-1, 26])
+def test_there_is_no_letter_beyond_the_alphabet(index):
+    with pytest.raises(ValueError, match=r"index must be in \[0, 26\), got"):
+        letter_of(index)

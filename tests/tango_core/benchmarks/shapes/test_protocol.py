@@ -1,0 +1,69 @@
+"""Prompts and replies about the embedded world."""
+
+import pytest
+
+from tango_core.benchmarks.scoring.multiple_choice import letter_of
+from tango_core.benchmarks.shapes.benchmark import PROTOCOL, VOCABULARY, reply_to, words
+from tango_core.types import Question
+
+
+def test_every_word_is_in_the_vocabulary(training):
+    known = set(VOCABULARY)
+    assert len(known) == len(VOCABULARY)
+    used = set()
+    for question in training:
+        prompt = PROTOCOL.render(question)
+        used |= set(words(f"{prompt.before} {prompt.after} {reply_to(question)}"))
+    assert used <= known
+    lower = {word.lower() for word in used if len(word) > 1}
+    assert lower <= known
+
+
+def test_the_prompt_is_one_line_with_lettered_options():
+    question = Question("q", "What color is the circle?", ("red", "blue", "pink", "cyan"), 0)
+    prompt = PROTOCOL.render(question)
+    assert prompt.before == ""
+    assert prompt.after == (
+        "What color is the circle? A. red B. blue C. pink D. cyan Answer with the option's letter."
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("red A", 0),
+        ("red A ", 0),
+        ("top left B", 1),
+        ("red B", 1),
+        ("A", 0),
+        ("(b)", 1),
+        ("A. red", 0),
+        ("The answer is D.", 3),
+        ("blue", 1),
+        ("It is pink.", 2),
+        ("blue A red", None),
+        ("A B", 1),
+        ("red E", None),
+        ("red blue", None),
+        ("green", None),
+        ("I cannot tell.", None),
+        ("", None),
+        ("CUDA error: out of memory", None),
+    ],
+)
+def test_the_last_letter_decides_and_else_the_text(reply, choice):
+    question = Question("q", "What color is the circle?", ("red", "blue", "pink", "cyan"), 0)
+    assert PROTOCOL.read_choice(reply, question) == choice
+
+
+def test_the_right_reply_reads_as_the_answer(training):
+    for question in training[:300]:
+        reply = reply_to(question)
+        assert reply.endswith(f" {letter_of(question.answer)}")
+        assert PROTOCOL.read_choice(reply, question) == question.answer
+        assert PROTOCOL.read_choice(question.choices[question.answer], question) == question.answer
+
+
+def test_an_unanswered_question_has_no_right_reply():
+    with pytest.raises(ValueError, match="'q' has no answer"):
+        reply_to(Question("q", "Which?", ("1", "2")))

@@ -1,0 +1,91 @@
+"""DART, against LightCompress and by hand."""
+
+import pytest
+import torch
+from layer_contexts import recorded, recorded_context
+
+from tango_core.compressors.in_llm.dart import DART
+
+HALF = (2 + 26 * 0.5) / 28
+
+
+def context_with_normed(states):
+    """The recorded prompt with a norm that gives these (S, D) states row by row."""
+    hidden = recorded()["hidden"][0]
+
+    def norm(rows):
+        return states[(rows[:, None] == hidden).all(dim=-1).int().argmax(dim=1)]
+
+    return recorded_context(norm=norm)
+
+
+def official_context():
+    return context_with_normed(recorded()["dart/last_state_normed"][0])
+
+
+def test_official_pivot_order_keeps_the_tokens_of_the_release():
+    pruned = DART(retention=HALF, pivot_order="official").prune(official_context())
+    assert pruned.keep[7:-12].tolist() == recorded()["dart/kept_r0.5"].tolist()
+
+
+def kept_by_definition(context, retention, pivots_per_kind=4):
+    """The clean order, token by token."""
+    share = DART(retention=retention).local_retention(28)
+    norms = context.keys().abs().sum(-1).tolist()
+    start, stop, length = context.visual.start, context.visual.stop, len(context.hidden)
+    own = sorted(range(start, stop), key=lambda i: (-norms[i], i))[:pivots_per_kind]
+    text = sorted(range(stop, length), key=lambda i: (-norms[i], i))[:pivots_per_kind]
+    states, kept = context.norm(context.hidden), set(own)
+    for pivot in own + text:
+        free = [i for i in range(start, stop) if i not in kept]
+        cosine = torch.cosine_similarity(states[free], states[pivot], dim=-1).tolist()
+        order = sorted(range(len(free)), key=lambda i: (cosine[i], i))
+        kept.update(free[i] for i in order[: int((stop - start) * share / 8)])
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("local", [0.2, 0.5, 0.8])
+def test_clean_order_takes_image_pivots_by_norm_and_then_text_pivots(local):
+    context, retention = official_context(), (2 + 26 * local) / 28
+    pruned = DART(retention=retention).prune(context)
+    assert pruned.keep[7:-12].tolist() == kept_by_definition(context, retention)
+    assert len(pruned.keep) - 19 == 8 * int(41 * local / 8) + 4
+    assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
+
+
+def test_a_token_is_taken_once_even_where_all_are_alike():
+    states = 5 + recorded()["dart/last_state_normed"][0]
+    context = context_with_normed(states)
+    pruned = DART(retention=HALF).prune(context)
+    assert pruned.keep[7:-12].tolist() == kept_by_definition(context, HALF)
+    assert len(pruned.keep) - 19 == 20
+
+
+def test_fewer_tokens_than_pivots_all_stay():
+    hidden = recorded()["hidden"][0]
+    for num_visual in (1, 3):
+        context = recorded_context(
+            hidden=hidden[: 7 + num_visual + 2],
+            visual=slice(7, 7 + num_visual),
+            num_visual=num_visual,
+            keys=lambda num_visual=num_visual: hidden[: 7 + num_visual + 2],
+        )
+        assert DART(retention=0.1).prune(context).keep.tolist() == list(range(9 + num_visual))
+
+
+def test_a_copy_of_a_pivot_goes_last():
+    context = official_context()
+    norms = context.keys().abs().sum(-1)[7:48]
+    pivot = int(norms.argmax()) + 7
+    other = next(i for i in range(7, 48) if norms[i - 7] < norms.median())
+    states = context.norm(context.hidden).clone()
+    states[other] = states[pivot]
+    kept = DART(retention=HALF, visual_pivots=1, text_pivots=0).prune(context_with_normed(states))
+    assert pivot in kept.keep
+    assert other not in kept.keep
+
+
+@pytest.mark.parametrize(("option", "value"), [("visual_pivots", 0), ("text_pivots", -1)])
+def test_pivots_out_of_range_are_an_error_that_names_the_option(option, value):
+    with pytest.raises(ValueError, match=option):
+        DART(retention=0.5, **{option: value})

@@ -1,0 +1,87 @@
+"""PyramidDrop and the schedules of staged methods."""
+
+import pytest
+import torch
+from layer_contexts import HandMade, walk
+
+from tango_core.compressors import build_method
+from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
+
+
+def test_the_published_average_gives_the_published_schedule():
+    assert PyramidDrop(retention=0.46875).schedule(28) == {7: 0.5, 14: 0.25, 21: 0.125}
+    assert PyramidDrop(retention=0.46875).schedule(32) == {8: 0.5, 16: 0.25, 24: 0.125}
+
+
+@pytest.mark.parametrize("retention", [0.02, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("num_layers", [4, 7, 28, 40])
+def test_counts_average_to_the_retention(retention, num_layers):
+    prompt = HandMade(grid=(10, 10, 10))
+    counts, _ = walk(PyramidDrop(retention=retention), num_layers, prompt)
+    assert counts == sorted(counts, reverse=True)
+    # Every layer may lose less than one token to rounding down, or hold the one that must stay.
+    assert -1 < sum(counts) / num_layers - retention * 1000 < 1
+
+
+def test_small_targets_move_only_the_first_stage():
+    schedule = PyramidDrop(retention=0.1).schedule(28)
+    assert list(schedule) == [1, 14, 21]
+    assert schedule[14] == pytest.approx(schedule[1] / 2)
+    assert schedule[21] == pytest.approx(schedule[1] / 4)
+
+
+def test_the_first_stage_stands_at_the_given_layer_where_the_target_allows_it():
+    assert list(PyramidDrop(retention=0.5, layer=10).schedule(28)) == [10, 14, 21]
+    assert list(PyramidDrop(retention=0.8, layer=20).schedule(28)) == [13, 14, 21]
+    early = PyramidDrop(retention=0.1, layer=10).schedule(28)
+    assert min(early) < 2.8  # all tokens in more layers would exceed the target
+    assert PyramidDrop(retention=0.5).layer == 2
+    assert list(PyramidDrop(retention=0.5).schedule(28)) == [7, 14, 21]
+
+
+def test_no_share_exceeds_one():
+    assert PyramidDrop(retention=0.8).schedule(28) == pytest.approx({7: 1, 14: 0.8, 21: 0.4})
+
+
+def test_tokens_are_ranked_by_the_layer_to_come():
+    _, calls = walk(PyramidDrop(retention=0.46875), 28, HandMade())
+    assert [context.layer for context, _ in calls] == [7, 14, 21]
+    for (context, pruned), count in zip(calls, (18, 9, 4), strict=True):
+        last = torch.tensor([len(context.hidden) - 1])
+        scores = context.attention_ahead(last)[:, 0, context.visual].mean(0)
+        best = scores.sort(descending=True, stable=True).indices[:count].sort().values
+        assert pruned.keep[3:-5].tolist() == (best + 3).tolist()
+        assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retention": 0.25, "stages": [7, 14, 21]}, r"0\.25 .*stages=\(7, 14, 21\).*raise ret"),
+        ({"retention": 0.5, "stages": [7, 14, 28]}, "do not fit a decoder of 28 layers"),
+        ({"retention": 0.5, "stages": [7, 7, 21]}, "stages must ascend"),
+        ({"retention": 0.5, "stages": [7, 14]}, r"one layer per ratio \(3\)"),
+        ({"retention": 0.5, "stages": [7, 14, 21.5]}, "stages must be a whole number"),
+        ({"retention": 0.5, "stages": 7}, "stages must be a list"),
+        ({"retention": 0.5, "ratios": [0.5, 0.6, 0.1]}, "must not increase"),
+        ({"retention": 0.5, "ratios": [0.5, 0.0, 0.0]}, r"in \(0, 1\]"),
+        ({"retention": 0.5, "ratios": []}, "ratios must be a list"),
+        ({"retention": 0.5, "layer": -1}, "layer must be 0 or larger"),
+    ],
+)
+def test_what_cannot_be_is_an_error_of_one_line(options, message):
+    with pytest.raises(ValueError, match=message) as error:
+        build_method("pyramiddrop", **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_decoder_without_room_for_the_stages_is_an_error():
+    with pytest.raises(ValueError, match="do not fit a decoder of 2 layers"):
+        PyramidDrop(retention=0.5).layers(2)
+
+
+def test_stages_and_ratios_of_ones_own_are_taken_as_they_are():
+    method = build_method(
+        "pyramiddrop", retention=0.375, stages=[2, 4], ratios=[0.5, 0.25], num_layers=8
+    )
+    assert method.pruner.schedule(8) == pytest.approx({2: 1 / 4, 4: 1 / 8})

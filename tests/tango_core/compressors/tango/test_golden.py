@@ -1,0 +1,114 @@
+"""Tango against vectors from the official release (tests/fixtures/golden/PROVENANCE.md)."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from golden_files import GOLDEN_DIR
+
+from tango_core.compressors import build_method
+from tango_core.types import VisualFeatures
+
+GOLDEN = GOLDEN_DIR
+FILES = sorted(path.name for path in GOLDEN.glob("tango_*.npz"))
+
+
+def _cases():
+    """(file, configuration) pairs whose result the release defines; the rest is counted below."""
+    compared, tie_sensitive, identity = [], [], []
+    for name in FILES:
+        with np.load(GOLDEN / name) as data:
+            configs = json.loads(str(data["meta"]))["configs"]
+        for config, settings in configs.items():
+            if config == "r100":
+                identity.append((name, config))
+            elif settings["tie_sensitive"]:
+                tie_sensitive.append((name, config))
+            else:
+                compared.append((name, config))
+    return compared, tie_sensitive, identity
+
+
+COMPARED, TIE_SENSITIVE, IDENTITY = _cases()
+
+
+def _load(name, config):
+    """Features and the option values of one configuration, with its expected results."""
+    with np.load(GOLDEN / name) as data:
+        meta = json.loads(str(data["meta"]))
+        settings = meta["configs"][config]
+        dtype = torch.bfloat16 if "bf16" in name else torch.float32
+        tokens = torch.from_numpy(data["features"]).to(dtype)
+        features = VisualFeatures(
+            tokens=tokens,
+            grid=tuple(data["grid"].tolist()),
+            timestamps=torch.from_numpy(data["timestamps"]),
+            saliency=torch.from_numpy(data["saliency"]),
+            frame_embeddings=tokens.float().mean(dim=1),
+            sinks=tuple(settings["sinks"]),
+        )
+        expected = {
+            key.split("/")[1]: data[key] for key in data.files if key.startswith(f"{config}/")
+        }
+    options = {
+        "retention": settings["r"],
+        "tau": settings["tau"],
+        "context_ratio": settings["context"],
+        "alpha": settings["alpha"],
+        "num_neighbors": settings["k"],
+        "beta": settings["beta"],
+        "base_time": settings["base_time"],
+        "base_space": settings["base_space"],
+        "segmentation": {"holitom": "static", "fastvid": "dyseg"}[settings["segment_type"]],
+    }
+    return features, options, expected
+
+
+def _assert_close(ours, theirs, dtype):
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    theirs = torch.from_numpy(theirs)
+    torch.testing.assert_close(
+        ours.float(), theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max())
+    )
+
+
+def test_the_number_of_compared_configurations_is_known(capsys):
+    with capsys.disabled():
+        print(
+            f"\n{len(COMPARED)} official configurations compared, {len(TIE_SENSITIVE)} decided by "
+            f"ties, {len(IDENTITY)} at retention 1 (identity here)"
+        )
+    assert (len(COMPARED), len(TIE_SENSITIVE), len(IDENTITY)) == (78, 17, 5)
+
+
+@pytest.mark.parametrize(("name", "config"), COMPARED)
+def test_keeps_the_tokens_that_the_release_keeps(name, config):
+    features, options, expected = _load(name, config)
+    ours = build_method("tango", **options).compressor.compress(features)
+    assert ours.indices.tolist() == expected["kept"].tolist()
+
+
+@pytest.mark.parametrize(("name", "config"), COMPARED)
+def test_merged_tokens_sit_on_their_own_anchor(name, config):
+    features, options, expected = _load(name, config)
+    ours = build_method("tango", **options).compressor.compress(features)
+    corrected = expected["feat_official"].copy()
+    corrected[expected["feat_corrected_rows"]] = expected["feat_corrected_vals"]
+    _assert_close(ours.tokens, corrected, features.tokens.dtype)
+
+
+@pytest.mark.parametrize(("name", "config"), COMPARED)
+def test_legacy_writeback_gives_the_vectors_of_the_release(name, config):
+    features, options, expected = _load(name, config)
+    method = build_method("tango", legacy_writeback=True, **options)
+    ours = method.compressor.compress(features)
+    assert ours.indices.tolist() == expected["kept"].tolist()
+    _assert_close(ours.tokens, expected["feat_official"], features.tokens.dtype)
+
+
+@pytest.mark.parametrize(("name", "config"), TIE_SENSITIVE)
+def test_ties_do_not_change_how_many_tokens_are_kept_by_more_than_duplicates(name, config):
+    features, options, expected = _load(name, config)
+    ours = build_method("tango", **options).compressor.compress(features)
+    assert len(expected["kept"]) <= ours.num_kept <= len(expected["kept"]) * 1.1

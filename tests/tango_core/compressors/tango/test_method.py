@@ -1,0 +1,217 @@
+"""Tango beyond the golden vectors: budgets, options, identities and edge cases."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic_features import make_clip
+
+from tango_core.compressors import build_method
+from tango_core.compressors.tango.method import Tango
+
+
+def _half_frozen(num_frames=8, grid=(6, 6), seed=0):
+    """One half of the grid repeats, the other is noise."""
+    features = make_clip(num_frames, grid, "noise", seed=seed)
+    features.tokens[:, : grid[0] * grid[1] // 2] = features.tokens[0, : grid[0] * grid[1] // 2]
+    return features
+
+
+@given(
+    seed=st.integers(0, 1000),
+    num_frames=st.integers(1, 9),
+    grid=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    kind=st.sampled_from(["scene", "noise", "duplicates"]),
+    retention=st.floats(0.01, 0.99),
+    context_ratio=st.sampled_from([0.0, 0.4, 1.0]),
+    sinks=st.sampled_from(["zero", "exclude"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_exact_budget_is_met_or_everything_distinct_is_kept(
+    seed, num_frames, grid, kind, retention, context_ratio, sinks
+):
+    features = make_clip(num_frames, grid, kind, seed=seed)
+    tango = Tango(retention, budget="exact", context_ratio=context_ratio, sinks=sinks)
+    total = num_frames * grid[0] * grid[1]
+    everything = Tango(0.9999, budget="exact").compress(features).num_kept
+    wanted = max(1, round(retention * total))
+    kept = tango.compress(features).num_kept
+    assert kept == wanted or (kept < wanted and kept >= everything - 1)
+
+
+def test_an_exact_budget_moves_what_a_frozen_segment_cannot_use():
+    frozen = make_clip(8, (6, 6), "static")
+    moving = make_clip(8, (6, 6), "noise", seed=1)
+    features = make_clip(16, (6, 6), "noise")
+    features.tokens[:8], features.tokens[8:] = frozen.tokens, moving.tokens
+    retention = 0.4  # 115 tokens of each half, of which the frozen one has 36
+    exact = Tango(retention, budget="exact").compress(features)
+    official = Tango(retention).compress(features)
+    assert exact.num_kept == round(retention * 16 * 36)
+    assert int((exact.indices < 8 * 36).sum()) == 36
+    assert int((official.indices < 8 * 36).sum()) == 36
+    assert official.num_kept < exact.num_kept
+
+
+def test_official_rounding_overshoots_small_grids_and_undershoots_frozen_clips():
+    noise = Tango(0.05).compress(make_clip(8, (6, 6), "noise"))
+    assert noise.num_kept == 8 * 2  # ceil(36 * 0.05) in every frame
+    frozen = Tango(0.2).compress(make_clip(8, (6, 6), "static"))
+    assert frozen.num_kept == 36
+    assert Tango(0.05, budget="exact").compress(make_clip(8, (6, 6), "noise")).num_kept == 14
+
+
+def test_a_static_token_is_the_mean_over_its_segment():
+    features = _half_frozen()
+    features.tokens[:, :18] += 0.01 * torch.randn(8, 18, 32)
+    kept = Tango(0.9, tau=0.8, context_ratio=0.0).compress(features)
+    static = kept.indices[kept.indices < 18]
+    assert len(static) > 5
+    assert not (kept.indices[kept.indices >= 36] % 36 < 18).any()  # only in the first frame
+    means = features.tokens[:, static].mean(dim=0)
+    torch.testing.assert_close(kept.tokens[: len(static)], means)
+
+
+def test_without_context_tokens_are_selected_and_not_merged():
+    features = make_clip(kind="noise")
+    kept = Tango(0.3, context_ratio=0.0).compress(features)
+    assert torch.equal(kept.tokens, features.tokens.flatten(0, 1)[kept.indices])
+
+
+def test_without_diversity_the_most_salient_tokens_are_kept():
+    features = make_clip(kind="noise", grid=(6, 6))
+    kept = Tango(0.25, context_ratio=0.0, diverse=False, sinks="ignore").compress(features)
+    best = features.saliency.topk(9, dim=1).indices.sort(dim=1).values
+    assert torch.equal(kept.indices.reshape(8, 9) - torch.arange(8)[:, None] * 36, best)
+    diverse = Tango(0.25, context_ratio=0.0, sinks="ignore").compress(features)
+    assert not torch.equal(diverse.indices, kept.indices)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("diverse", False),
+        ("st_rope", False),
+        ("timestamps", False),
+        ("alpha", 2.5),
+        ("num_neighbors", 2),
+        ("beta", 0.0),
+        ("base_time", 10.0),
+        ("base_space", 10.0),
+        ("score", "attention"),
+        ("segmentation", "dyseg"),
+        ("context_ratio", 0.8),
+        ("tau", 0.999),
+        ("static_tau", 0.999),
+        ("sinks", "ignore"),
+        ("legacy_writeback", True),
+        ("budget", "exact"),
+    ],
+)
+def test_every_option_changes_the_result_and_the_identity(option, value):
+    features = make_clip(num_frames=8, grid=(7, 7), kind="scene", seed=3)
+    features.saliency[:, list(features.sinks)] = 1.0  # sinks outrank everything
+    default = Tango(0.2)
+    other = Tango(0.2, **{option: value})
+    ours, theirs = default.compress(features), other.compress(features)
+    same = torch.equal(ours.indices, theirs.indices) and torch.equal(ours.tokens, theirs.tokens)
+    assert not same
+    assert default.identity() != other.identity()
+
+
+@pytest.mark.parametrize(
+    ("retention", "sinks", "keeps_sinks"),
+    [
+        (0.1, "ignore", True),
+        (0.1, "zero", False),
+        (0.9, "zero", True),  # candidates reach the zeros, and a cluster may hold nothing else
+        (0.1, "exclude", False),
+        (0.9, "exclude", False),
+    ],
+)
+def test_sinks_are_kept_only_where_asked(retention, sinks, keeps_sinks):
+    features = make_clip(kind="noise", grid=(5, 5))
+    features.saliency[:, list(features.sinks)] = 1.0
+    tango = Tango(retention, context_ratio=0.0, sinks=sinks)
+    kept = set((tango.compress(features).indices % 25).tolist())
+    assert bool(kept & set(features.sinks)) == keeps_sinks
+
+
+def test_an_excluded_sink_keeps_the_size_of_the_budget():
+    features = make_clip(kind="noise", grid=(5, 5))
+    for retention in (0.1, 0.5, 0.95):
+        kept = {
+            m: Tango(retention, sinks=m).compress(features).num_kept for m in ("zero", "exclude")
+        }
+        assert kept["zero"] == kept["exclude"]
+
+
+def test_the_published_threshold_follows_the_target_retention():
+    assert Tango(0.1).resolved_tau == 0.65
+    assert Tango(0.15).resolved_tau == 0.8
+    inner = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
+    hybrid = build_method("tango", retention=0.1, inner=inner).compressor
+    assert hybrid.outer_retention == pytest.approx(0.121739, abs=1e-6)
+    assert hybrid.resolved_tau == 0.65
+
+
+def test_settings_that_give_the_same_tokens_have_the_same_identity():
+    assert Tango(0.1).identity() == Tango(0.1, tau=0.65).identity()
+    inner = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
+    hybrid = build_method("tango", retention=0.1, inner=inner).compressor
+    plain = Tango(hybrid.outer_retention, tau=0.65)
+    assert hybrid.identity() == plain.identity()
+    features = make_clip(kind="noise")
+    assert torch.equal(hybrid.compress(features).tokens, plain.compress(features).tokens)
+    assert Tango(0.1).identity() != Tango(0.1, tau=0.8).identity()
+
+
+def test_signals_follow_from_the_options():
+    assert Tango(0.1).needs == {"saliency"}
+    assert Tango(0.1, score="attention").needs == {"attention"}
+    assert Tango(0.1, segmentation="dyseg").needs == {"saliency", "frame_embeddings"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 1.5}, r"tau must be in \[-1, 1\], got 1.5"),
+        ({"context_ratio": 2.0}, r"context_ratio must be in \[0, 1\]"),
+        ({"alpha": 0.5}, "alpha must be 1 or larger"),
+        ({"num_neighbors": 0}, "num_neighbors must be 1 or larger"),
+        ({"beta": -0.1}, r"beta must be in \[0, 1\]"),
+        ({"base_time": float("nan")}, "base_time must be 1 or larger"),
+        ({"segmentation": "scenes"}, "segmentation must be one of 'static', 'dyseg'"),
+        ({"sinks": "mask"}, "sinks must be one of"),
+        ({"budget": "best"}, "budget must be one of"),
+        ({"num_neighbors": 7.5}, "num_neighbors must be a whole number"),
+        ({"diverse": 1}, "diverse must be true or false"),
+    ],
+)
+def test_a_bad_option_is_an_error_that_says_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match=message):
+        build_method("tango", **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_decides_as_float32_does_on_the_same_numbers(dtype):
+    half = make_clip(kind="scene", grid=(6, 6), dtype=dtype)
+    full = make_clip(kind="scene", grid=(6, 6), dtype=dtype)
+    object.__setattr__(full, "tokens", full.tokens.float())
+    ours, exact = Tango(0.2).compress(half), Tango(0.2).compress(full)
+    assert torch.equal(ours.indices, exact.indices)
+    assert torch.equal(ours.tokens, exact.tokens.to(dtype))
+
+
+def test_zero_tokens_and_zero_scores_are_no_trouble():
+    features = make_clip(kind="scene", grid=(5, 5))
+    features.tokens[:, 5:10] = 0
+    features.saliency.zero_()
+    kept = Tango(0.2).compress(features)
+    assert kept.tokens.isfinite().all()
+
+
+def test_a_whole_clip_of_zeros_keeps_one_frame_at_most():
+    features = make_clip(kind="static")
+    features.tokens.zero_()
+    assert Tango(0.1).compress(features).num_kept >= 1

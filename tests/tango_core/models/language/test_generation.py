@@ -1,0 +1,262 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from llava_checkpoints import WIDTH
+from torch import Tensor
+from transformers import AutoModel
+
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.models import load_language_model
+from tango_core.models.language.generation import MAX_BATCH, LaidOutPrompt
+from tango_core.types import CompressedVideo, Prompt
+
+NUM_NEW = 12
+PROMPTS = [
+    Prompt("", " ".join(f"w{(7 * index + step) % 80}" for step in range(3 + 5 * index % 11)))
+    for index in range(MAX_BATCH + 3)
+]
+
+
+@dataclass(frozen=True)
+class LastRow(LayerPruner):
+    """Keeps what the last prompt token looks at most."""
+
+    def prune(self, context: LayerContext) -> Pruned:
+        last = torch.tensor([len(context.hidden) - 1])
+        scores = context.attention(last)[:, 0, context.visual].mean(dim=0)
+        best = scores.topk(num_kept(len(scores), self.retention)).indices + context.visual.start
+        positions = torch.arange(len(context.hidden))
+        text = (positions < context.visual.start) | (positions >= context.visual.stop)
+        keep = positions[text | torch.isin(positions, best)]
+        return Pruned(keep, context.hidden[keep])
+
+
+@dataclass(frozen=True)
+class LastRowMerged(LastRow):
+    """Adds the mean of all visual tokens to those that stay."""
+
+    def prune(self, context: LayerContext) -> Pruned:
+        pruned = super().prune(context)
+        mean = context.hidden[context.visual].mean(dim=0)
+        visual = (pruned.keep >= context.visual.start) & (pruned.keep < context.visual.stop)
+        return Pruned(pruned.keep, pruned.hidden + visual[:, None] * mean)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    language_model = load_language_model("llava-onevision-7b", str(checkpoint))
+    language_model.generator.eos_ids = frozenset()
+    return language_model
+
+
+@pytest.fixture(scope="module")
+def eager(stock):
+    text = AutoModel.from_config(stock.config.text_config, attn_implementation="eager").eval()
+    text.load_state_dict(stock.model.language_model.state_dict())
+    return text
+
+
+@pytest.fixture
+def replies(model, monkeypatch):
+    """Token ids instead of text, so that every token counts."""
+    monkeypatch.setattr(model.generator, "decode_text", lambda ids: " ".join(map(str, ids)))
+
+    def run(prompts: list[LaidOutPrompt], **options) -> list[list[int]]:
+        answers = model.generator.answer(prompts, max_new_tokens=NUM_NEW, **options)
+        return [[int(token) for token in one.text.split()] for one in answers]
+
+    return run
+
+
+def embeds(model, prompt: LaidOutPrompt) -> Tensor:
+    decoder = model.decoder
+    return torch.cat([decoder.embed(prompt.left), prompt.visual, decoder.embed(prompt.right)])[None]
+
+
+def full_clip() -> CompressedVideo:
+    tokens = torch.randn(48, WIDTH, generator=torch.Generator().manual_seed(9))
+    return CompressedVideo(tokens, torch.arange(48), (3, 4, 4), torch.arange(3).double())
+
+
+def stock_tokens(stock, model, prompt: LaidOutPrompt) -> list[int]:
+    generated = stock.generate(
+        inputs_embeds=embeds(model, prompt),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        position_ids=prompt.positions[None],
+        max_new_tokens=NUM_NEW,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return generated[0].tolist()
+
+
+@pytest.mark.parametrize("use_cache", [True, False], ids=["cache", "no cache"])
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+@pytest.mark.parametrize("clip", ["full", "pruned"])
+def test_replies_are_those_of_stock_generate(
+    stock, model, replies, video, clip, positions, use_cache
+):
+    shown = full_clip() if clip == "full" else video
+    prompts = [model.lay_out(shown, prompt, positions) for prompt in PROMPTS[:4]]
+    expected = [stock_tokens(stock, model, prompt) for prompt in prompts]
+    assert replies(prompts, share_prefix=False, use_cache=use_cache) == expected
+    assert len({tuple(reply) for reply in expected}) == 4
+    assert len(set(expected[0])) > 3
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+@pytest.mark.parametrize("number", [2, 3, len(PROMPTS)])
+def test_a_shared_prefix_gives_the_same_replies_as_one_by_one(
+    model, replies, video, positions, number
+):
+    prompts = [model.lay_out(video, prompt, positions) for prompt in PROMPTS[:number]]
+    assert replies(prompts) == replies(prompts, share_prefix=False)
+    assert len({len(prompt.right) for prompt in prompts}) > 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "num_shared"),
+    [
+        (["w1 w2 w3 w4", "w1 w2 w5", "w1 w2 w3"], 2),
+        (["w1 w2", "w1 w2 w3", "w9"], 0),
+        (["w1 w2 w3", "w1 w2 w3"], 5),  # a prompt keeps a token of its own, of six with the closing
+    ],
+)
+def test_words_that_all_questions_begin_with_are_prefilled_once(
+    model, replies, video, monkeypatch, texts, num_shared
+):
+    prompts = [model.lay_out(video, Prompt("", text)) for text in texts]
+    alone = replies(prompts, share_prefix=False)
+    run, lengths = model.decoder.run, []
+
+    def counted(hidden, *arguments, **options):
+        lengths.append(hidden.shape[1])
+        return run(hidden, *arguments, **options)
+
+    monkeypatch.setattr(model.decoder, "run", counted)
+    assert replies(prompts) == alone
+    longest = max(len(prompt.right) for prompt in prompts)
+    assert lengths[:2] == [prompts[0].prefix_length + num_shared, longest - num_shared]
+
+
+def test_prompts_of_equal_length_share_without_padding(model, replies, video):
+    prompts = [model.lay_out(video, Prompt("", f"w{index} w7")) for index in range(4)]
+    assert replies(prompts) == replies(prompts, share_prefix=False)
+
+
+def test_prompts_with_different_text_before_the_clip_do_not_share_it(model, replies, video):
+    """As Qwen2.5-VL has them; order of the answers is the order of the prompts."""
+    first, second = (model.lay_out(video, prompt) for prompt in PROMPTS[:2])
+    shifted = LaidOutPrompt(
+        left=(2, 6, 9),
+        visual=first.visual,
+        visual_indices=first.visual_indices,
+        grid=first.grid,
+        right=first.right,
+        positions=torch.arange(len(first) + 1),
+    )
+    mixed = [first, shifted, second, shifted]
+    assert replies(mixed) == replies(mixed, share_prefix=False)
+
+
+def test_a_reply_ends_with_the_end_of_turn_token(model, replies, video, monkeypatch):
+    prompts = [model.lay_out(video, prompt) for prompt in PROMPTS[:5]]
+    endless = replies(prompts)
+    end = endless[0][3]
+    monkeypatch.setattr(model.generator, "eos_ids", frozenset({end}))
+    expected = [reply[: reply.index(end) + 1] if end in reply else reply for reply in endless]
+    assert len({len(reply) for reply in expected}) > 1
+    for share_prefix in (True, False):
+        assert replies(prompts, share_prefix=share_prefix) == expected
+    answers = model.answer(video, PROMPTS[:5], max_new_tokens=NUM_NEW)
+    assert [one.new_tokens for one in answers] == [len(reply) for reply in expected]
+
+
+def reference_reply(
+    stock, eager, prompt: LaidOutPrompt, hidden: Tensor, retention: float, layer: int, merged: bool
+) -> list[int]:
+    """In-LLM pruning written out: no cache, eager attention, everything computed anew per token."""
+    start, stop = len(prompt.left), len(prompt.left) + len(prompt.visual)
+    positions, length, tokens = prompt.positions[None], len(prompt), []
+    for _ in range(NUM_NEW):
+        states, places, weights = hidden, positions, None
+        for index, block in enumerate(eager.layers):
+            if index == layer:
+                assert weights is not None
+                scores = weights[0, :, length - 1, start:stop].mean(dim=0)
+                order = scores.sort(descending=True).indices
+                best = set((order[: round(len(scores) * retention)] + start).tolist())
+                keep = [at for at in range(states.shape[1]) if not start <= at < stop or at in best]
+                kept = states[:, keep]
+                if merged:
+                    mean = states[0, start:stop].mean(dim=0)
+                    kept[0, start : start + len(best)] += mean
+                states, places = kept, places[:, keep]
+            rotary = eager.rotary_emb(states, places)
+            size = states.shape[1]
+            mask = torch.full((size, size), -torch.inf).triu(1)[None, None]
+            _, weights = block.self_attn(block.input_layernorm(states), rotary, mask)
+            states = block(states, attention_mask=mask, position_embeddings=rotary)
+        tokens.append(int(stock.lm_head(eager.norm(states[0, -1])).argmax()))
+        new = stock.get_input_embeddings()(torch.tensor([[tokens[-1]]]))
+        hidden = torch.cat([hidden, new], dim=1)
+        positions = torch.cat([positions, positions[:, -1:] + 1], dim=1)
+    return tokens
+
+
+@pytest.mark.parametrize("use_cache", [True, False], ids=["cache", "no cache"])
+@pytest.mark.parametrize("layer", [1, 3])
+@pytest.mark.parametrize("pruner", [LastRow, LastRowMerged])
+@torch.no_grad()
+def test_pruning_in_the_decoder_agrees_with_a_plain_loop(
+    stock, eager, model, replies, pruner: Callable[..., LayerPruner], layer, use_cache
+):
+    prompts = [model.lay_out(full_clip(), prompt) for prompt in PROMPTS[:3]]
+    expected = [
+        reference_reply(stock, eager, one, embeds(model, one), 0.25, layer, pruner is LastRowMerged)
+        for one in prompts
+    ]
+    assert replies(prompts, pruner=pruner(0.25, layer), use_cache=use_cache) == expected
+    assert expected != replies(prompts)
+
+
+def test_answers_carry_lengths_and_times(model, video):
+    for options in ({}, {"share_prefix": False}, {"pruner": LastRow(0.5, 2)}):
+        answers = model.answer(video, PROMPTS[:3], max_new_tokens=4, **options)
+        for prompt, answer in zip(PROMPTS, answers, strict=False):
+            assert answer.status == "ok"
+            assert answer.choice is None
+            assert answer.prompt_tokens == 2 + 21 + len(prompt.after.split()) + 3
+            assert answer.new_tokens == 4
+            assert answer.prefill_ms > 0
+            assert answer.ttft_ms > 0
+            assert answer.decode_ms > 0
+
+
+def test_the_shared_prefill_counts_once(model):
+    """With a long clip and short questions nearly all prefill time is the first question's."""
+    tokens = torch.randn(4800, WIDTH, generator=torch.Generator().manual_seed(0))
+    clip = CompressedVideo(tokens, torch.arange(4800), (3, 40, 40), torch.arange(3).double())
+    prompts = [Prompt("", "w1"), Prompt("", "w2"), Prompt("", "w3")]
+    model.answer(clip, prompts, max_new_tokens=1)
+    first, *others = model.answer(clip, prompts, max_new_tokens=1)
+    assert all(first.prefill_ms > 2 * other.prefill_ms for other in others)
+    assert all(one.ttft_ms >= first.prefill_ms for one in (first, *others))
+
+
+def test_answering_leaves_the_clip_alone(model, video):
+    before = video.tokens.clone()
+    model.answer(video, PROMPTS[:2], max_new_tokens=2)
+    assert torch.equal(video.tokens, before)
+
+
+def test_no_new_tokens_is_refused(model, video):
+    with pytest.raises(ValueError, match="max_new_tokens must be 1 or larger, got 0"):
+        model.answer(video, PROMPTS[:1], max_new_tokens=0)
+
+
+def test_no_prompts_give_no_answers(model, video):
+    assert model.answer(video, []) == []

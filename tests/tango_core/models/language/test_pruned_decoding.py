@@ -1,0 +1,258 @@
+"""In-LLM methods through the real decoder loop, against a plain loop without cache or kernels."""
+
+import math
+
+import pytest
+import torch
+from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
+
+from tango_core.compressors import build_method
+from tango_core.compressors.base import LayerContext
+from tango_core.compressors.hybrid import checked_inner
+from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.generation import GreedyGenerator, LaidOutPrompt
+
+NUM_LAYERS, WIDTH, LEFT, RIGHT, NEW = 8, 32, 4, 6, 4
+GRID = (6, 4, 4)
+NUM_VISUAL = math.prod(GRID) + 1
+
+PRUNERS = {
+    "fastv": {"retention": 0.5},
+    "dart": {"retention": 0.5},
+    "pyramiddrop": {"retention": 0.46875},
+    "sparsevlm": {"retention": 0.5},
+    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
+    "fastv-merge": {"retention": 0.3, "layer": 5},
+    "holitom-merge": {"retention": 0.3, "layer": 5},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def build(name):
+    if name.endswith("-merge"):
+        return checked_inner("tango", {"name": name, **PRUNERS[name]}, NUM_LAYERS)[1]
+    return build_method(name, num_layers=NUM_LAYERS, **PRUNERS[name]).pruner
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = Qwen2Config(
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+        attn_implementation="sdpa",
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(config).eval()
+        # The stock initialisation hardly attends to anything; these weights do.
+        for name, weight in model.named_parameters():
+            if "proj.weight" in name:
+                weight.data.normal_(std=0.25)
+            elif "bias" in name:
+                weight.data.normal_(std=0.1)
+    return model
+
+
+@pytest.fixture(scope="module")
+def decoder(model):
+    return Decoder(model.model, model.lm_head)
+
+
+@pytest.fixture(scope="module")
+def span():
+    indices = torch.cat([torch.arange(NUM_VISUAL - 1), torch.tensor([-1])])
+    return VisualSpan(LEFT, indices, GRID)
+
+
+@pytest.fixture(scope="module")
+def sequence():
+    """(S, D) embeddings of text, a slowly changing clip, text, and a reply."""
+    generator = torch.Generator().manual_seed(3)
+    frame, frames = torch.randn(16, WIDTH, generator=generator), []
+    for _ in range(GRID[0]):
+        frames.append(frame)
+        frame = frame + 0.6 * torch.randn(16, WIDTH, generator=generator)
+    text = torch.randn(LEFT + 1 + RIGHT + NEW, WIDTH, generator=generator)
+    return torch.cat([text[:LEFT], *frames, text[LEFT:]])
+
+
+def attend(layer, hidden, rotary):
+    """Input norm, projections, rotation and the whole matrix of probabilities of one layer."""
+    attention, normed = layer.self_attn, layer.input_layernorm(hidden)[None]
+    queries, keys, values = (
+        projection(normed).view(1, len(hidden), -1, attention.head_dim).transpose(1, 2)
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    queries, keys = apply_rotary_pos_emb(queries, keys, *rotary)
+    groups = queries.shape[1] // keys.shape[1]
+    logits = queries @ repeat_kv(keys, groups).mT / math.sqrt(attention.head_dim)
+    later = torch.ones(len(hidden), len(hidden), dtype=torch.bool).triu(1)
+    probabilities = logits.masked_fill(later, -torch.inf).softmax(dim=-1)
+    mixed = (probabilities @ repeat_kv(values, groups)).transpose(1, 2).flatten(2)
+    return probabilities[0], keys[0].transpose(0, 1).flatten(1), attention.o_proj(mixed)[0]
+
+
+def plain(model, pruner, span, sequence, prompt_length):
+    """The whole sequence through all layers, pruning the prompt on the way.
+
+    Returns:
+        Output before the final norm, and the tokens of the prompt that enter each layer.
+    """
+    hidden, positions, lengths = sequence, torch.arange(len(sequence)), []
+    previous, scratch = torch.arange(len(span.indices)), {}
+    length, probabilities, keys = prompt_length, None, None
+    for index, layer in enumerate(model.model.layers):
+        if index in pruner.layers(NUM_LAYERS):
+            rotary = model.model.rotary_emb(hidden[None], positions[None])
+            own, _, _ = attend(layer, hidden, rotary)
+            before, before_keys, total = probabilities, keys, length
+            pruned = pruner.prune(
+                LayerContext(
+                    layer=index,
+                    num_layers=NUM_LAYERS,
+                    hidden=hidden[:length].clone(),
+                    visual=slice(span.start, span.start + len(previous)),
+                    num_visual=len(span.indices),
+                    previous_visual=previous,
+                    grid=span.grid,
+                    visual_indices=span.indices,
+                    attention=lambda rows, p=before, n=total: p[:, rows, :n],
+                    keys=lambda k=before_keys, n=total: k[:n],
+                    norm=model.model.norm,
+                    scratch=scratch,
+                    attention_ahead=lambda rows, p=own, n=total: p[:, rows, :n],
+                )
+            )
+            hidden = torch.cat([pruned.hidden, hidden[length:]])
+            positions = torch.cat([positions[pruned.keep], positions[length:]])
+            if pruner.renumbers:
+                positions = torch.arange(len(hidden))
+            inside = (pruned.keep >= span.start) & (pruned.keep < span.start + len(previous))
+            previous = previous[pruned.keep[inside] - span.start]
+            length = len(pruned.keep)
+        lengths.append(length)
+        rotary = model.model.rotary_emb(hidden[None], positions[None])
+        probabilities, keys, mixed = attend(layer, hidden, rotary)
+        hidden = hidden + mixed
+        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return hidden, lengths
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+class TestEveryPruner:
+    def test_decoding_with_a_cache_is_the_plain_loop(self, model, decoder, span, sequence, name):
+        pruner, length = build(name), len(sequence) - NEW
+        cache, positions = DynamicCache(), torch.arange(len(sequence))[None]
+        output = decoder.run(
+            sequence[None, :length],
+            positions[:, :length],
+            cache=cache,
+            pruner=pruner,
+            visual=span,
+        )
+        expected, lengths = plain(model, pruner, span, sequence[:length], length)
+        torch.testing.assert_close(output[0], expected, rtol=1e-4, atol=1e-4)
+        assert [cache.get_seq_length(index) for index in range(NUM_LAYERS)] == lengths
+        assert lengths[-1] < length
+        for step in range(length, len(sequence)):
+            output = decoder.run(
+                sequence[None, step : step + 1],
+                positions[:, step : step + 1],
+                cache=cache,
+                renumbered=pruner.renumbers,
+            )
+            expected, _ = plain(model, pruner, span, sequence[: step + 1], length)
+            torch.testing.assert_close(output[0, -1], expected[-1], rtol=1e-4, atol=1e-4)
+
+    def test_decoding_without_a_cache_is_the_plain_loop(self, model, decoder, span, sequence, name):
+        pruner, length = build(name), len(sequence) - NEW
+        output = decoder.run(
+            sequence[None],
+            torch.arange(len(sequence))[None],
+            pruner=pruner,
+            visual=span,
+            prompt_length=length,
+        )
+        expected, _ = plain(model, pruner, span, sequence, length)
+        torch.testing.assert_close(output[0], expected, rtol=1e-4, atol=1e-4)
+
+    def test_replies_do_not_depend_on_the_cache(self, decoder, span, sequence, name):
+        prompt = LaidOutPrompt(
+            left=(1, 2, 3, 4),
+            visual=sequence[LEFT : LEFT + NUM_VISUAL],
+            visual_indices=span.indices,
+            grid=GRID,
+            right=(5, 6, 7),
+            positions=torch.arange(LEFT + NUM_VISUAL + 3),
+        )
+        generator = GreedyGenerator(decoder, frozenset(), lambda ids: " ".join(map(str, ids)))
+        with_cache, without = (
+            generator.answer([prompt], pruner=build(name), max_new_tokens=8, use_cache=use_cache)
+            for use_cache in (True, False)
+        )
+        assert with_cache[0].text == without[0].text
+        assert with_cache[0].new_tokens == 8
+
+    def test_lengths_follow_the_nominal_shares(self, decoder, span, sequence, name):
+        pruner, length = build(name), len(sequence) - NEW
+        cache = DynamicCache()
+        decoder.run(
+            sequence[None, :length],
+            torch.arange(length)[None],
+            cache=cache,
+            pruner=pruner,
+            visual=span,
+        )
+        shares = pruner.layer_shares(NUM_LAYERS)
+        visual = [cache.get_seq_length(index) - LEFT - RIGHT for index in range(NUM_LAYERS)]
+        assert sum(visual) / NUM_LAYERS == pytest.approx(sum(shares) / NUM_LAYERS * 97, abs=4)
+        if name != "framefusion":
+            slack = 8 if name == "dart" else 1
+            for count, share in zip(visual, shares, strict=True):
+                assert abs(count - 97 * share) <= slack
+
+
+def test_three_dimensional_positions_are_never_renumbered(decoder, span, sequence):
+    seen = []
+
+    class Watching(Decoder):
+        def __init__(self):
+            self.__dict__.update(decoder.__dict__)
+            self.rotary_emb = self.watch
+
+        def watch(self, hidden, positions):
+            seen.append(positions)
+            return decoder.rotary_emb(hidden, positions[0])
+
+    length = len(sequence) - NEW
+    positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
+    Watching().run(sequence[None, :length], positions, pruner=build("pyramiddrop"), visual=span)
+    assert len(seen) == 4
+    assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
+
+
+def test_a_pruner_that_drops_text_is_an_error(decoder, span, sequence):
+    class Greedy(type(build("fastv"))):
+        def prune(self, context):
+            pruned = super().prune(context)
+            return type(pruned)(pruned.keep[1:], pruned.hidden[1:])
+
+    length = len(sequence) - NEW
+    with pytest.raises(ValueError, match="Greedy at layer 2 must return ascending positions"):
+        decoder.run(
+            sequence[None, :length],
+            torch.arange(length)[None],
+            pruner=Greedy(retention=0.5),
+            visual=span,
+        )

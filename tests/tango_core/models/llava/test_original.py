@@ -1,0 +1,238 @@
+"""Checkpoints in the layout of LLaVA's authors: both families, every way the files can be."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from llava_originals import IMAGE_SIZE, WIDTH, build_original, save_original
+
+from tango_core.compressors import build_method
+from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.llava.checkpoint import read_config
+from tango_core.types import Prompt, VideoFrames
+
+FAMILIES = ["llava-video-7b", "llava-onevision-7b"]
+NAME = FAMILIES[0]
+TOWER = "model.vision_tower.vision_tower.vision_model."
+
+
+@pytest.fixture(scope="module")
+def original():
+    return build_original()
+
+
+@pytest.fixture(scope="module")
+def directory(original, tmp_path_factory):
+    return save_original(original, tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def pixels():
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, IMAGE_SIZE, IMAGE_SIZE, 3)
+    return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).numpy()
+
+
+def loaded(half) -> dict[str, torch.Tensor]:
+    """Tensors of a half under their published names."""
+    renamed = {}
+    for name, value in half.model.state_dict().items():
+        name = name.replace("vision_tower.", TOWER)
+        name = name.replace("multi_modal_projector.linear_1.", "model.mm_projector.0.")
+        name = name.replace("multi_modal_projector.linear_2.", "model.mm_projector.2.")
+        name = name.replace("language_model.", "model.")
+        renamed["model.image_newline" if name == "image_newline" else name] = value
+    return renamed
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_loaded_weights_are_the_published_ones(tmp_path, name, shards, tied):
+    original = build_original(tied=tied)
+    path = str(save_original(original, tmp_path, shards=shards))
+    assert len(list(tmp_path.glob("*.safetensors"))) == shards
+    vision, language = (loaded(load(name, path)) for load in (load_encoder, load_language_model))
+    expected = original.tensors()
+    if tied:
+        expected["lm_head.weight"] = expected["model.embed_tokens.weight"]
+    assert vision.keys() | language.keys() == expected.keys()
+    assert all(torch.equal((vision | language)[key], expected[key]) for key in expected)
+
+
+def test_each_half_holds_nothing_of_the_other(original, directory):
+    """Names, and bytes: no tensor is kept under another name or as a view of a larger one."""
+    vision = load_encoder(NAME, str(directory))
+    language = load_language_model(NAME, str(directory))
+    published = original.tensors()
+    of_vision = {name for name in published if name.startswith((TOWER, "model.mm_projector."))}
+    assert loaded(vision).keys() == of_vision
+    assert loaded(language).keys() == published.keys() - of_vision
+    for half, names in ((vision, of_vision), (language, published.keys() - of_vision)):
+        held = sum(value.untyped_storage().nbytes() for value in half.model.parameters())
+        assert held == sum(published[name].nbytes for name in names)
+
+
+def test_a_half_opens_only_the_files_it_needs(tmp_path, original):
+    save_original(original, tmp_path, shards=6)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    wanted = {file for name, file in index.items() if name.startswith((TOWER, "model.mm_proj"))}
+    others = set(index.values()) - wanted
+    assert others
+    for file in others:
+        (tmp_path / file).write_bytes(b"never opened")
+    load_encoder(NAME, str(tmp_path))
+    with pytest.raises(ValueError, match="is damaged"):
+        load_language_model(NAME, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_community_conversion_computes_the_same(tmp_path, original, directory, pixels, name):
+    original.converted().save_pretrained(tmp_path)
+    for file in ("vocab.json", "merges.txt", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(directory / file, tmp_path)
+    frames = VideoFrames(pixels, torch.arange(2.0, dtype=torch.float64).numpy())
+    questions = [Prompt("", "What is this?"), Prompt("", "And that?")]
+    features, replies = [], []
+    for path in (directory, tmp_path):
+        features.append(load_encoder(name, str(path)).encode(frames, frozenset({"attention"})))
+        video = build_method("full").compressor.compress(features[-1])
+        answers = load_language_model(name, str(path)).answer(video, questions)
+        replies.append([answer.text for answer in answers])
+    assert torch.equal(features[0].tokens, features[1].tokens)
+    assert torch.equal(features[0].attention, features[1].attention)
+    assert replies[0] == replies[1]
+    assert replies[0][0] != replies[0][1]
+    assert (
+        describe_model(name, str(tmp_path)).decoder == describe_model(name, str(directory)).decoder
+    )
+
+
+def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_path, original):
+    """The hub id is known: nothing is looked up, and the tests run without a hub."""
+    content = original.config() | {"mm_vision_tower": "google/siglip-so400m-patch14-384"}
+    for tower in ("google/siglip-so400m-patch14-384", "/disk/of/authors/siglip-so400m-patch14-384"):
+        (tmp_path / "config.json").write_text(json.dumps(content | {"mm_vision_tower": tower}))
+        config = read_config(resolve_checkpoint(str(tmp_path)))
+        vision = config.vision_config
+        assert (vision.hidden_size, vision.intermediate_size) == (1152, 4304)
+        assert (vision.num_hidden_layers, vision.num_attention_heads) == (26, 16)
+        assert (vision.image_size, vision.patch_size, vision.vision_use_head) == (384, 14, False)
+        assert (config.vision_feature_layer, config.vision_feature_select_strategy) == (-1, "full")
+
+
+def test_the_decoder_is_configured_by_the_published_fields(directory):
+    text = read_config(resolve_checkpoint(str(directory))).text_config
+    assert text.rope_parameters["rope_theta"] == 1e6
+    assert (text.num_hidden_layers, text.hidden_size, text.intermediate_size) == (4, WIDTH, 48)
+    assert (text.num_attention_heads, text.num_key_value_heads, text.vocab_size) == (4, 2, 264)
+    assert set(text.layer_types) == {"full_attention"}
+    assert describe_model(NAME, str(directory), device="cuda").dtype == "bfloat16"
+
+
+def test_end_of_turn_and_tokenizer_are_the_directorys_own(directory):
+    model = load_language_model(NAME, str(directory))
+    assert model.generator.eos_ids == {256, 258}
+    assert model.tokenizer("<|im_start|>A<|im_end|>").input_ids == [257, 32, 258]
+
+
+def test_loading_says_nothing_that_a_user_would_have_to_ignore(directory, caplog, capfd):
+    load_encoder(NAME, str(directory))
+    load_language_model(NAME, str(directory))
+    out = capfd.readouterr()
+    assert (out.out, out.err, caplog.text) == ("", "", "")
+
+
+class TestPoolingHead:
+    def test_without_it_the_error_says_where_it_is(self, directory, pixels):
+        encoder = load_encoder(NAME, str(directory))
+        assert encoder.spec.provides == {"attention", "keys"}
+        with pytest.raises(ValueError, match=r"set model\.saliency_from to google/siglip") as error:
+            encoder.encode(VideoFrames(pixels, pixels[:, 0, 0, 0] * 0.0), frozenset({"saliency"}))
+        assert "score: attention" in one_line(error)
+
+    def test_the_siglip_it_was_taken_from_gives_it_back(self, original, directory, tmp_path):
+        """The same numbers as a checkpoint that kept its head, which was a copy of that one."""
+        headed = save_original(build_original(head=True), tmp_path)
+        kept = load_encoder(NAME, str(headed))
+        borrowed = load_encoder(NAME, str(directory), saliency_from=str(directory / "siglip"))
+        assert "saliency" in kept.spec.provides & borrowed.spec.provides
+        expected = original.siglip.state_dict()
+        for encoder in (kept, borrowed):
+            found = encoder.pooling_head.state_dict()
+            assert set(found) == {n for n in expected if n.startswith(("head.", "post_layernorm."))}
+            assert all(torch.equal(value, expected[name]) for name, value in found.items())
+
+
+class TestMistakes:
+    def test_an_unknown_kind_of_model_lists_both_layouts(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava_llama"}))
+        with pytest.raises(ValueError, match="holds a 'llava_llama' model") as error:
+            describe_model(NAME, str(tmp_path))
+        assert "'llava_onevision' (llava-hf) or 'llava_qwen' (lmms-lab)" in one_line(error)
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"mm_projector_type": "linear"}, "mm_projector_type of config.json is 'linear'"),
+            ({"mm_resampler_type": "perceiver"}, "mm_resampler_type of config.json is 'perceiver'"),
+        ],
+    )
+    def test_parts_of_another_kind_are_refused(self, tmp_path, original, changes, words):
+        path = save_original(original, tmp_path, **changes)
+        with pytest.raises(ValueError, match=words) as error:
+            describe_model(NAME, str(path))
+        one_line(error)
+
+    def test_a_tower_that_is_not_siglip_is_refused(self, tmp_path, original):
+        path = save_original(original, tmp_path)
+        (path / "siglip" / "config.json").write_text(json.dumps({"model_type": "clip"}))
+        with pytest.raises(ValueError, match=r"mm_vision_tower .* holds a 'clip' model") as error:
+            describe_model(NAME, str(path))
+        one_line(error)
+
+    def test_a_tower_that_is_nowhere_is_named(self, tmp_path, original):
+        path = save_original(original, tmp_path, mm_vision_tower="/no/such/tower")
+        with pytest.raises(FileNotFoundError, match="mm_vision_tower /no/such/tower") as error:
+            describe_model(NAME, str(path))
+        one_line(error)
+
+    def test_weights_of_another_size_than_the_config_are_named(self, tmp_path, original):
+        path = save_original(original, tmp_path, intermediate_size=52)
+        with pytest.raises(ValueError, match=r"tensor model\.layers\.0\.mlp.* asks for") as error:
+            load_language_model(NAME, str(path))
+        one_line(error)
+
+    def test_a_tensor_nobody_knows_is_named(self, tmp_path, original, monkeypatch):
+        tensors = original.tensors() | {"model.vision_resampler.query": torch.zeros(2)}
+        monkeypatch.setattr(original, "tensors", lambda: tensors)
+        path = save_original(original, tmp_path)
+        with pytest.raises(
+            ValueError, match=r"has unknown model\.vision_resampler\.query"
+        ) as error:
+            load_encoder(NAME, str(path))
+        one_line(error)
+
+    @pytest.mark.parametrize(
+        ("position", "name", "noted"),
+        [
+            ("grid", "llava-video-7b", False),
+            ("grid", "llava-onevision-7b", True),
+            ("one_token", "llava-video-7b", True),
+            ("one_token", "llava-onevision-7b", False),
+            (..., "llava-video-7b", False),
+        ],
+    )
+    def test_a_checkpoint_of_the_other_family_is_noted(
+        self, tmp_path, original, position, name, noted
+    ):
+        path = save_original(original, tmp_path, mm_newline_position=position)
+        assert ("check model.name" in describe_model(name, str(path)).note) == noted

@@ -1,0 +1,208 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_files import GOLDEN_DIR
+from llava_checkpoints import build_llava, save_llava
+from safetensors.torch import load_file, save_file
+from transformers import SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel
+
+from tango_core.models import describe_model, load_encoder
+from tango_core.models.llava.siglip import PoolingHead, mean_keys, received_attention, run_tower
+from tango_core.ops.saliency import pool_grid
+
+NAME = "llava-onevision-7b"
+GOLDEN = GOLDEN_DIR / "unit_saliency_siglip.npz"
+HEAD_SIGNALS = frozenset({"saliency", "frame_embeddings"})
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN) as arrays:
+        return {name: torch.tensor(arrays[name]) for name in arrays.files}
+
+
+@pytest.fixture(scope="module")
+def golden_head(golden):
+    config = SiglipVisionConfig(
+        hidden_size=48, intermediate_size=96, num_attention_heads=int(golden["heads"])
+    )
+    head = PoolingHead(config)
+    names = {
+        "post_layernorm.weight": "ln_w",
+        "post_layernorm.bias": "ln_b",
+        "head.probe": "probe",
+        "head.attention.in_proj_weight": "in_proj_weight",
+        "head.attention.in_proj_bias": "in_proj_bias",
+        "head.attention.out_proj.weight": "out_w",
+        "head.attention.out_proj.bias": "out_b",
+        "head.layernorm.weight": "norm_w",
+        "head.layernorm.bias": "norm_b",
+        "head.mlp.fc1.weight": "fc1_w",
+        "head.mlp.fc1.bias": "fc1_b",
+        "head.mlp.fc2.weight": "fc2_w",
+        "head.mlp.fc2.bias": "fc2_b",
+    }
+    head.load_state_dict({name: golden[source] for name, source in names.items()})
+    return head.requires_grad_(False)
+
+
+def test_saliency_agrees_with_the_official_pooling_head(golden, golden_head):
+    saliency = golden_head.saliency(golden["hidden"])
+    torch.testing.assert_close(saliency, golden["p_attn"][:, 0], rtol=1e-5, atol=1e-8)
+    pooled = pool_grid(saliency, (27, 27), "bilinear")
+    torch.testing.assert_close(pooled, golden["bilinear/p_attn_pooled"], rtol=1e-5, atol=1e-8)
+
+
+def test_frame_embedding_agrees_with_the_official_pooling_head(golden, golden_head):
+    embedding = golden_head.embed(golden["hidden"])
+    torch.testing.assert_close(embedding, golden["global_feature"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def towers():
+    """The same weights behind fused and behind eager attention."""
+    config = build_llava(head=True).config.vision_config
+    built = {}
+    for kind in ("sdpa", "eager"):
+        torch.manual_seed(3)
+        built[kind] = SiglipVisionModel._from_config(config, attn_implementation=kind).eval()
+    return built
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return torch.randn(6, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("layer", [-1, -2, 1, [-2, -1]])
+@torch.no_grad()
+def test_features_are_the_selected_hidden_states(towers, pixels, layer):
+    states = towers["sdpa"](pixels, output_hidden_states=True).hidden_states
+    wanted = [states[index] for index in ([layer] if isinstance(layer, int) else layer)]
+    output = run_tower(towers["sdpa"], pixels, layer)
+    assert torch.equal(output.features, torch.cat(wanted, dim=-1))
+
+
+@pytest.mark.parametrize("layer", [0, 3, -4, []])
+def test_a_layer_the_tower_does_not_have_is_refused(towers, pixels, layer):
+    with pytest.raises(ValueError, match="one of the tower's 2 blocks"):
+        run_tower(towers["sdpa"], pixels, layer)
+
+
+@pytest.mark.parametrize("layer", [-1, 1])
+@torch.no_grad()
+def test_received_attention_is_that_of_eager_attention(towers, pixels, layer):
+    eager = towers["eager"](pixels, output_attentions=True).attentions[layer if layer < 0 else 0]
+    received = received_attention(run_tower(towers["sdpa"], pixels, layer))
+    torch.testing.assert_close(received, eager.mean(dim=(1, 2)), rtol=1e-5, atol=1e-7)
+
+
+@torch.no_grad()
+def test_keys_are_averaged_over_heads_not_over_tokens(towers, pixels):
+    tower = towers["sdpa"]
+    output = run_tower(tower, pixels, -1)
+    attention = tower.encoder.layers[-1].self_attn
+    before = tower(pixels, output_hidden_states=True).hidden_states[-2]
+    keys = attention.k_proj(tower.encoder.layers[-1].layer_norm1(before))
+    first, second = keys[..., :8], keys[..., 8:]
+    torch.testing.assert_close(mean_keys(output), (first + second) / 2)
+
+
+@torch.no_grad()
+def test_frame_embedding_is_the_towers_own_pooler_output(headed, frames):
+    encoder = load_encoder(NAME, str(headed))
+    features = encoder.encode(frames, frozenset({"frame_embeddings"}))
+    pixels = torch.tensor(frames.pixels).permute(0, 3, 1, 2) / 127.5 - 1
+    pooled = encoder.model.vision_tower(pixels).pooler_output
+    torch.testing.assert_close(features.frame_embeddings, pooled, rtol=1e-5, atol=1e-5)
+
+
+def _save_siglip(kind: str, directory: Path) -> Path:
+    """Save the tower of the headed checkpoint as a SigLIP checkpoint of its own."""
+    vision = build_llava(head=True).config.vision_config.to_dict()
+    if kind == "whole":
+        text = {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 16,
+            "vocab_size": 8,
+            "projection_size": 16,
+        }
+        model = SiglipModel(SiglipConfig(vision_config=vision, text_config=text))
+        tower = model.vision_model
+    else:
+        model = tower = SiglipVisionModel(SiglipVisionConfig(**vision))
+    tower.load_state_dict(build_llava(head=True).model.vision_tower.state_dict())
+    model.save_pretrained(directory)
+    if kind == "head only":
+        path = directory / "model.safetensors"
+        kept = {
+            name: value
+            for name, value in load_file(path).items()
+            if "head" in name or "post_layernorm" in name
+        }
+        save_file(kept, path)
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["whole", "vision only", "head only"])
+def test_a_second_checkpoint_replaces_the_missing_head(headed, frames, tmp_path, kind):
+    siglip = _save_siglip(kind, tmp_path / "siglip")
+    headless = build_llava(head=False)
+    complete = build_llava(head=True).state_dict()
+    headless.load_state_dict({name: complete[name] for name in headless.state_dict()})
+    save_llava(headless, tmp_path / "llava")
+    own = load_encoder(NAME, str(headed)).encode(frames, HEAD_SIGNALS)
+    borrowed_encoder = load_encoder(NAME, str(tmp_path / "llava"), saliency_from=str(siglip))
+    assert borrowed_encoder.spec.provides >= HEAD_SIGNALS
+    borrowed = borrowed_encoder.encode(frames, HEAD_SIGNALS)
+    torch.testing.assert_close(borrowed.saliency, own.saliency, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(borrowed.frame_embeddings, own.frame_embeddings)
+
+
+def test_another_head_is_another_model_for_the_cache(checkpoint, tmp_path):
+    siglip = _save_siglip("vision only", tmp_path)
+    before = describe_model(NAME, str(checkpoint), saliency_from=str(siglip)).identity()
+    tensors = load_file(siglip / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("head.probe"))
+    save_file(tensors | {name: tensors[name] + 1}, siglip / "model.safetensors")
+    assert describe_model(NAME, str(checkpoint), saliency_from=str(siglip)).identity() != before
+
+
+def test_without_a_head_the_error_says_what_to_do(checkpoint, frames):
+    encoder = load_encoder(NAME, str(checkpoint))
+    assert encoder.spec.provides == {"attention", "keys"}
+    with pytest.raises(ValueError, match=r"model\.saliency_from") as error:
+        encoder.encode(frames, frozenset({"saliency"}))
+    assert "google/siglip-so400m-patch14-384" in str(error.value)
+    assert "score: attention" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_second_checkpoint_without_head_is_refused(checkpoint, tmp_path):
+    vision = build_llava(head=False).config.vision_config
+    SiglipVisionModel(vision).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds no pooling head"):
+        load_encoder(NAME, str(checkpoint), saliency_from=str(tmp_path))
+
+
+def test_a_second_checkpoint_of_another_width_is_refused(checkpoint, tmp_path):
+    config = SiglipVisionConfig(
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=8,
+        patch_size=4,
+    )
+    SiglipVisionModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"has width 24, but the tower has 16"):
+        load_encoder(NAME, str(checkpoint), saliency_from=str(tmp_path))
+
+
+def test_a_missing_second_checkpoint_names_its_setting(checkpoint):
+    with pytest.raises(FileNotFoundError, match=r"model\.saliency_from /no/such"):
+        load_encoder(NAME, str(checkpoint), saliency_from="/no/such")

@@ -1,0 +1,103 @@
+"""Tokens of the vision half against the stock tower."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from qwen_by_hand import NAME
+from qwen_checkpoints import MULTIPLE, WIDTH, save_qwen
+from qwen_frames import MEAN, SIZES, STD, clip, patches_of
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from tango_core.models import load_encoder
+from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, to_patches
+from tango_core.types import VideoFrames
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 5])
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+@torch.no_grad()
+def test_tokens_are_the_stock_video_features(qwen, encoder, num_frames, grid):
+    frames = clip(num_frames, grid)
+    features = encoder.encode(frames)
+    patches, thw = patches_of(frames, grid)
+    (expected,) = qwen.model.get_video_features(patches, thw).pooler_output
+    assert features.grid == grid
+    assert features.tokens.shape == ((num_frames + 1) // 2, math.prod(grid), WIDTH)
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(
+        features.tokens.flatten(0, 1), expected, rtol=1e-5, atol=1e-5 * scale
+    )
+
+
+def test_patches_of_a_still_are_those_of_the_stock_processor(encoder):
+    frames = clip(1, (3, 5))
+    processor = Qwen2VLImageProcessorPil(
+        do_resize=False, patch_size=4, merge_size=2, temporal_patch_size=2
+    )
+    stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")
+    groups = torch.tensor(pair_frames(frames.pixels, 2))
+    patches = to_patches(groups, encoder.layout, *encoder._normalisation)
+    assert stock["image_grid_thw"].tolist() == [[1, 6, 10]]
+    torch.testing.assert_close(patches, stock["pixel_values"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["sharded", "hub", "modules"])
+def test_every_layout_on_disk_gives_the_same_tokens(qwen, encoder, tmp_path, layout):
+    path = save_qwen(qwen, tmp_path, layout)
+    frames = clip(2, (3, 5))
+    assert torch.equal(
+        load_encoder(NAME, str(path)).encode(frames).tokens, encoder.encode(frames).tokens
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([0, 1, 2, 3], [0, 3]),  # not the means of the pairs, 0.5 and 2.5
+        ([0, 1, 3, 6, 8, 9], [0, 4.5, 9]),
+        ([0, 1, 5], [0, 5]),  # the frame repeated to fill the pair has no time of its own
+        ([7], [7]),
+    ],
+)
+def test_timestamps_run_from_the_first_frame_to_the_last(encoder, seconds, expected):
+    pixels = np.zeros((len(seconds), MULTIPLE, MULTIPLE, 3), np.uint8)
+    features = encoder.encode(VideoFrames(pixels, np.array(seconds, dtype=np.float64)))
+    assert features.timestamps.tolist() == expected
+
+
+def test_an_odd_last_frame_is_repeated(encoder):
+    frames = clip(3, (3, 5))
+    twice = VideoFrames(
+        np.concatenate([frames.pixels, frames.pixels[-1:]]), np.array([0.0, 1.0, 2.0, 2.0])
+    )
+    assert torch.equal(encoder.encode(frames).tokens, encoder.encode(twice).tokens)
+
+
+def test_mean_and_deviation_come_from_the_checkpoint(qwen, encoder, tmp_path):
+    path = save_qwen(qwen, tmp_path)
+    content = {"image_mean": list(MEAN), "image_std": list(STD), "rescale_factor": 1 / 255}
+    (path / "preprocessor_config.json").write_text(json.dumps(content))
+    frames = clip(2, (2, 2))
+    expected = encoder.encode(frames).tokens
+    assert torch.equal(load_encoder(NAME, str(path)).encode(frames).tokens, expected)
+    content["image_mean"] = [0.1, 0.2, 0.3]
+    (path / "preprocessor_config.json").write_text(json.dumps(content))
+    other = load_encoder(NAME, str(path)).encode(frames).tokens
+    assert not torch.allclose(other, expected, atol=1e-2)
+
+
+def test_frames_that_are_no_whole_number_of_tokens_are_refused(encoder):
+    frames = VideoFrames(np.zeros((2, 16, 20, 3), np.uint8), np.zeros(2))
+    with pytest.raises(ValueError, match="multiples of 8 pixels, got 16 x 20"):
+        encoder.encode(frames)
+
+
+def test_the_encoder_holds_the_tower_and_nothing_else(qwen, encoder):
+    expected = sum(value.numel() for value in qwen.model.visual.parameters())
+    assert sum(value.numel() for value in encoder.tower.parameters()) == expected
+    for name, buffer in encoder.tower.named_buffers():
+        assert torch.equal(buffer, qwen.model.visual.get_buffer(name)), name

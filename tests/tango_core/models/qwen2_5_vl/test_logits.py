@@ -1,0 +1,84 @@
+"""Logits and positions of a whole clip against the stock model."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from qwen_by_hand import (
+    ASKED,
+    GRIDS,
+    NAME,
+    assert_close,
+    embeddings,
+    reference_positions,
+    some,
+    whole,
+)
+from qwen_checkpoints import MULTIPLE, VIDEO_PAD
+
+from tango_core.compressors import build_method
+from tango_core.models import load_encoder, load_language_model
+from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, to_patches
+from tango_core.types import VideoFrames
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+
+class TestFullClip:
+    def test_both_halves_give_the_stock_logits_under_its_own_rule(self, qwen, qwen_checkpoint):
+        grid = (3, 40 // MULTIPLE, 72 // MULTIPLE)
+        pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 72, 3), dtype=np.uint8)
+        encoder = load_encoder(NAME, qwen_checkpoint)
+        features = encoder.encode(VideoFrames(pixels, np.arange(6.0)))
+        model = load_language_model(NAME, qwen_checkpoint, position_rule="hf5")
+        prompt = model.lay_out(build_method("full").compressor.compress(features), ASKED)
+        ids = torch.tensor([[*prompt.left, *[VIDEO_PAD] * math.prod(grid), *prompt.right]])
+        thw = torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]])
+        patches = _patches(encoder, pixels)
+        expected = qwen(
+            input_ids=ids,
+            pixel_values_videos=patches,
+            video_grid_thw=thw,
+            mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+            second_per_grid_ts=torch.tensor([1.0]),
+        ).logits
+        hidden = model.decoder.run(embeddings(model, prompt), prompt.positions[:, None])
+        assert_close(model.decoder.logits(hidden), expected)
+
+    @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
+    @pytest.mark.parametrize("grid", GRIDS, ids=str)
+    def test_positions_of_transformers_5(self, qwen, qwen_checkpoint, grid, seconds):
+        model = load_language_model(
+            NAME, qwen_checkpoint, position_rule="hf5", seconds_per_grid=seconds
+        )
+        prompt = model.lay_out(whole(grid), ASKED)
+        ids = torch.tensor([[*prompt.left, *[VIDEO_PAD] * math.prod(grid), *prompt.right]])
+        stock, _ = qwen.model.get_rope_index(
+            ids,
+            mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+            video_grid_thw=torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]]),
+            second_per_grid_ts=torch.tensor([seconds]),
+        )
+        assert torch.equal(prompt.positions, stock[:, 0])
+
+    @pytest.mark.parametrize("grid", GRIDS, ids=str)
+    def test_logits_of_the_publications_rule(self, qwen, model, grid):
+        prompt = model.lay_out(whole(grid), ASKED)
+        positions = reference_positions(len(prompt.left), grid, len(prompt.right), "hf450")
+        assert torch.equal(prompt.positions, positions)
+        embeds = embeddings(model, prompt)
+        expected = qwen(inputs_embeds=embeds, position_ids=positions[:, None]).logits
+        hidden = model.decoder.run(embeds, prompt.positions[:, None])
+        assert_close(model.decoder.logits(hidden), expected)
+
+    @pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
+    def test_text_behind_the_publications_clip(self, qwen_checkpoint, rule, gap):
+        model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
+        prompt = model.lay_out(some((16, 16, 16), 10), ASKED)
+        assert prompt.positions[:, prompt.prefix_length].tolist() == [len(prompt.left) + gap] * 3
+
+
+def _patches(encoder, pixels):
+    groups = torch.tensor(pair_frames(pixels, 2))
+    return to_patches(groups, encoder.layout, *encoder._normalisation)

@@ -1,0 +1,154 @@
+"""Saliency, attention, keys and frame embeddings against plain computations."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from golden_files import GOLDEN_DIR
+from qwen_by_hand import NAME
+from qwen_frames import SIZES, clip, patches_of
+from torch import nn
+
+from tango_core.models import load_encoder
+from tango_core.models.qwen2_5_vl.tower import QwenTowerOutput, mean_query_saliency
+from tango_core.types import ClipSource, VideoFrames
+
+GOLDEN = GOLDEN_DIR
+SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
+
+
+def windowed(grid):
+    """Raster positions of a frame's tokens, window by window of 4 x 4."""
+    return [
+        h * grid[1] + w
+        for top in range(0, grid[0], 4)
+        for left in range(0, grid[1], 4)
+        for h in range(top, min(top + 4, grid[0]))
+        for w in range(left, min(left + 4, grid[1]))
+    ]
+
+
+def last_block(qwen, frames, grid):
+    """Queries, keys and unrotated keys of the last block: (T, L, 4, heads, d), raster order."""
+    attention, seen = qwen.model.visual.blocks[-1].attn, {}
+
+    def look(module, args, kwargs):
+        seen["hidden"], seen["rotary"] = args[0], kwargs["position_embeddings"]
+
+    patches, thw = patches_of(frames, grid)
+    handle = attention.register_forward_pre_hook(look, with_kwargs=True)
+    with torch.no_grad():
+        qwen.model.visual(patches, grid_thw=thw)
+        packed = attention.qkv(seen["hidden"]).view(len(patches), 3, attention.num_heads, -1)
+    handle.remove()
+
+    def rotate(x):
+        first, second = x.chunk(2, dim=-1)
+        cosine, sine = (part[:, None] for part in seen["rotary"])
+        return x * cosine + torch.cat([-second, first], dim=-1) * sine
+
+    result = []
+    for part in (rotate(packed[:, 0]), rotate(packed[:, 1]), packed[:, 1]):
+        tokens = part.reshape(int(thw[0, 0]), math.prod(grid), 4, *part.shape[1:])
+        raster = torch.empty_like(tokens)
+        raster[:, windowed(grid)] = tokens
+        result.append(raster)
+    return result
+
+
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_saliency_is_the_mean_query_s_attention_in_raster_order(qwen, encoder, grid):
+    frames = clip(4, grid)
+    queries, keys, _ = last_block(qwen, frames, grid)
+    query, key = queries.mean(dim=(1, 2)), keys.mean(dim=2)
+    logits = torch.einsum("thd,tlhd->thl", query, key) / math.sqrt(key.shape[-1])
+    expected = logits.softmax(dim=-1).mean(dim=1)
+    saliency = encoder.encode(frames, frozenset({"saliency"})).saliency
+    torch.testing.assert_close(saliency, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_attention_is_what_all_patches_of_the_frame_pay_to_a_token(qwen, encoder, grid):
+    frames = clip(4, grid)
+    queries, keys, _ = (part.flatten(1, 2) for part in last_block(qwen, frames, grid))
+    logits = torch.einsum("tphd,tqhd->thpq", queries, keys) / math.sqrt(keys.shape[-1])
+    received = logits.softmax(dim=-1).mean(dim=(1, 2)).view(2, -1, 4).sum(dim=-1)
+    attention = encoder.encode(frames, frozenset({"attention"})).attention
+    torch.testing.assert_close(attention, received, rtol=1e-4, atol=1e-6)
+
+
+def test_attention_does_not_depend_on_how_many_heads_are_in_memory(encoder, monkeypatch):
+    frames = clip(2, (3, 5))
+    whole = encoder.encode(frames, frozenset({"attention"})).attention
+    monkeypatch.setattr("tango_core.models.qwen2_5_vl.tower._PROBABILITIES_AT_ONCE", 1)
+    one_by_one = encoder.encode(frames, frozenset({"attention"})).attention
+    torch.testing.assert_close(one_by_one, whole, rtol=1e-5, atol=1e-7)
+
+
+def test_keys_are_means_over_heads_and_patches_without_places(qwen, encoder):
+    frames, grid = clip(4, (5, 9)), (5, 9)
+    _, _, keys = last_block(qwen, frames, grid)
+    got = encoder.encode(frames, frozenset({"keys"})).keys
+    torch.testing.assert_close(got, keys.mean(dim=(2, 3)), rtol=1e-4, atol=1e-5)
+
+
+def test_frame_embeddings_are_means_of_the_tokens(encoder):
+    features = encoder.encode(clip(4, (3, 5)), frozenset({"frame_embeddings"}))
+    torch.testing.assert_close(features.frame_embeddings, features.tokens.mean(dim=1))
+
+
+def test_saliency_of_the_release_s_queries_and_keys():
+    """Golden vectors are in window order: the identity as raster order leaves them there."""
+    with np.load(GOLDEN / "unit_saliency_qwen25.npz") as data:
+        golden = {key: torch.from_numpy(data[key]) for key in data.files}
+    num_patches, heads, _ = golden["q"].shape
+    num_frames = int(golden["grid_thw"][0])
+    packed = torch.stack([golden["q"], golden["k"], golden["k"]], dim=1).flatten(1)
+    attention = SimpleNamespace(qkv=nn.Identity(), num_heads=heads)
+    output = QwenTowerOutput(
+        tokens=torch.empty(num_frames, num_patches // num_frames // 4, 1),
+        block_input=packed,
+        rotary=(golden["cos"], golden["sin"]),
+        raster=torch.arange(num_patches // 4),
+        block=SimpleNamespace(norm1=nn.Identity(), attn=attention),
+        merge=4,
+    )
+    torch.testing.assert_close(mean_query_saliency(output), golden["p_attn"], rtol=1e-5, atol=1e-7)
+
+
+def test_long_clips_give_the_same_as_their_parts(encoder):
+    frames = clip(40, (3, 5))
+    whole = encoder.encode(frames, SIGNALS)
+    part = encoder.encode(VideoFrames(frames.pixels[30:], frames.timestamps[30:]), SIGNALS)
+    for name in ("tokens", *sorted(SIGNALS)):
+        expected = getattr(part, name)
+        assert len(expected) == 5
+        torch.testing.assert_close(getattr(whole, name)[15:], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_only_the_signals_asked_for_are_computed(encoder):
+    frames = VideoFrames(clip(2, (2, 2)).pixels, np.zeros(2), source=ClipSource(3.0, 360))
+    features = encoder.encode(frames, frozenset({"keys"}))
+    assert features.keys.shape == (1, 4, 16)
+    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
+    assert (features.sinks, features.source) == ((), ClipSource(3.0, 360))
+    with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
+        encoder.encode(frames, frozenset({"probe"}))
+
+
+def test_encoding_twice_gives_the_same_bytes(encoder):
+    first, second = (encoder.encode(clip(3, (5, 3)), SIGNALS) for _ in range(2))
+    for name in ("tokens", *SIGNALS):
+        assert torch.equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_close_to_single(encoder, dtype):
+    half = load_encoder(NAME, encoder.spec.path, dtype=dtype).encode(clip(2, (4, 5)), SIGNALS)
+    exact = encoder.encode(clip(2, (4, 5)), SIGNALS)
+    assert half.tokens.dtype == getattr(torch, dtype)
+    assert half.saliency.dtype == torch.float32
+    scale = float(exact.tokens.abs().max())
+    assert float((half.tokens.float() - exact.tokens).abs().max()) < 0.05 * scale
