@@ -12,7 +12,7 @@ from clips import clip
 
 from pipeline.stages.child import Child, ChildStartError, CrashError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a Linux kernel feature")
 
 
