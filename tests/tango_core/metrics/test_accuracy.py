@@ -1,6 +1,4 @@
-"""Intervals and tests against scipy, brute force, and seeded simulation."""
-
-import itertools
+"""Intervals of one run against scipy and seeded simulation."""
 
 import numpy as np
 import pytest
@@ -11,8 +9,6 @@ from scipy import stats
 from tango_core.metrics import (
     accuracy_by_group,
     clustered_accuracy,
-    compare_paired,
-    mcnemar_p_value,
 )
 
 
@@ -94,62 +90,6 @@ class TestClusteredAccuracy:
         accuracy = clustered_accuracy(np.arange(9000) % 3 == 0, np.arange(9000), level)
         exact = stats.binomtest(3000, 9000).proportion_ci(level, method="wilson")
         assert (accuracy.low, accuracy.high) == pytest.approx((exact.low, exact.high), abs=2e-5)
-
-
-class TestComparePaired:
-    def test_interval_is_the_quantile_of_every_possible_resample(self):
-        """Four clips have 256 equally likely resamples; enumerate them."""
-        change = np.array([2, 0, -1, 1])
-        sizes = np.array([2, 3, 1, 4])
-        correct = np.array([1, 1, 0, 0, 0, 0, 1, 0, 0, 0], bool)
-        baseline = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 0], bool)
-        clusters = np.repeat(np.arange(4), sizes)
-        means = [
-            change[list(pick)].sum() / sizes[list(pick)].sum()
-            for pick in itertools.product(range(4), repeat=4)
-        ]
-        result = compare_paired(correct, baseline, clusters, num_resamples=40_000)
-        expected = np.quantile(means, [0.025, 0.975])
-        assert result.difference == pytest.approx(0.2)
-        assert (result.low, result.high) == pytest.approx(tuple(expected), abs=0.02)
-
-    def test_interval_covers_the_true_difference_in_92_to_98_percent_of_simulated_runs(self):
-        rng = np.random.default_rng(3)
-        clusters = np.repeat(np.arange(50), 4)
-        covered = 0
-        for _ in range(500):
-            shared = simulate_clusters(rng, 50, 4, 0.6, 0.4).ravel()
-            forgotten = np.repeat(rng.beta(1, 9, 50), 4) > rng.random(200)
-            result = compare_paired(shared & ~forgotten, shared, clusters, num_resamples=500)
-            covered += result.low <= -0.06 <= result.high
-        assert 0.92 <= covered / 500 <= 0.98
-
-    def test_equal_runs_do_not_differ(self):
-        result = compare_paired([True, False, True], [True, False, True], [0, 1, 2])
-        assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
-
-    def test_same_seed_gives_the_same_interval(self):
-        rng = np.random.default_rng(0)
-        ours, theirs, clips = rng.random(90) < 0.6, rng.random(90) < 0.5, np.arange(90) // 3
-        first, second = (compare_paired(ours, theirs, clips, seed=5) for _ in range(2))
-        assert first == second
-        assert first != compare_paired(ours, theirs, clips, seed=6)
-
-    def test_runs_of_different_length_are_refused(self):
-        with pytest.raises(ValueError, match="same questions"):
-            compare_paired([True], [True, False], [0])
-
-
-@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (3, 10), (4, 4), (7, 6), (700, 800)])
-def test_mcnemar_matches_the_binomial_test(gained, lost):
-    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-    assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9)
-
-
-def test_mcnemar_is_exact_where_floats_overflow():
-    assert mcnemar_p_value(1000, 1200) == pytest.approx(
-        stats.binomtest(1000, 2200).pvalue, rel=1e-9
-    )
 
 
 class TestAccuracyByGroup:

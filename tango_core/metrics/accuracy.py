@@ -1,0 +1,130 @@
+"""Accuracy with honest intervals: questions of one clip depend on each other, clips may be few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A share of right answers and the interval it is known to.
+
+    Attributes:
+        value: Right answers / questions, in [0, 1].
+        low: Lower end of the interval, in [0, value].
+        high: Upper end of the interval, in [value, 1].
+        num_questions: Questions counted.
+        num_clusters: Clips they belong to.
+        num_effective: Independent questions that would be worth as much; at most `num_questions`.
+    """
+
+    value: float
+    low: float
+    high: float
+    num_questions: int
+    num_clusters: int
+    num_effective: float
+
+
+def clustered_accuracy(
+    correct: npt.ArrayLike, clusters: npt.ArrayLike, level: float = 0.95
+) -> Accuracy | None:
+    """Accuracy with a Wilson interval at the effective sample size of clustered questions.
+
+    The design effect is the ratio of the cluster-robust (linearised) variance of the mean to
+    p (1 - p) / n:
+
+        deff = G / (G - 1) * sum_g (sum_{i in g} (y_i - p))^2 / (n p (1 - p))
+        n_eff = n / max(1, deff)
+
+    with n questions in G clusters. Few clusters estimate that variance badly, hence n_eff is also
+    multiplied by (z / t_{G-1})^2, as in Korn and Graubard, "Confidence intervals for proportions
+    with small expected number of positive counts estimated from survey data", Survey Methodology 24
+    (1998). The Wilson score interval is then computed with n_eff in place of n; Franco, Little,
+    Louis and Slud, "Comparative study of confidence intervals for proportions in complex sample
+    surveys", J. Survey Statistics and Methodology 7 (2019), recommend it among others because it
+    stays inside [0, 1] and has a width at 0 % and at 100 %.
+
+    Where the design effect cannot be estimated (all right, all wrong, or one cluster), the answers
+    of a cluster are taken as fully dependent: deff = sum_g n_g^2 / n, which is the cluster size
+    when all are equal.
+
+    Args:
+        correct: (n,) bool.
+        clusters: (n,) labels; questions with equal labels belong to one clip.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    right = np.asarray(correct, dtype=np.float64)
+    codes = cluster_codes(clusters, len(right))
+    if not len(right):
+        return None
+    value = float(right.mean())
+    effective = _effective_size(right, codes, value, level)
+    low, high = _wilson(value, effective, level)
+    return Accuracy(value, low, high, len(right), int(codes.max()) + 1, effective)
+
+
+def accuracy_by_group(
+    correct: npt.ArrayLike, clusters: npt.ArrayLike, groups: Sequence[Mapping[str, str]]
+) -> dict[str, dict[str, Accuracy]]:
+    """Accuracy for every value of every group that the questions name.
+
+    Args:
+        correct: (n,) bool.
+        clusters: (n,) labels of clips.
+        groups: n mappings from group to value, e.g. `{"duration": "short"}`; a question counts in
+            all its groups.
+
+    Returns:
+        Group -> value -> accuracy, groups and values in alphabetical order.
+
+    Raises:
+        ValueError: If there is not one mapping per question.
+    """
+    right, labels = np.asarray(correct, dtype=bool), np.asarray(clusters)
+    if len(groups) != len(right):
+        raise ValueError(
+            f"groups must hold one mapping per question: {len(groups)} for {len(right)}"
+        )
+    members: dict[tuple[str, str], list[int]] = {}
+    for row, mapping in enumerate(groups):
+        for group, value in mapping.items():
+            members.setdefault((str(group), str(value)), []).append(row)
+    table: dict[str, dict[str, Accuracy]] = {}
+    for (group, value), rows in sorted(members.items()):
+        accuracy = clustered_accuracy(right[rows], labels[rows])
+        assert accuracy is not None
+        table.setdefault(group, {})[value] = accuracy
+    return table
+
+
+def _effective_size(
+    right: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], value: float, level: float
+) -> float:
+    """Number of independent questions that know as much as these clustered ones."""
+    num_questions, sizes = len(right), np.bincount(codes)
+    num_clusters = len(sizes)
+    if num_clusters == 1 or value in (0.0, 1.0):
+        return num_questions / float((sizes.astype(np.float64) ** 2).sum() / num_questions)
+    totals = np.bincount(codes, weights=right - value)
+    between = num_clusters / (num_clusters - 1) * float(totals @ totals)
+    deff = max(1.0, between / (num_questions * value * (1 - value)))
+    few = z_quantile(level) / t_quantile((1 + level) / 2, num_clusters - 1)
+    return num_questions / deff * few**2
+
+
+def _wilson(value: float, size: float, level: float) -> tuple[float, float]:
+    """Wilson's score interval of a share `value` of `size` (a real number) independent trials."""
+    z2 = z_quantile(level) ** 2
+    centre = (value + z2 / (2 * size)) / (1 + z2 / size)
+    half = (z2 * (value * (1 - value) / size + z2 / (4 * size**2))) ** 0.5 / (1 + z2 / size)
+    return min(value, max(0.0, centre - half)), max(value, min(1.0, centre + half))

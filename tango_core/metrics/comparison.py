@@ -1,0 +1,183 @@
+"""Two runs on the same questions: how much they differ, how sure that is, what could be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
+
+_MIN_CLIPS = 5
+_ENOUGH_CHANGED_CLIPS = 6
+_POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs on the same questions.
+
+    Attributes:
+        difference: Accuracy minus the baseline's accuracy, in [-1, 1].
+        low: Lower end of the interval of the difference, in [-1, difference].
+        high: Upper end of the interval of the difference, in [difference, 1].
+        p_value: Two-sided: exact McNemar test where every clip has one question, else the
+            permutation test that exchanges the runs clip by clip.
+        num_questions: Questions both runs were asked.
+        num_gained: Questions only this run answers correctly.
+        num_lost: Questions only the baseline answers correctly.
+        num_clips: Clips the questions belong to.
+        num_changed_clips: Clips in which at least one question was gained or lost.
+        too_few_clips: No interval holds its coverage on so few clips, or clips that changed; `low`
+            and `high` are then wider than they need to be.
+        detectable_difference: The smallest true difference, in [0, 1], that a comparison as noisy
+            as this one would find at the 5 % level with a chance of 80 %.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    num_questions: int
+    num_gained: int
+    num_lost: int
+    num_clips: int
+    num_changed_clips: int
+    too_few_clips: bool
+    detectable_difference: float
+
+
+def compare_paired(
+    correct: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+) -> Comparison | None:
+    """Compare two runs question by question, with whole clips as independent units.
+
+    The interval is the cluster-robust t interval of the mean change: with c_i in {-1, 0, 1} the
+    change of question i, n questions in G clips, and C_g, n_g the sum and the number of a clip's,
+
+        var = G / (G - 1) * sum_g (C_g - n_g mean(c))^2 / n^2,    mean(c) +- t_{G-1} sqrt(var)
+
+    (Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference", J. Human Resources
+    50, 2015, section VI). In simulations with 5 to 200 clips, bases of .5 to .99 and differences of
+    0 to .2 it covers the truth in 93 to 97 % of cases, once 6 clips, or more than half of the
+    clips, are expected to change (`tests/perf/simulate_intervals.py`). Where fewer did, it can
+    miss the truth in most cases and has no width if nothing changed. `too_few_clips` is set there,
+    and the interval is the score interval of T. Tango, "Equivalence test and confidence interval
+    for the difference in proportions for the paired-sample design", Statistics in Medicine 17
+    (1998), at the effective number of questions (see `clustered_accuracy`): it errs on the wide
+    side.
+
+    Args:
+        correct: (n,) bool, this run.
+        baseline: (n,) bool, the other run, same questions in the same order.
+        clusters: (n,) labels of clips.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+
+    Raises:
+        ValueError: If the two runs differ in length.
+    """
+    ours, theirs = np.asarray(correct, dtype=bool), np.asarray(baseline, dtype=bool)
+    if ours.shape != theirs.shape:
+        raise ValueError(
+            f"paired runs must answer the same questions: {ours.shape} and {theirs.shape}"
+        )
+    codes = cluster_codes(clusters, len(ours))
+    if not len(ours):
+        return None
+    gained, lost = ours & ~theirs, theirs & ~ours
+    change = gained.astype(np.float64) - lost
+    sums = np.bincount(codes, weights=change).astype(np.float64)
+    sizes = np.bincount(codes).astype(np.float64)
+    difference, num_clips = float(change.mean()), len(sizes)
+    num_changed = int((np.bincount(codes, weights=gained | lost) > 0).sum())
+    too_few = num_clips < _MIN_CLIPS or (
+        num_changed < _ENOUGH_CHANGED_CLIPS and 2 * num_changed <= num_clips
+    )
+    error = _standard_error(sums, sizes, difference)
+    if too_few:
+        size = _effective_size(change, sizes, error, level)
+        low, high = _score_interval(gained.mean() * size, lost.mean() * size, size, level)
+        low, high = min(low, difference), max(high, difference)
+        error = max(error, (high - low) / 2 / z_quantile(level))
+    else:
+        reach = t_quantile((1 + level) / 2, num_clips - 1) * error
+        low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
+    if len(ours) == num_clips:
+        p_value = mcnemar_p_value(int(gained.sum()), int(lost.sum()))
+    else:
+        p_value = sign_flip_p_value(np.rint(sums).astype(np.int64))
+    return Comparison(
+        difference=difference,
+        low=float(low),
+        high=float(high),
+        p_value=p_value,
+        num_questions=len(ours),
+        num_gained=int(gained.sum()),
+        num_lost=int(lost.sum()),
+        num_clips=num_clips,
+        num_changed_clips=num_changed,
+        too_few_clips=too_few,
+        detectable_difference=_detectable(error, num_clips),
+    )
+
+
+def _standard_error(
+    sums: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], mean: float
+) -> float:
+    """Cluster-robust standard error of the mean change; 0 for a single clip."""
+    num_clips = len(sums)
+    residuals = sums - sizes * mean
+    between = num_clips / max(1, num_clips - 1) * float(residuals @ residuals)
+    return math.sqrt(between) / float(sizes.sum())
+
+
+def _effective_size(
+    change: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], error: float, level: float
+) -> float:
+    """Number of independent questions that know as much; clips without a change are one each."""
+    num_questions, num_clips = len(change), len(sizes)
+    alone = float(change.var()) / num_questions
+    # What cannot be estimated is taken as fully dependent.
+    deff = error**2 / alone if alone and num_clips > 1 else float(sizes @ sizes) / num_questions
+    few = z_quantile(level) / t_quantile((1 + level) / 2, max(1, num_clips - 1))
+    return num_questions / max(1.0, deff) * few**2
+
+
+def _score_interval(gained: float, lost: float, size: float, level: float) -> tuple[float, float]:
+    """Tango's score interval for `gained` and `lost` of `size` pairs, which need not be whole."""
+    reach, estimate = z_quantile(level), (gained - lost) / size
+
+    def agrees(delta: float) -> bool:
+        # q is the constrained maximum-likelihood estimate of the share that was lost.
+        b = (2 * size - gained + lost) * delta - gained - lost
+        c = -lost * delta * (1 - delta)
+        q = (math.sqrt(max(0.0, b * b - 8 * size * c)) - b) / (4 * size)
+        variance = size * (2 * q + delta * (1 - delta))
+        return abs(gained - lost - size * delta) <= reach * math.sqrt(max(0.0, variance))
+
+    return _edge(estimate, -1.0, agrees), _edge(estimate, 1.0, agrees)
+
+
+def _edge(inside: float, outside: float, agrees: Callable[[float], bool]) -> float:
+    """Bisect for the last difference between `inside` and `outside` that agrees with the data."""
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if agrees(middle) else (inside, middle)
+    return inside
+
+
+def _detectable(error: float, num_clips: int) -> float:
+    """Difference that is found at the 5 % level with the usual power, given a standard error."""
+    degrees = max(1, num_clips - 1)
+    return min(1.0, (t_quantile(0.975, degrees) + t_quantile(_POWER, degrees)) * error)

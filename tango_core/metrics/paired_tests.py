@@ -1,0 +1,70 @@
+"""p values for two runs on the same questions: McNemar's test, and sign flips of whole clips."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+# Above this many clips that changed, the null distribution is normal to three digits of p.
+_MAX_EXACT_CLIPS = 2_000
+
+
+def mcnemar_p_value(num_gained: int, num_lost: int) -> float:
+    """Two-sided exact p value of McNemar's test: a fair coin falls at least this unevenly.
+
+    It regards the questions as independent. Being exact, it rejects a true null hypothesis in less
+    than 5 % of cases: in 3.2 to 3.7 % with 20 to 45 discordant questions.
+
+    Args:
+        num_gained: Questions only the first run answers correctly.
+        num_lost: Questions only the second run answers correctly.
+    """
+    # Numbers of numpy would overflow.
+    fewer, discordant = int(min(num_gained, num_lost)), int(num_gained) + int(num_lost)
+    term, tail = 1, 0
+    for count in range(fewer + 1):
+        tail += term
+        term = term * (discordant - count) // (count + 1)
+    # Python divides integers of any size exactly; as a float, 2 ** 1024 would overflow.
+    return min(1.0, 2 * tail / (1 << discordant))
+
+
+def sign_flip_p_value(changes: npt.ArrayLike) -> float:
+    """Two-sided mid-p value of the permutation test that exchanges the runs clip by clip.
+
+    If the runs do not differ, exchanging all answers of one clip between them changes nothing, so
+    every clip's change could as well have had the other sign (Fisher's randomisation test with
+    clips as units; Edgington and Onghena, "Randomization Tests", 4th ed., 2007, chapter 5). The
+    distribution of the sum over all sign patterns is computed exactly, without drawing. A sum as
+    far from zero as the observed one counts half (mid-p; Lancaster, "Significance tests in discrete
+    distributions", J. American Statistical Association 56, 1961): counted whole, few clips would
+    reject far too rarely. More than 2,000 clips that changed are compared with the normal
+    distribution.
+
+    Args:
+        changes: (G,) whole numbers, one per clip: questions gained minus questions lost.
+    """
+    flips = np.abs(np.asarray(changes, dtype=np.int64))
+    total = abs(int(np.asarray(changes, dtype=np.int64).sum()))
+    flips = flips[flips > 0]
+    if total == 0:
+        return 1.0
+    if len(flips) > _MAX_EXACT_CLIPS:
+        return math.erfc(total / math.sqrt(2 * float((flips.astype(np.float64) ** 2).sum())))
+    chances = np.ones(1)
+    for size, count in zip(*np.unique(flips, return_counts=True), strict=True):
+        chances = np.convolve(chances, _sums_of_equal_flips(int(size), int(count)))
+    sums = np.abs(np.arange(len(chances)) - len(chances) // 2)
+    return min(1.0, float(chances[sums > total].sum() + chances[sums == total].sum() / 2))
+
+
+def _sums_of_equal_flips(size: int, count: int) -> npt.NDArray[np.float64]:
+    """Chances of the sums -count*size .. count*size of `count` numbers that are +size or -size."""
+    positive = np.arange(count + 1)
+    log_choose = [math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+                  for k in positive]  # fmt: skip
+    chances = np.zeros(2 * count * size + 1)
+    chances[2 * size * positive] = np.exp(np.asarray(log_choose) - count * math.log(2))
+    return chances
