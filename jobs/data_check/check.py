@@ -15,8 +15,8 @@ from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings
 from jobs.data_check.media import Bounds, Problem, look_at
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark, Defect
-from tango_core.benchmarks.custom.benchmark import CustomBenchmark
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.base import Defect
 from tango_core.types import VideoItem
 
 TIMEOUT_S = 60.0
@@ -82,7 +82,7 @@ def data_check(
         )
     if output is not None:
         write_findings(result.findings, output)
-    _report(result, opened, output, console)
+    _report(result, opened, split, output, console)
     return 0 if result.is_complete else 1
 
 
@@ -184,20 +184,15 @@ class _Contents:
 def _read(benchmark: Benchmark) -> _Contents:
     """Read all rows."""
     if not isinstance(benchmark, AnnotatedBenchmark):
-        items = list(benchmark.items())
-        own = _columns(benchmark, items) if isinstance(benchmark, CustomBenchmark) else []
-        return _Contents(own, items)
+        own = [_about_rows(defect) for defect in benchmark.defects()]
+        return _Contents(own, list(benchmark.items()))
     findings: list[Finding] = []
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
     withheld: dict[str, str] = {}
     lengths: dict[str, set[float]] = {}
     for entry in benchmark.entries():
         if isinstance(entry, Defect):
-            severity: Severity = "note" if entry.blank else "error"
-            problem = f"{entry.problem}; left out" if entry.blank else entry.problem
-            findings.append(
-                Finding(severity, "annotation", entry.where, "", "", None, None, problem)
-            )
+            findings.append(_about_rows(entry))
             continue
         key = (entry.path, entry.clip)
         known = clips.get(key)
@@ -217,22 +212,10 @@ def _read(benchmark: Benchmark) -> _Contents:
     return _Contents(findings, list(clips.values()), withheld, lengths)
 
 
-def _columns(benchmark: CustomBenchmark, items: Sequence[VideoItem]) -> list[Finding]:
-    """Turn columns with nearly the name of another into findings; without questions an error."""
-    asked = any(item.questions for item in items)
-    return [
-        Finding(
-            severity="error" if meant == "question" and not asked else "note",
-            kind="annotation",
-            path=str(benchmark.root),
-            video_id="",
-            question_ids="",
-            clip_start=None,
-            clip_end=None,
-            detail=f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
-        )
-        for name, meant in benchmark.misspelt.items()
-    ]
+def _about_rows(defect: Defect) -> Finding:
+    """Turn what is wrong with the annotations into a finding."""
+    severity: Severity = "error" if defect.fatal else "note"
+    return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
 
 
 def _findings(
@@ -263,13 +246,15 @@ def _finding(
     return Finding(severity, kind, item.path, name, ids, start, end, detail)
 
 
-def _report(result: Check, benchmark: Benchmark, output: Path | None, console: Console) -> None:
+def _report(
+    result: Check, benchmark: Benchmark, split: str, output: Path | None, console: Console
+) -> None:
     """Print counts, the first findings of every kind, and what to do next."""
     console.print(
         f"{benchmark.name}: {_count(result.num_questions, 'question')}, "
         f"{_count(result.num_clips, 'clip')}, {_count(result.num_files, 'file')}"
     )
-    expected = getattr(benchmark, "num_questions", None)
+    expected = benchmark.splits.get(split)
     if expected is not None and expected != result.num_questions:
         console.print(f"note: the complete public release has {expected:,} questions")
     print_findings(result.findings, console)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotations.benchmark import (
-    AnnotatedBenchmark,
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.records import (
     Record,
     Table,
     clip_id,
@@ -32,7 +32,9 @@ from tango_core.benchmarks.annotations.tables import (
     read_rows,
     text_of,
 )
-from tango_core.benchmarks.mvbench_tasks import (
+from tango_core.benchmarks.facts import PaperColumn
+from tango_core.benchmarks.mvbench import lmms_eval, vlmevalkit
+from tango_core.benchmarks.mvbench.tasks import (
     ALL_TASKS,
     TASK_OF,
     WITHHELD,
@@ -62,6 +64,10 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         "or test.json with the folders of branch video"
     )
     splits: ClassVar = {"test": 4000}
+    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    paper_column = PaperColumn(2)
+    vlmevalkit_table = vlmevalkit.TABLE
+    lmms_eval_samples = lmms_eval.SAMPLES
 
     def _tables(self) -> list[Table]:
         self._first_row: dict[str, int] = {}
