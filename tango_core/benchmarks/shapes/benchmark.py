@@ -45,7 +45,7 @@ from tango_core.benchmarks.shapes.world import (
     SECONDS_PER_MOMENT,
     SHAPES,
     Box,
-    Clip,
+    ClipDescription,
     Scene,
     Sprite,
     sample_moments,
@@ -65,7 +65,7 @@ __all__ = [
     "TYPES",
     "VOCABULARY",
     "Box",
-    "Clip",
+    "ClipDescription",
     "Scene",
     "ShapesBenchmark",
     "Sprite",
@@ -179,6 +179,6 @@ class ShapesBenchmark(Benchmark):
             ) from error
 
 
-def _write_clip(clip: Clip, path: Path) -> None:
+def _write_clip(clip: ClipDescription, path: Path) -> None:
     """Render a clip into a file."""
     write_mp4(path, render(clip), FPS)
