@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
-from jobs.data_check.media import Bounds, Problem, look_at
+from jobs.data_check.media import Bounds, Problem, check_file
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
@@ -25,7 +25,7 @@ MEMORY_GIB = 4.0
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and what is wrong.
+    """What was checked, and what is wrong.
 
     Attributes:
         num_questions: Questions that could be read.
@@ -41,7 +41,7 @@ class Check:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every question can be asked except those about what nobody can have."""
+        """Whether every question can be asked except those about withheld clips."""
         return all(finding.severity != "error" for finding in self.findings)
 
 
@@ -53,13 +53,13 @@ def data_check(
     console: Console,
     split: str = "test",
 ) -> int:
-    """Check a benchmark and report to the terminal and, if wished, to a file.
+    """Check a benchmark and report to the terminal and, if asked, to a file.
 
     Args:
         benchmark: Entry of `BENCHMARKS`.
         root: `benchmark.root`.
         output: `.csv` or `.parquet` file that receives every finding; `None` for none.
-        jobs: Files looked at at once.
+        jobs: Files checked at once.
         console: Where the summary goes.
         split: `benchmark.split`.
 
@@ -76,7 +76,7 @@ def data_check(
         raise ValueError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("looking at files", total=None)
+        task = progress.add_task("checking files", total=None)
         result = check(
             opened, jobs, lambda done, total: progress.update(task, completed=done, total=total)
         )
@@ -99,9 +99,9 @@ def check(
 
     Args:
         benchmark: An opened benchmark.
-        jobs: Files looked at at once.
+        jobs: Files checked at once.
         on_progress: Called with (files done, files in all).
-        timeout_s: Seconds after which a file is given up.
+        timeout_s: Seconds that one file may take.
     """
     contents = _read(benchmark)
     items, lengths = contents.items, contents.lengths
@@ -109,9 +109,9 @@ def check(
     for item in items:
         files.setdefault(item.path, []).append(item)
     findings = list(contents.findings)
-    with _Workers(timeout_s) as look, ThreadPoolExecutor(jobs) as pool:
+    with _Workers(timeout_s) as workers, ThreadPoolExecutor(jobs) as pool:
         futures = [
-            pool.submit(look, path, clips, sorted(lengths.get(path, ())))
+            pool.submit(workers, path, clips, sorted(lengths.get(path, ())))
             for path, clips in files.items()
         ]
         try:
@@ -145,7 +145,7 @@ class _Workers:
     def __call__(
         self, path: str, items: Sequence[VideoItem], lengths_s: Sequence[float]
     ) -> list[Problem]:
-        """Look at one file; whatever it does to its reader becomes a problem."""
+        """Check one file; whatever happens to its reader becomes a problem."""
         if not hasattr(self._own, "child"):
             self._own.child = Child(MEMORY_GIB)
             self._children.append(self._own.child)
@@ -158,16 +158,16 @@ class _Workers:
             return [Problem("timeout", f"not opened within {self._timeout_s:g} s")]
         except (CrashError, MemoryError) as error:
             return [Problem("crash", str(error).removeprefix(f"{path}: "))]
-        except Exception as error:  # what a file provokes here is its problem, not the check's
+        except Exception as error:  # an error here is a finding about the file
             return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
 
     def _call(
         self, path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]
     ) -> list[Problem]:
-        """Look at one file in this thread's child."""
+        """Check one file in this thread's child."""
         child: Child = self._own.child
         return child.call(
-            look_at, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
+            check_file, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
         )
 
 

@@ -36,7 +36,7 @@ _TITLES = {"vlmevalkit": "VLMEvalKit", "lmms_eval": "lmms-eval"}
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ImportSettings:
     """What a prediction file does not say about itself.
 
     Attributes:
@@ -103,7 +103,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
 
 
 def import_answers(
-    paths: Sequence[Path], harness: Harness, about: Foreign, output: Path
+    paths: Sequence[Path], harness: Harness, about: ImportSettings, output: Path
 ) -> tuple[Path, Summary]:
     """Make a run of answers that another program gave, for `tango report`.
 
@@ -155,7 +155,9 @@ def import_answers(
     return run_dir, summary
 
 
-def _read(paths: Sequence[Path], harness: Harness, about: Foreign) -> tuple[pd.DataFrame, str]:
+def _read(
+    paths: Sequence[Path], harness: Harness, about: ImportSettings
+) -> tuple[pd.DataFrame, str]:
     """Rows of the answers, and what the files call the model."""
     benchmark = _opened(about.benchmark, harness)
     if benchmark is None:

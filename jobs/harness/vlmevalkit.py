@@ -116,7 +116,7 @@ def read_vlmevalkit(
                     f"{path}, row {number}: index {row['index']} asks {key[0]!r} about {key[1]!r}, "
                     f"which is not a question of {benchmark.name} under {benchmark.root}"
                 )
-        # It writes every reply as text and failures as a sentence: an empty cell is an empty reply.
+        # It writes every reply as text, failures as a sentence: an empty field is an empty reply.
         reply = row["prediction"]
         missing = is_missing(reply) and reply != ""
         replies[found.question.id] = None if missing else str(reply)

@@ -89,9 +89,9 @@ class AnnotatedBenchmark(Benchmark):
                     seen.add(record.question.id)
                     yield record
                 except BlankRowError as error:
-                    yield Defect(_where(table, number), f"{error}; skipped", fatal=False)
+                    yield Defect(_row_name(table, number), f"{error}; skipped", fatal=False)
                 except ValueError as error:
-                    yield Defect(_where(table, number), str(error))
+                    yield Defect(_row_name(table, number), str(error))
                 index += 1
 
     def records(self) -> list[Record]:
@@ -151,6 +151,6 @@ class AnnotatedBenchmark(Benchmark):
         return found
 
 
-def _where(table: Table, number: int) -> str:
+def _row_name(table: Table, number: int) -> str:
     """Name a row, counted from 1."""
     return f"{table.path}, row {number + 1}"

@@ -35,7 +35,7 @@ PROTOCOL = replace(PLAIN, name="custom")
 
 
 class CustomBenchmark(Benchmark):
-    """One's own videos.
+    """A user's own videos.
 
     Args:
         root: A folder of videos (also in sub-folders; a folder of images is one video), a folder
@@ -79,7 +79,7 @@ class CustomBenchmark(Benchmark):
             logger.warning(
                 "%s: column %r is taken for a group; did you mean %r?", table, name, meant
             )
-        self._items = _ask(table, rows) if table else _look(self.root)
+        self._items = _clips_of_table(table, rows) if table else _clips_of_folder(self.root)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -118,7 +118,7 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
+def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     """Group a table's rows into clips, in the order in which clips first occur."""
     clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
     for row in rows:
@@ -142,7 +142,7 @@ def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     ]
 
 
-def _look(root: Path) -> list[VideoItem]:
+def _clips_of_folder(root: Path) -> list[VideoItem]:
     """Take every video below a folder, without questions."""
     if root.is_file():
         if root.suffix.lower() not in VIDEO_SUFFIXES:

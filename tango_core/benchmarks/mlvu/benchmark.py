@@ -136,7 +136,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
 
 
 def _question(row: Row) -> tuple[str, tuple[str, ...]]:
-    """Read text and options; lmms-eval's table holds both in one cell, "(A) .." line by line."""
+    """Read text and options; lmms-eval's table holds both in one field, "(A) .." line by line."""
     text = text_of(row, "question")
     if "video_name" not in row:
         return text, list_of(row, "candidates")
