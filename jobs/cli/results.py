@@ -96,11 +96,11 @@ def import_(
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
     from jobs.config.recipe import BenchmarkSection
-    from jobs.harness.exchange import Foreign, import_answers
+    from jobs.harness.exchange import ImportSettings, import_answers
     from jobs.report.tables.cells import render_table
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
-    about = Foreign(section, model, method, retention, num_frames, partial)
+    about = ImportSettings(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
     print(render_table(summary["cells"]))
     print(f"run: {run_dir}")

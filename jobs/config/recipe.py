@@ -31,7 +31,7 @@ class BenchmarkSection:
     """Which clips and questions.
 
     Attributes:
-        name: Entry of `BENCHMARKS`.
+        name: Entry of `BENCHMARKS`, or a class elsewhere: `my_package.my_module:MyBenchmark`.
         root: Directory (or table) of the benchmark's files; `null` for its own default.
         split: Split of the benchmark.
         seed: Draw of a generated benchmark.

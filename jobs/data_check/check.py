@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
-from jobs.data_check.media import Bounds, Problem, look_at
+from jobs.data_check.media import Bounds, Problem, check_file
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark, Defect
-from tango_core.benchmarks.custom.benchmark import CustomBenchmark
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.base import Defect
 from tango_core.types import VideoItem
 
 TIMEOUT_S = 60.0
@@ -25,7 +25,7 @@ MEMORY_GIB = 4.0
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and what is wrong.
+    """What was checked, and what is wrong.
 
     Attributes:
         num_questions: Questions that could be read.
@@ -41,7 +41,7 @@ class Check:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every question can be asked except those about what nobody can have."""
+        """Whether every question can be asked except those about withheld clips."""
         return all(finding.severity != "error" for finding in self.findings)
 
 
@@ -53,13 +53,13 @@ def data_check(
     console: Console,
     split: str = "test",
 ) -> int:
-    """Check a benchmark and report to the terminal and, if wished, to a file.
+    """Check a benchmark and report to the terminal and, if asked, to a file.
 
     Args:
         benchmark: Entry of `BENCHMARKS`.
         root: `benchmark.root`.
         output: `.csv` or `.parquet` file that receives every finding; `None` for none.
-        jobs: Files looked at at once.
+        jobs: Files checked at once.
         console: Where the summary goes.
         split: `benchmark.split`.
 
@@ -76,13 +76,13 @@ def data_check(
         raise ValueError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("looking at files", total=None)
+        task = progress.add_task("checking files", total=None)
         result = check(
             opened, jobs, lambda done, total: progress.update(task, completed=done, total=total)
         )
     if output is not None:
         write_findings(result.findings, output)
-    _report(result, opened, output, console)
+    _report(result, opened, split, output, console)
     return 0 if result.is_complete else 1
 
 
@@ -99,9 +99,9 @@ def check(
 
     Args:
         benchmark: An opened benchmark.
-        jobs: Files looked at at once.
+        jobs: Files checked at once.
         on_progress: Called with (files done, files in all).
-        timeout_s: Seconds after which a file is given up.
+        timeout_s: Seconds that one file may take.
     """
     contents = _read(benchmark)
     items, lengths = contents.items, contents.lengths
@@ -109,9 +109,9 @@ def check(
     for item in items:
         files.setdefault(item.path, []).append(item)
     findings = list(contents.findings)
-    with _Workers(timeout_s) as look, ThreadPoolExecutor(jobs) as pool:
+    with _Workers(timeout_s) as workers, ThreadPoolExecutor(jobs) as pool:
         futures = [
-            pool.submit(look, path, clips, sorted(lengths.get(path, ())))
+            pool.submit(workers, path, clips, sorted(lengths.get(path, ())))
             for path, clips in files.items()
         ]
         try:
@@ -145,7 +145,7 @@ class _Workers:
     def __call__(
         self, path: str, items: Sequence[VideoItem], lengths_s: Sequence[float]
     ) -> list[Problem]:
-        """Look at one file; whatever it does to its reader becomes a problem."""
+        """Check one file; whatever happens to its reader becomes a problem."""
         if not hasattr(self._own, "child"):
             self._own.child = Child(MEMORY_GIB)
             self._children.append(self._own.child)
@@ -158,16 +158,16 @@ class _Workers:
             return [Problem("timeout", f"not opened within {self._timeout_s:g} s")]
         except (CrashError, MemoryError) as error:
             return [Problem("crash", str(error).removeprefix(f"{path}: "))]
-        except Exception as error:  # what a file provokes here is its problem, not the check's
+        except Exception as error:  # an error here is a finding about the file
             return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
 
     def _call(
         self, path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]
     ) -> list[Problem]:
-        """Look at one file in this thread's child."""
+        """Check one file in this thread's child."""
         child: Child = self._own.child
         return child.call(
-            look_at, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
+            check_file, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
         )
 
 
@@ -184,20 +184,15 @@ class _Contents:
 def _read(benchmark: Benchmark) -> _Contents:
     """Read all rows."""
     if not isinstance(benchmark, AnnotatedBenchmark):
-        items = list(benchmark.items())
-        own = _columns(benchmark, items) if isinstance(benchmark, CustomBenchmark) else []
-        return _Contents(own, items)
+        own = [_about_rows(defect) for defect in benchmark.defects()]
+        return _Contents(own, list(benchmark.items()))
     findings: list[Finding] = []
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
     withheld: dict[str, str] = {}
     lengths: dict[str, set[float]] = {}
     for entry in benchmark.entries():
         if isinstance(entry, Defect):
-            severity: Severity = "note" if entry.blank else "error"
-            problem = f"{entry.problem}; left out" if entry.blank else entry.problem
-            findings.append(
-                Finding(severity, "annotation", entry.where, "", "", None, None, problem)
-            )
+            findings.append(_about_rows(entry))
             continue
         key = (entry.path, entry.clip)
         known = clips.get(key)
@@ -217,22 +212,10 @@ def _read(benchmark: Benchmark) -> _Contents:
     return _Contents(findings, list(clips.values()), withheld, lengths)
 
 
-def _columns(benchmark: CustomBenchmark, items: Sequence[VideoItem]) -> list[Finding]:
-    """Turn columns with nearly the name of another into findings; without questions an error."""
-    asked = any(item.questions for item in items)
-    return [
-        Finding(
-            severity="error" if meant == "question" and not asked else "note",
-            kind="annotation",
-            path=str(benchmark.root),
-            video_id="",
-            question_ids="",
-            clip_start=None,
-            clip_end=None,
-            detail=f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
-        )
-        for name, meant in benchmark.misspelt.items()
-    ]
+def _about_rows(defect: Defect) -> Finding:
+    """Turn what is wrong with the annotations into a finding."""
+    severity: Severity = "error" if defect.fatal else "note"
+    return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
 
 
 def _findings(
@@ -263,13 +246,15 @@ def _finding(
     return Finding(severity, kind, item.path, name, ids, start, end, detail)
 
 
-def _report(result: Check, benchmark: Benchmark, output: Path | None, console: Console) -> None:
+def _report(
+    result: Check, benchmark: Benchmark, split: str, output: Path | None, console: Console
+) -> None:
     """Print counts, the first findings of every kind, and what to do next."""
     console.print(
         f"{benchmark.name}: {_count(result.num_questions, 'question')}, "
         f"{_count(result.num_clips, 'clip')}, {_count(result.num_files, 'file')}"
     )
-    expected = getattr(benchmark, "num_questions", None)
+    expected = benchmark.splits.get(split)
     if expected is not None and expected != result.num_questions:
         console.print(f"note: the complete public release has {expected:,} questions")
     print_findings(result.findings, console)

@@ -1,4 +1,4 @@
-"""Look at one video file or folder of frames: can it be opened, and is it as long as is said?
+"""Check one video file or folder of frames: can it be opened, and is it as long as stated?
 
 Runs in a child process, because a file may hang or crash whoever opens it.
 """
@@ -21,8 +21,8 @@ from tango_core.video.readers.probe import read_index
 Kind = Literal["missing", "unreadable", "truncated", "length", "bounds", "timeout", "crash"]
 Bounds = tuple[float, float]
 
-# The first and the last frame, small: what proves that a file can be decoded at both ends.
-_GLANCE = FrameSpec(num_frames=2, size=(16, 16))
+# The first and the last frame, small: enough to see that a file can be decoded at both ends.
+_BOTH_ENDS = FrameSpec(num_frames=2, size=(16, 16))
 
 # Annotators round lengths and other downloads of a video end a little earlier or later: by more
 # than this, it is another video, or a part of it.
@@ -35,7 +35,7 @@ class Problem:
     """One thing that is wrong with a file.
 
     Attributes:
-        kind: Sort of problem.
+        kind: What kind of problem.
         detail: One line.
         clip: The clip it concerns, or `None` for the file.
         severity: `"error"`: clips are not decoded; `"warning"`: they are, and probably show
@@ -48,8 +48,10 @@ class Problem:
     severity: Literal["error", "warning", "note"] = "error"
 
 
-def look_at(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ()) -> list[Problem]:
-    """Open a file, decode its first and last frame, and compare its length with what is said.
+def check_file(
+    path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ()
+) -> list[Problem]:
+    """Open a file, decode its first and last frame, and compare its length with what is stated.
 
     Args:
         path: A video file or a folder of images.
@@ -66,15 +68,15 @@ def look_at(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ())
         return [Problem("missing", target)]
     try:
         if os.path.isdir(path):
-            return _look_at_folder(path, clips)
-        return _look_at_video(path, clips, lengths_s)
+            return _check_folder(path, clips)
+        return _check_video(path, clips, lengths_s)
     except VideoDecodeError as error:
         return [Problem("unreadable", str(error).removeprefix(f"{path}: "))]
     except OSError as error:
         return [Problem("unreadable", error.strerror or str(error))]
 
 
-def _look_at_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
+def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
     """Read all packets, then decode at both ends."""
     index = read_index(path)
     problems = []
@@ -89,13 +91,13 @@ def _look_at_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float
     if index.problem:
         problems.append(Problem("truncated", index.problem))
     if not problems:
-        decode_frames(path, _GLANCE)
+        decode_frames(path, _BOTH_ENDS)
     if not announced:
         return problems
     return problems + _compare_lengths(lengths_s, announced) + _compare(clips, announced)
 
 
-def _look_at_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
+def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     """Open every image, without decoding it."""
     images = list_images(Path(path))
     if not images:
@@ -108,7 +110,7 @@ def _look_at_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
         except (UnidentifiedImageError, OSError) as error:
             reason = str(error).splitlines()[0].removesuffix(f" {str(image_path)!r}")
             problems.append(Problem("unreadable", f"{image_path.name}: {reason}"))
-    return problems + _compare(clips, len(images) / _GLANCE.folder_fps)
+    return problems + _compare(clips, len(images) / _BOTH_ENDS.folder_fps)
 
 
 def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem]:
@@ -127,7 +129,7 @@ def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem
 
 
 def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
-    """Find clips that begin behind the end, which fail, or end there, which are cut short."""
+    """Find clips that begin after the end, which fail, or end there, which are cut short."""
     problems = []
     slack = max(LOSS_SLACK_S, LOSS_SLACK_SHARE * length_s)
     for clip in clips:

@@ -66,12 +66,11 @@ def methods(job: Job, cache: str) -> Remark:
 def benchmark(section: BenchmarkSection) -> Remark:
     """Find a benchmark's annotations; its videos are not looked at."""
     from jobs.run.build import benchmark_of
-    from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
 
     opened = benchmark_of(section)
-    if isinstance(opened, ShapesBenchmark):
-        remark = place(str(opened.directory), "benchmark.root")
-        return Remark(remark.mark, f"shapes, generated in {remark.text}")
+    if opened.generated_in is not None:
+        remark = place(str(opened.generated_in), "benchmark.root")
+        return Remark(remark.mark, f"{section.name}, generated in {remark.text}")
     split = "" if section.split == "test" else f" --split {section.split}"
     return ok(
         f"{section.name} in {section.root}; look at every file with "

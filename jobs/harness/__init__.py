@@ -1,4 +1,6 @@
 """Exchange of answers with VLMEvalKit and lmms-eval: their files written and read.
 
-Imports `results` and `run`. One module per harness; `exchange.py` is the two commands.
+`exchange.py` is the two commands; each harness has a module, which reads and writes its files in
+general. What is a benchmark's own in them the benchmark states itself. Imports `config`, `results`,
+`run` and `report`. Another harness is a module here and an attribute of `AnnotatedBenchmark`.
 """

@@ -25,7 +25,7 @@ from jobs.run.directories import make_run_dir
 from jobs.run.driver import FAILURE
 from pipeline.answers import write_table
 from pipeline.rows import ANSWER
-from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _TITLES = {"vlmevalkit": "VLMEvalKit", "lmms_eval": "lmms-eval"}
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ImportSettings:
     """What a prediction file does not say about itself.
 
     Attributes:
@@ -81,9 +81,9 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
     date, partial = datetime.now(), job.limit is not None or job.shard is not None
     paths: list[Path] = []
     for section in job.all_benchmarks:
-        benchmark = _opened(section)
+        benchmark = _opened(section, harness)
         if benchmark is None:
-            logger.warning("%s: not in %s; left out", section.name, _TITLES[harness])
+            logger.warning("%s: not in %s; skipped", section.name, _TITLES[harness])
             continue
         for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
             rows = answers[(answers["benchmark"] == section.name) & (answers["cell"] == cell.name)]
@@ -96,14 +96,14 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
         raise ValueError(
-            f"{run_dir}: {names} is a benchmark of neither harness; videomme, mvbench, "
-            "longvideobench and mlvu can be exported"
+            f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
+            f"are {', '.join(_benchmarks_in(harness))}"
         )
     return paths
 
 
 def import_answers(
-    paths: Sequence[Path], harness: Harness, about: Foreign, output: Path
+    paths: Sequence[Path], harness: Harness, about: ImportSettings, output: Path
 ) -> tuple[Path, Summary]:
     """Make a run of answers that another program gave, for `tango report`.
 
@@ -155,13 +155,15 @@ def import_answers(
     return run_dir, summary
 
 
-def _read(paths: Sequence[Path], harness: Harness, about: Foreign) -> tuple[pd.DataFrame, str]:
+def _read(
+    paths: Sequence[Path], harness: Harness, about: ImportSettings
+) -> tuple[pd.DataFrame, str]:
     """Rows of the answers, and what the files call the model."""
-    benchmark = _opened(about.benchmark)
+    benchmark = _opened(about.benchmark, harness)
     if benchmark is None:
         raise ValueError(
-            f"benchmark {about.benchmark.name!r} is in neither harness; choose one of: "
-            "videomme, mvbench, longvideobench, mlvu"
+            f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
+            f"choose one of: {', '.join(_benchmarks_in(harness))}"
         )
     for path in paths:
         if not path.is_file():
@@ -193,9 +195,23 @@ def _job_of(run_dir: Path) -> Job:
     return parse_job(read_recipe(path), str(path))
 
 
-def _opened(section: BenchmarkSection) -> AnnotatedBenchmark | None:
-    """The benchmark's annotations; `None` if no harness has it."""
-    if section.name in ("custom", "shapes"):
+def _is_in(name: str, harness: Harness) -> bool:
+    """Whether a benchmark says what its files in a harness look like."""
+    found = benchmark_class(name)
+    if not issubclass(found, AnnotatedBenchmark):
+        return False
+    facts = {"vlmevalkit": found.vlmevalkit_table, "lmms_eval": found.lmms_eval_samples}
+    return facts[harness] is not None
+
+
+def _benchmarks_in(harness: Harness) -> list[str]:
+    """Benchmarks of this package that a harness has."""
+    return [name for name in BENCHMARKS if _is_in(name, harness)]
+
+
+def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark | None:
+    """The benchmark's annotations; `None` if the harness does not have it."""
+    if not _is_in(section.name, harness):
         return None
     benchmark = build_benchmark(
         section.name,

@@ -18,7 +18,8 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.rows import ANSWER, Row, option_text, to_table
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark, Record
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
 
 _FAILED = ("decode_failed", "encode_failed", "answer_failed")
@@ -31,7 +32,7 @@ def replies_of(
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
-        benchmark: What the questions are from; other benchmarks' rows are left out.
+        benchmark: What the questions are from; other benchmarks' rows are skipped.
         partial: The run was asked a part of the questions (`limit`, `shard`).
 
     Raises:
@@ -75,7 +76,7 @@ def answer_rows(
         benchmark: What the questions are from.
         cell: Name for the cell; also used as its method.
         source: The file, for error messages of the rows.
-        partial: Leave questions out that are absent, instead of counting them as failures.
+        partial: Skip questions that are absent, instead of counting them as failures.
     """
     rows = [
         _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
@@ -115,8 +116,3 @@ def _answer_row(
         else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }
-
-
-def plain(text: object) -> str:
-    """Fold white space, which spreadsheets and tables change."""
-    return " ".join(str(text).split())

@@ -18,8 +18,8 @@ from jobs.report.tables.cells import (
     prefill_p50,
 )
 from jobs.results.facts import JobFacts
-from jobs.results.scores import MACRO_GROUPS
 from jobs.results.summary import BASELINE, Summary
+from tango_core.benchmarks import facts_of
 
 _THROUGHPUT_NOTE = (
     "Throughput mode: stages overlap and a clip's questions share its prefix, so prefill and ttft "
@@ -59,7 +59,7 @@ def breakdowns(cells: Sequence[dict[str, Any]], benchmarks: Sequence[str]) -> li
         for group in dict.fromkeys(group for part in parts for group in part):
             name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
             table = _breakdown(name, own, [part.get(group, {}) for part in parts])
-            averaged = group == MACRO_GROUPS.get(benchmark)
+            averaged = group == facts_of(benchmark).macro_group
             tables.append(_with_mean(table, own) if averaged else table)
     return tables
 

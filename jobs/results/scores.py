@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tango_core.benchmarks.scoring.reports import CROSS_TABLES, macro_average, mean_score
+from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.scoring.reports import macro_average, mean_score
 from tango_core.metrics import Accuracy, accuracy_by_group
 
 Groups = Sequence[Mapping[str, str]]
-
-# benchmark -> group over whose values lmms-eval averages; all other scores are means of questions
-MACRO_GROUPS = {"mlvu": "task"}
 
 
 def read_groups(value: object) -> dict[str, str]:
@@ -46,9 +44,11 @@ def harness_accuracy(rows: pd.DataFrame, benchmark: str, protocol: str) -> float
     if "harness_score" not in rows:
         return None
     scores = [None if pd.isna(score) else float(score) for score in rows["harness_score"]]
-    if protocol == "lmms_eval" and benchmark in MACRO_GROUPS:
+    facts = facts_of(benchmark)
+    known = facts.protocols.get(protocol)
+    if facts.macro_group and known and known.macro:
         groups = [read_groups(value) for value in rows["groups"]]
-        return macro_average(scores, groups, MACRO_GROUPS[benchmark])
+        return macro_average(scores, groups, facts.macro_group)
     return mean_score(scores)
 
 
@@ -58,9 +58,10 @@ def macro_accuracy(correct: npt.NDArray[np.bool_], groups: Groups, benchmark: st
     Returns:
         `None` for benchmarks that nobody averages this way.
     """
-    if benchmark not in MACRO_GROUPS:
+    group = facts_of(benchmark).macro_group
+    if group is None:
         return None
-    return macro_average([float(right) for right in correct], groups, MACRO_GROUPS[benchmark])
+    return macro_average([float(right) for right in correct], groups, group)
 
 
 def cross_accuracy(
@@ -72,15 +73,16 @@ def cross_accuracy(
         correct: (n,) strict outcomes.
         clusters: (n,) labels of clips.
         groups: n mappings.
-        benchmark: Entry of `BENCHMARKS`; the groups are those of `reports.CROSS_TABLES`.
+        benchmark: Name of a benchmark; the groups are those of its `cross_table`.
 
     Returns:
         Outer group -> its value -> inner group -> its value -> accuracy with interval; empty for
         other benchmarks.
     """
-    if benchmark not in CROSS_TABLES:
+    groups_of = facts_of(benchmark).cross_table
+    if groups_of is None:
         return {}
-    outer, inner = CROSS_TABLES[benchmark]
+    outer, inner = groups_of.rows, groups_of.columns
     table: dict[str, Any] = {}
     for value in sorted({mapping[outer] for mapping in groups if outer in mapping}):
         chosen = [at for at, mapping in enumerate(groups) if mapping.get(outer) == value]

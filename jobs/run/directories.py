@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,9 @@ from jobs.results.facts import JOB_FILE
 
 # A run may be continued with other workers and other patience; the rest decides its results.
 _NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
+
+# What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
+_NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
 
 def new_run_dir(job: Job, output: Path) -> Path:
@@ -36,10 +40,11 @@ def make_run_dir(what: Sequence[str], output: Path) -> Path:
     Raises:
         RecipeError: If nothing can be written there.
     """
+    parts = [re.sub(_NOT_IN_FILE_NAMES, "-", part) for part in what]
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for attempt in range(1, 1000):
         suffix = "" if attempt == 1 else f"-{attempt}"
-        run_dir = output / f"{stamp}-{'-'.join(what)}{suffix}"
+        run_dir = output / f"{stamp}-{'-'.join(parts)}{suffix}"
         try:
             run_dir.mkdir(parents=True)
         except FileExistsError:

@@ -16,7 +16,7 @@ from tango_core.benchmarks.shapes.benchmark import (
     FRAME,
     SCENES,
     SHAPES,
-    Clip,
+    ClipDescription,
     clip_at,
     dense_clip_at,
     render,
@@ -65,7 +65,7 @@ class PatchLabels:
     phrases: npt.NDArray[np.float32]
 
 
-def label_patches(clip: Clip, moment: int) -> PatchLabels:
+def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
     """Label the patches of one frame from the clip's description."""
     boxes = clip.boxes(moment)
     edges = np.arange(SIDE + 1, dtype=np.float32) * PATCH
@@ -132,7 +132,7 @@ def labelled_frame(
     return render(clip, (0,))[0], label_patches(clip, 0)
 
 
-def _with_plates(clip: Clip, share: float) -> Clip:
+def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
     """Put digits in the place of some icons, which are larger, so that nothing touches."""
     rng = rng_of(clip.split, clip.seed, clip.index, "plates")
     sprites = tuple(

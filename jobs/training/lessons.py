@@ -14,7 +14,7 @@ from tango_core.benchmarks.shapes.benchmark import (
     SCENES,
     TYPES,
     VOCABULARY,
-    Clip,
+    ClipDescription,
     clip_at,
     questions,
     reply_to,
@@ -99,7 +99,9 @@ def _openly(question: Question) -> tuple[list[str], ...]:
     return (asked,)
 
 
-def training_clip(seed: int, index: int, num_frames: int) -> tuple[Clip, tuple[int, ...]]:
+def training_clip(
+    seed: int, index: int, num_frames: int
+) -> tuple[ClipDescription, tuple[int, ...]]:
     """Return a clip of the training split and the moments that are seen of it.
 
     One frame is a clip of its own. Two or four frames are taken from clips of four moments, which
@@ -110,7 +112,7 @@ def training_clip(seed: int, index: int, num_frames: int) -> tuple[Clip, tuple[i
     return clip_at("train", seed, index, moments), sample_moments(moments, num_frames)
 
 
-def ask_all(clip: Clip, seen: tuple[int, ...]) -> tuple[Asked, ...]:
+def ask_all(clip: ClipDescription, seen: tuple[int, ...]) -> tuple[Asked, ...]:
     """Ask everything about a clip, and of a single frame also the questions about scenes.
 
     The benchmark asks for scenes only where there are several; naming the only one comes first.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.training.frames import COLOR_NAMES, KINDS, PATCH, SIDE
-from tango_core.benchmarks.shapes.benchmark import SCENES, SHAPES, Clip
+from tango_core.benchmarks.shapes.benchmark import SCENES, SHAPES, ClipDescription
 
 DIGIT_WORDS = tuple("0123456789")
 PLACES = ("top", "bottom", "left", "right")
@@ -28,7 +28,7 @@ _EDGES = np.arange(SIDE + 1, dtype=np.float32) * PATCH
 _LINE = (2 * np.arange(TOKEN_SIDE, dtype=np.float32) + 1) / TOKEN_SIDE - 1
 
 
-def meanings(clip: Clip, moments: Iterable[int]) -> npt.NDArray[np.float32]:
+def meanings(clip: ClipDescription, moments: Iterable[int]) -> npt.NDArray[np.float32]:
     """Mix the words for every pooled token of some moments.
 
     A thing counts fully in a patch that it covers by half or more. Icons say their shape, their
@@ -40,7 +40,7 @@ def meanings(clip: Clip, moments: Iterable[int]) -> npt.NDArray[np.float32]:
     return np.concatenate([_frame_meanings(clip, moment) for moment in moments])
 
 
-def _frame_meanings(clip: Clip, moment: int) -> npt.NDArray[np.float32]:
+def _frame_meanings(clip: ClipDescription, moment: int) -> npt.NDArray[np.float32]:
     """(TOKENS, len(MEANINGS)) of one frame."""
     grid = np.zeros((TOKEN_SIDE, TOKEN_SIDE, len(MEANINGS)), dtype=np.float32)
     boxes = clip.boxes(moment)

@@ -1,23 +1,68 @@
-"""Benchmarks by name; a new one is one file and one line here."""
+"""Benchmarks by name: clips with questions, the protocols that ask and read, facts about tables.
+
+A benchmark is one class, which states everything about it; a public one has a room of its own with
+its questions (`benchmark.py`) and its prompts, scores and files per harness (`vlmevalkit.py`,
+`lmms_eval.py`). What benchmarks share is in `annotations` (releases of tables and videos),
+`protocols` and `scoring`. Nothing here may import a model, a method, torch, `pipeline` or `jobs`.
+A new benchmark is one file and one line in `BENCHMARKS`; see README.md.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from tango_core.benchmarks.base import Benchmark, Protocol
-from tango_core.benchmarks.names import check_name
+from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
 BENCHMARKS: dict[str, str] = {
     "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
-    "longvideobench": "tango_core.benchmarks.longvideobench:LongVideoBenchBenchmark",
-    "mlvu": "tango_core.benchmarks.mlvu:MLVUBenchmark",
-    "mvbench": "tango_core.benchmarks.mvbench:MVBenchBenchmark",
+    "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
+    "mlvu": "tango_core.benchmarks.mlvu.benchmark:MLVUBenchmark",
+    "mvbench": "tango_core.benchmarks.mvbench.benchmark:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
-    "videomme": "tango_core.benchmarks.videomme:VideoMMEBenchmark",
+    "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
 }
 
-__all__ = ["BENCHMARKS", "Benchmark", "Protocol", "build_benchmark"]
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "Protocol",
+    "benchmark_class",
+    "build_benchmark",
+    "facts_of",
+]
+
+
+def benchmark_class(name: str) -> type[Benchmark]:
+    """Find a benchmark's class, whose attributes state all facts about it.
+
+    Args:
+        name: One of `BENCHMARKS`, an entry point of the group `tango_video.benchmarks`, or
+            `my_package.my_module:MyBenchmark`.
+
+    Raises:
+        ValueError: If there is none of that name, or it is no `Benchmark`, in one line.
+    """
+    if name in BENCHMARKS:
+        module, attribute = BENCHMARKS[name].split(":")
+        found = getattr(import_module(module), attribute)
+    else:
+        found = load_extension("benchmark", "benchmark.name", name, BENCHMARKS)
+    if not (isinstance(found, type) and issubclass(found, Benchmark)):
+        raise ValueError(
+            f"benchmark.name {name!r} must name a class derived from "
+            f"tango_core.benchmarks.Benchmark, got {found!r}"
+        )
+    return found
+
+
+def facts_of(name: str) -> type[Benchmark]:
+    """`benchmark_class` for reports: of a name unknown on this machine nothing is known."""
+    try:
+        return benchmark_class(name)
+    except ValueError:
+        return Benchmark
 
 
 def build_benchmark(
@@ -31,19 +76,19 @@ def build_benchmark(
     """Build a benchmark from the recipe's `benchmark` section.
 
     Args:
-        name: One of `BENCHMARKS`.
+        name: One of `BENCHMARKS`, an entry point of the group `tango_video.benchmarks`, or
+            `my_package.my_module:MyBenchmark`.
         root: Where its files are; `None` for the benchmark's own default, if it has one.
         split: One of the benchmark's splits.
         seed: Which draw of a generated benchmark; data that exist once ignore it.
-        protocol: `"vlmevalkit"` or `"lmms_eval"`: whose prompts and reading rules are used.
+        protocol: One of the benchmark's `protocols`: whose prompts and reading rules are used.
 
     Raises:
         ValueError: If a name is unknown or `root` is missing or of the wrong kind, in one line.
         FileNotFoundError: If `root` does not exist.
     """
-    check_name("benchmark.name", name, BENCHMARKS)
-    module, attribute = BENCHMARKS[name].split(":")
-    benchmark: Benchmark = getattr(import_module(module), attribute)(
-        root=root, split=split, seed=seed, protocol=protocol
-    )
+    found = benchmark_class(name)
+    benchmark = found(root=root, split=split, seed=seed, protocol=protocol)
+    # Results are recorded under this name, and reports look its class up by it again.
+    benchmark.name = name
     return benchmark

@@ -1,47 +1,86 @@
-"""What a benchmark is: clips with questions, and the protocol that asks and reads."""
+"""What a benchmark is: clips with questions, protocols that ask and read, and its tables."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
-from tango_core.types import Prompt, Question, VideoItem
+from tango_core.benchmarks.facts import CrossTable, PaperColumn
+from tango_core.benchmarks.names import check_name
+from tango_core.benchmarks.protocols.plain import PLAIN
+from tango_core.benchmarks.protocols.protocol import Protocol, under_each_harness
+from tango_core.types import VideoItem
+
+__all__ = ["Benchmark", "Defect", "Protocol"]
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """How a question is put to a model and how an option is read from the reply.
-
-    The functions are module-level, so that a protocol travels to other processes by name.
+class Defect:
+    """Something that is wrong with the annotations, most often one row.
 
     Attributes:
-        name: E.g. `"vlmevalkit"`.
-        render: Question -> `Prompt`.
-        read_choice: (reply, question) -> index of the option the reply names, or `None`. Strict:
-            the headline counts a reply that names none, or several, as wrong.
-        max_new_tokens: Tokens a reply may have.
-        harness_score: (reply, question) -> what the evaluation harness of that name would have
-            counted for the same reply, faults included: 1 right, 0 wrong, other values where it has
-            them (VLMEvalKit's MVBench counts an empty reply as right, its MLVU a failure as -1),
-            `None` where it leaves the question out of the mean (lmms-eval's MVBench an empty
-            reply). `None` if the protocol belongs to no harness.
-        failed_reply: What that harness records for a question that was never answered, and scores.
+        where: File and row, counted from 1, or only the file.
+        problem: What is wrong with it, in one line.
+        fatal: Whether it ends a job; else it is only noted.
     """
 
-    name: str
-    render: Callable[[Question], Prompt]
-    read_choice: Callable[[str, Question], int | None]
-    max_new_tokens: int = 16
-    harness_score: Callable[[str, Question], float | None] | None = None
-    failed_reply: str = ""
+    where: str
+    problem: str
+    fatal: bool = True
 
 
 class Benchmark(ABC):
-    """A named set of clips with questions; yields data and its protocol, nothing else."""
+    """A named set of clips with questions.
 
-    name: str
-    protocol: Protocol
+    Only `items` must be written. The class attributes state what else there is to know; nothing
+    about a benchmark is said anywhere else.
+
+    Args:
+        root: The recipe's `benchmark.root`.
+        split: One of `splits`.
+        seed: Which draw of a generated benchmark; data that exist once ignore it.
+        protocol: One of `protocols`.
+
+    Attributes:
+        name: Name in recipes and results; `build_benchmark` sets it to the name it was given.
+        title: Name in tables for readers; "" for `name`.
+        splits: Split -> questions it has in the complete public release, `None` if unknown.
+        protocols: Name in the recipe (`benchmark.protocol`) -> how questions are put and read.
+        paper_column: Columns in the papers' tables; `None` if papers do not print it.
+        cross_table: Two groups that are broken down at once; `None` for none.
+        macro_group: Group over whose values a macro average is taken; `None` for none.
+        generated_in: Directory its videos are written to; `None` if they exist already.
+        root: Absolute path of `benchmark.root`; `None` if it was not given.
+
+    Raises:
+        ValueError: If the split or the protocol is unknown.
+    """
+
+    name: str = ""
+    title: ClassVar[str] = ""
+    splits: ClassVar[Mapping[str, int | None]] = {"test": None}
+    protocols: ClassVar[Mapping[str, Protocol]] = under_each_harness(PLAIN)
+    paper_column: ClassVar[PaperColumn | None] = None
+    cross_table: ClassVar[CrossTable | None] = None
+    macro_group: ClassVar[str | None] = None
+    generated_in: Path | None = None
+    root: Path | None
+
+    def __init__(
+        self,
+        root: str | None = None,
+        split: str = "test",
+        seed: int = 0,
+        protocol: str = "vlmevalkit",
+    ) -> None:
+        check_name("benchmark.split", split, self.splits)
+        check_name("benchmark.protocol", protocol, self.protocols)
+        self.root = Path(root).absolute() if root else None
+        self.split, self.seed = split, seed
+        self.protocol = self.protocols[protocol]
 
     @abstractmethod
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
@@ -53,3 +92,7 @@ class Benchmark(ABC):
         Raises:
             FileNotFoundError: If the annotations are not where the benchmark's layout says.
         """
+
+    def defects(self) -> Sequence[Defect]:
+        """What is wrong with the annotations, for `tango data check`."""
+        return ()

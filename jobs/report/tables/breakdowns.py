@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.report.sections import breakdowns
 from jobs.report.tables.cells import markdown_lines
-from jobs.results.scores import MACRO_GROUPS
+from tango_core.benchmarks import facts_of
 
 MEAN = "mean (M-Avg)"
 _HEADER = (
@@ -62,7 +62,7 @@ def _entries(cell: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str, str
     for group, values in cell["accuracy_by"].items():
         for value, entry in values.items():
             yield (group, value, "", ""), entry
-        averaged = group == MACRO_GROUPS.get(str(cell["benchmark"]))
+        averaged = group == facts_of(str(cell["benchmark"])).macro_group
         if averaged and cell["accuracy_macro"] is not None:
             mean = {"n": cell["num_scored"], "accuracy": cell["accuracy_macro"]}
             yield (group, MEAN, "", ""), {**mean, "ci95": (None, None)}

@@ -12,11 +12,10 @@ from typing import Any
 from jobs.report.tables.paper_layout import (
     AVERAGE,
     SHARE,
-    SPLITS,
-    TITLES,
     PaperRow,
     PaperTable,
     Values,
+    paper_column,
 )
 from jobs.results.published import caveats, published_scores
 from jobs.results.summary import BASELINE
@@ -118,9 +117,9 @@ def _setup(cell: Mapping[str, Any]) -> _Setup:
 def _columns(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     """The benchmarks of the table, those of the papers first, with their columns."""
     found = {str(cell["benchmark"]) for cell in cells}
-    ordered = [name for name in TITLES if name in found] + sorted(found - set(TITLES))
+    ordered = sorted(found, key=lambda name: (paper_column(name).order, name))
     return tuple(
-        (name, column) for name in ordered for column in (*SPLITS.get(name, ("", ()))[1], "overall")
+        (name, column) for name in ordered for column in (*paper_column(name).values, "overall")
     )
 
 
@@ -146,9 +145,9 @@ def _row(
     for cell in own:
         name = str(cell["benchmark"])
         row.values[name, "overall"] = cell["accuracy"]
-        group, parts = SPLITS.get(name, ("", ()))
-        for part in parts:
-            entry = cell["accuracy_by"].get(group, {}).get(part)
+        own_columns = paper_column(name)
+        for part in own_columns.values:
+            entry = cell["accuracy_by"].get(own_columns.group, {}).get(part)
             row.values[name, part] = entry["accuracy"] if entry else None
     if published:
         for name, columns in published_scores(first).items():

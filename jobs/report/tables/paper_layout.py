@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from dataclasses import dataclass, field
 
 from jobs.report.tables.cells import latex_escaped, percent
 from jobs.results.published import source
+from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.facts import PaperColumn
 
 AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")
 
-# Benchmark -> its name in papers, in the order of the columns.
-TITLES = {
-    "videomme": "Video-MME",
-    "mvbench": "MVBench",
-    "longvideobench": "LongVideoBench",
-    "mlvu": "MLVU",
-}
-# Benchmark -> group, and its values that have a column of their own before the overall accuracy.
-SPLITS = {"videomme": ("duration", ("short", "medium", "long"))}
+_LAST = PaperColumn(order=sys.maxsize)
 
 # (benchmark or "", column) -> share in [0, 1]
 Values = dict[tuple[str, str], float | None]
@@ -92,7 +87,7 @@ class PaperTable:
         names = self._names()
         groups: list[list[str]] = []
         for benchmark, column in self.columns:
-            title = TITLES.get(benchmark, benchmark)
+            title = title_of(benchmark)
             if groups and benchmark and groups[-1][0] == title:
                 groups[-1].append(column)
             else:
@@ -159,17 +154,32 @@ class PaperTable:
         return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
 
 
+def title_of(benchmark: str) -> str:
+    """Name of a benchmark for readers."""
+    return facts_of(benchmark).title or benchmark
+
+
+def paper_column(benchmark: str) -> PaperColumn:
+    """The columns of a benchmark; those that papers do not print come last, with one column."""
+    return facts_of(benchmark).paper_column or _LAST
+
+
 def _below(benchmark: str, column: str) -> str:
     """Head of a column under the name of its benchmark."""
-    return "" if column == "overall" and benchmark not in SPLITS else column.capitalize()
+    return "" if _is_only(benchmark, column) else column.capitalize()
 
 
 def _title(benchmark: str, column: str) -> str:
     """Head of a column in one line."""
-    title = TITLES.get(benchmark, benchmark)
+    title = title_of(benchmark)
     if not benchmark:
         return column
-    return title if column == "overall" and benchmark not in SPLITS else f"{title} {column}"
+    return title if _is_only(benchmark, column) else f"{title} {column}"
+
+
+def _is_only(benchmark: str, column: str) -> bool:
+    """Whether a benchmark has no other column."""
+    return column == "overall" and not paper_column(benchmark).values
 
 
 def _key(benchmark: str, column: str) -> str:

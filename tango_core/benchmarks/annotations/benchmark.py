@@ -4,83 +4,19 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
+from tango_core.benchmarks.annotations.harness_files import LmmsEvalSamples, VLMEvalKitTable
 from tango_core.benchmarks.annotations.layout import MediaFinder, find_file, resolve_root
+from tango_core.benchmarks.annotations.records import BlankRowError, Record, Table
 from tango_core.benchmarks.annotations.tables import Row
-from tango_core.benchmarks.base import Benchmark
-from tango_core.benchmarks.names import check_name
-from tango_core.benchmarks.protocols import build_protocol
-from tango_core.types import Question, VideoItem
+from tango_core.benchmarks.base import Benchmark, Defect
+from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Record:
-    """One question of a release, with where it came from.
-
-    Attributes:
-        index: Row number over the whole release in the order of its files, from 0; what the
-            harnesses call `index` (VLMEvalKit) and, where they read one table, `doc_id`
-            (lmms-eval).
-        row: The row as the release has it.
-        video_id: Names the clip.
-        path: The video file or folder of frames, whether it exists or not.
-        clip: (start, end) in seconds, or `None` for the whole file.
-        question: What is asked.
-        notes: What a careful reader should know about this row.
-        length_s: How long the file is in seconds, as the row states it; `None` if it does not.
-    """
-
-    index: int
-    row: Row
-    video_id: str
-    path: str
-    clip: tuple[float, float] | None
-    question: Question
-    notes: tuple[str, ...] = ()
-    length_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Defect:
-    """A row that is no question.
-
-    Attributes:
-        where: File and row, as an editor or a person would count them.
-        problem: What is wrong with it.
-        blank: The row holds nothing at all and is left out; any other defect ends a job.
-    """
-
-    where: str
-    problem: str
-    blank: bool = False
-
-
-class BlankRowError(ValueError):
-    """A row in which question and options are empty."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """One annotation file.
-
-    Attributes:
-        path: The file.
-        rows: Its rows.
-        task: The task all its rows belong to; "" where the rows say it.
-        folder: The folder its videos are in, if the release says so.
-    """
-
-    path: Path
-    rows: Sequence[Row]
-    task: str = ""
-    folder: str = ""
 
 
 class AnnotatedBenchmark(Benchmark):
@@ -90,17 +26,22 @@ class AnnotatedBenchmark(Benchmark):
         root: Folder of the release, in one of the layouts named in `layout`.
         split: One of `splits`.
         seed: Ignored; the data exist once.
-        protocol: `"vlmevalkit"` or `"lmms_eval"`.
+        protocol: One of `protocols`.
+
+    Attributes:
+        layout: What the folder of a release holds, for messages.
+        vlmevalkit_table: The data set in VLMEvalKit; `None` if it has none.
+        lmms_eval_samples: The tasks in lmms-eval; `None` if it has none.
 
     Raises:
         ValueError: If a setting is unknown, `root` is not set, or a row is malformed.
         FileNotFoundError: If `root` or the annotations are not there.
     """
 
-    title: ClassVar[str]
     layout: ClassVar[str]
-    splits: ClassVar[Mapping[str, int]]
-    """Splits, and how many questions each has in the complete public release."""
+    vlmevalkit_table: ClassVar[VLMEvalKitTable | None] = None
+    lmms_eval_samples: ClassVar[LmmsEvalSamples | None] = None
+    root: Path
 
     def __init__(
         self,
@@ -109,20 +50,13 @@ class AnnotatedBenchmark(Benchmark):
         seed: int = 0,
         protocol: str = "vlmevalkit",
     ) -> None:
-        check_name("benchmark.split", split, self.splits)
-        self.split = split
-        self.protocol = build_protocol(self.name, protocol)
-        self.root = resolve_root(root, self.title, self.layout)
+        super().__init__(root, split, seed, protocol)
+        self.root = resolve_root(root, self.title or self.name, self.layout)
         self.media = MediaFinder(self.root)
         self.tables = self._tables()
         if not any(table.rows for table in self.tables):
             raise ValueError(f"{self.tables[0].path}: holds no questions; download the file again")
         self._records: list[Record] | None = None
-
-    @property
-    def num_questions(self) -> int:
-        """Questions that the split has in the complete public release."""
-        return self.splits[self.split]
 
     @abstractmethod
     def _tables(self) -> list[Table]:
@@ -155,9 +89,9 @@ class AnnotatedBenchmark(Benchmark):
                     seen.add(record.question.id)
                     yield record
                 except BlankRowError as error:
-                    yield Defect(_where(table, number), str(error), blank=True)
+                    yield Defect(_row_name(table, number), f"{error}; skipped", fatal=False)
                 except ValueError as error:
-                    yield Defect(_where(table, number), str(error))
+                    yield Defect(_row_name(table, number), str(error))
                 index += 1
 
     def records(self) -> list[Record]:
@@ -170,9 +104,9 @@ class AnnotatedBenchmark(Benchmark):
             entries = list(self.entries())
             defects = [entry for entry in entries if isinstance(entry, Defect)]
             for defect in defects:
-                if defect.blank:
-                    logger.warning("%s: %s; left out", defect.where, defect.problem)
-            broken = [defect for defect in defects if not defect.blank]
+                if not defect.fatal:
+                    logger.warning("%s: %s", defect.where, defect.problem)
+            broken = [defect for defect in defects if defect.fatal]
             if broken:
                 count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
                 split = "" if self.split == "test" else f" --split {self.split}"
@@ -211,33 +145,12 @@ class AnnotatedBenchmark(Benchmark):
         found = find_file(self.root, patterns)
         if found is None:
             raise FileNotFoundError(
-                f"{self.title} annotations not found under {self.root}; looked for "
+                f"{self.title or self.name} annotations not found under {self.root}; looked for "
                 f"{', '.join(patterns)}; expected layout: {self.layout}"
             )
         return found
 
 
-def _where(table: Table, number: int) -> str:
+def _row_name(table: Table, number: int) -> str:
     """Name a row, counted from 1."""
     return f"{table.path}, row {number + 1}"
-
-
-def clip_id(name: str, clip: tuple[float, float] | None) -> str:
-    """Name a clip: its file's name, and the bounds if it has any."""
-    return name if clip is None else f"{name}#{clip[0]!r}-{clip[1]!r}"
-
-
-def option_notes(choices: Sequence[str], answer: int | None, answer_text: str = "") -> list[str]:
-    """Say what is odd about the options of a question."""
-    notes = []
-    if answer is None:
-        notes.append(f"the answer {answer_text!r} is none of the options; not scored")
-    elif not choices[answer].strip():
-        notes.append("the right option is empty")
-    elif choices.count(choices[answer]) > 1:
-        notes.append(f"the right option {choices[answer]!r} occurs twice")
-    elif len(set(choices)) < len(choices):
-        notes.append("two options are equal")
-    if len(choices) < 2:
-        notes.append("there is only one option")
-    return notes

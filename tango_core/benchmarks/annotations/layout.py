@@ -1,4 +1,4 @@
-"""Find the files of a release in the places where people and harnesses leave them."""
+"""Find the files of a release in the folder layouts of its authors and of the harnesses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def find_file(root: Path, patterns: Sequence[str]) -> Path | None:
 
 
 class MediaFinder:
-    """Looks up files by name; every folder is listed once, which network disks reward.
+    """Looks up files by name; every folder is listed once, as network disks are slow to list.
 
     Args:
         root: Folder that relative folders start from.

@@ -15,8 +15,8 @@ Row = Mapping[str, Any]
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 
-# A cell of a TSV may hold the subtitles of an episode; csv's own limit is 128 KiB.
-_MAX_CELL = 2**27
+# A field of a TSV may hold the subtitles of an episode; csv's own limit is 128 KiB.
+_MAX_FIELD = 2**27
 
 
 def read_json(path: Path) -> Any:
@@ -38,7 +38,7 @@ def read_json(path: Path) -> Any:
 def read_rows(path: Path) -> list[Row]:
     """Read a table, one mapping per row, in the order of the file.
 
-    Cells of CSV and TSV files are text; use the functions below to read numbers and lists.
+    Fields of CSV and TSV files are text; use the functions below to read numbers and lists.
 
     Args:
         path: `.json` (a list of objects), `.jsonl`, `.csv`, `.tsv` or `.parquet`.
@@ -64,12 +64,12 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: absent, null, NaN, or no text at all."""
+    """Whether a value is empty: absent, null, NaN, or no text at all."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def text_of(row: Row, *names: str) -> str:
-    """Return the first of the named cells that is filled, as it is written.
+    """Return the first of the named fields that is not empty, as it is written.
 
     Raises:
         ValueError: If all are empty.
@@ -81,7 +81,7 @@ def text_of(row: Row, *names: str) -> str:
 
 
 def answer_text_of(row: Row) -> str:
-    """Return the cell `answer` as it is written; it may be an empty text, as an option may be.
+    """Return the field `answer` as it is written; it may be an empty text, as an option may be.
 
     Raises:
         ValueError: If there is none.
@@ -93,7 +93,7 @@ def answer_text_of(row: Row) -> str:
 
 
 def number_of(row: Row, name: str) -> float:
-    """Return a cell as a finite number.
+    """Return a field as a finite number.
 
     Raises:
         ValueError: If it is empty or not a number.
@@ -109,7 +109,7 @@ def number_of(row: Row, name: str) -> float:
 
 
 def length_of(row: Row, name: str) -> float | None:
-    """Return a cell as a length in seconds, above 0; `None` if it states none."""
+    """Return a field as a length in seconds, above 0; `None` if it states none."""
     try:
         seconds = number_of(row, name)
     except ValueError:
@@ -118,7 +118,7 @@ def length_of(row: Row, name: str) -> float | None:
 
 
 def list_of(row: Row, name: str) -> tuple[str, ...]:
-    """Return a cell that holds a list of texts; CSV and TSV files hold it as Python or JSON text.
+    """Return a field that holds a list of texts; CSV and TSV files hold it as Python or JSON text.
 
     Raises:
         ValueError: If it is empty or not a list of texts or numbers.
@@ -155,7 +155,7 @@ def _read_json_lines(path: Path) -> list[Any]:
 
 def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
     """Read a CSV or TSV file as pandas writes it, with line breaks inside quotes."""
-    csv.field_size_limit(_MAX_CELL)
+    csv.field_size_limit(_MAX_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=separator)
         try:

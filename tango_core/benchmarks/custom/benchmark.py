@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
-from tango_core.benchmarks.base import Benchmark, Protocol
+from tango_core.benchmarks.base import Benchmark, Defect
 from tango_core.benchmarks.custom.rows import Row, read_rows
-from tango_core.benchmarks.names import check_name
-from tango_core.benchmarks.scoring.multiple_choice import lettered, read_option
-from tango_core.types import Prompt, Question, VideoItem
+from tango_core.benchmarks.protocols.plain import PLAIN
+from tango_core.benchmarks.protocols.protocol import under_each_harness
+from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
 
@@ -27,27 +29,13 @@ VIDEO_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 TABLE_SUFFIXES = (".csv", ".jsonl")
-INSTRUCTION = "Answer with the option's letter from the given choices directly."
 
 
-def render_prompt(question: Question) -> Prompt:
-    """Put the question after the clip: text, options by line, instruction; or the text alone."""
-    if not question.choices:
-        return Prompt(before="", after=question.text)
-    lines = [question.text, *lettered(question.choices), INSTRUCTION]
-    return Prompt(before="", after="\n".join(lines))
-
-
-def read_reply(reply: str, question: Question) -> int | None:
-    """Read the option a reply names by the general rules; a free-form reply names none."""
-    return read_option(reply, question.choices) if question.choices else None
-
-
-PROTOCOL = Protocol("custom", render_prompt, read_reply, max_new_tokens=128)
+PROTOCOL = replace(PLAIN, name="custom")
 
 
 class CustomBenchmark(Benchmark):
-    """One's own videos.
+    """A user's own videos.
 
     Args:
         root: A folder of videos (also in sub-folders; a folder of images is one video), a folder
@@ -65,7 +53,8 @@ class CustomBenchmark(Benchmark):
     """
 
     name = "custom"
-    protocol = PROTOCOL
+    protocols: ClassVar = under_each_harness(PROTOCOL)
+    root: Path
 
     def __init__(
         self,
@@ -74,8 +63,7 @@ class CustomBenchmark(Benchmark):
         seed: int = 0,
         protocol: str = "vlmevalkit",
     ) -> None:
-        check_name("benchmark.split", split, ("test",))
-        check_name("benchmark.protocol", protocol, ("vlmevalkit", "lmms_eval"))
+        super().__init__(root, split, seed, protocol)
         if not root:
             raise ValueError(
                 "benchmark.root is missing; for custom set it to a folder of videos, "
@@ -91,7 +79,7 @@ class CustomBenchmark(Benchmark):
             logger.warning(
                 "%s: column %r is taken for a group; did you mean %r?", table, name, meant
             )
-        self._items = _ask(table, rows) if table else _look(self.root)
+        self._items = _clips_of_table(table, rows) if table else _clips_of_folder(self.root)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -102,6 +90,18 @@ class CustomBenchmark(Benchmark):
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be 0 or more, got {limit}")
         return islice(iter(self._items), limit)
+
+    def defects(self) -> list[Defect]:
+        """Columns with nearly the name of another one; fatal if that leaves no questions."""
+        asked = any(item.questions for item in self._items)
+        return [
+            Defect(
+                str(self.root),
+                f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
+                fatal=meant == "question" and not asked,
+            )
+            for name, meant in self.misspelt.items()
+        ]
 
 
 def _table_of(root: Path) -> Path | None:
@@ -118,7 +118,7 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
+def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     """Group a table's rows into clips, in the order in which clips first occur."""
     clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
     for row in rows:
@@ -142,7 +142,7 @@ def _ask(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
     ]
 
 
-def _look(root: Path) -> list[VideoItem]:
+def _clips_of_folder(root: Path) -> list[VideoItem]:
     """Take every video below a folder, without questions."""
     if root.is_file():
         if root.suffix.lower() not in VIDEO_SUFFIXES:
@@ -163,7 +163,7 @@ def _look(root: Path) -> list[VideoItem]:
 
 
 def _videos_below(root: Path) -> Iterator[Path]:
-    """Yield video files, and folders that hold images and no video; hidden ones are left out."""
+    """Yield video files, and folders that hold images and no video; hidden ones are skipped."""
     visited: set[str] = set()
     for name, folders, files in os.walk(root, followlinks=True):
         folder = Path(name)

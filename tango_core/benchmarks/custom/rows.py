@@ -1,4 +1,4 @@
-"""Read a table of questions, CSV or JSON lines, and refuse what cannot be understood by row."""
+"""Read a table of questions, CSV or JSON lines, and refuse rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tango_core.types import Match, Question
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
 
-# Not "match": "batch" and "patch" are a letter away, and an answer that nothing scores is told of.
+# Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
 _MISSPELT_OFTEN = tuple(column for column in COLUMNS if column != "match")
 
 # "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
@@ -67,7 +67,7 @@ def read_rows(table: Path) -> list[Row]:
     try:
         for fields in fields_of_rows:
             if fields is not None:
-                row = _understand(fields, number)
+                row = _parse_row(fields, number)
                 if row.question and row_of_id.setdefault(row.question.id, number) != number:
                     first = row_of_id[row.question.id]
                     raise ValueError(f"id {row.question.id!r} is already used in row {first}")
@@ -119,7 +119,7 @@ def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
         yield fields
 
 
-def _understand(fields: Mapping[str, Any], number: int) -> Row:
+def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
     """Turn the fields of a row into a clip and a question."""
     video = _text(fields, "video")
     if not video:

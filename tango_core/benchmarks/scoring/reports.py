@@ -12,12 +12,6 @@ Scores = Sequence[float | None]
 Groups = Sequence[Mapping[str, str]]
 Section = dict[str, "float | dict[str, float]"]
 
-# benchmark -> (group of the rows, groups of the columns) of VLMEvalKit's rating
-CROSS_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "videomme": ("duration", ("domain", "sub_category", "task_type")),
-    "longvideobench": ("duration", ("category",)),
-}
-
 
 def mean_score(scores: Scores) -> float | None:
     """Mean over all questions, in the order given; `None` if there are none.

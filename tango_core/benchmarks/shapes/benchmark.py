@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from tango_core.benchmarks.base import Benchmark
-from tango_core.benchmarks.names import check_name
+from tango_core.benchmarks.protocols.protocol import under_each_harness
 from tango_core.benchmarks.shapes.draw import WORLD_VERSION, clip_at, dense_clip_at, rng_of
 from tango_core.benchmarks.shapes.questions import (
     ASKED,
@@ -44,7 +45,7 @@ from tango_core.benchmarks.shapes.world import (
     SECONDS_PER_MOMENT,
     SHAPES,
     Box,
-    Clip,
+    ClipDescription,
     Scene,
     Sprite,
     sample_moments,
@@ -64,7 +65,7 @@ __all__ = [
     "TYPES",
     "VOCABULARY",
     "Box",
-    "Clip",
+    "ClipDescription",
     "Scene",
     "ShapesBenchmark",
     "Sprite",
@@ -116,7 +117,9 @@ class ShapesBenchmark(Benchmark):
     """
 
     name = "shapes"
-    protocol = PROTOCOL
+    splits: ClassVar = dict.fromkeys(NUM_CLIPS)
+    protocols: ClassVar = under_each_harness(PROTOCOL)
+    generated_in: Path
 
     def __init__(
         self,
@@ -125,17 +128,15 @@ class ShapesBenchmark(Benchmark):
         seed: int = 0,
         protocol: str = "vlmevalkit",
     ) -> None:
-        check_name("benchmark.split", split, NUM_CLIPS)
-        check_name("benchmark.protocol", protocol, ("vlmevalkit", "lmms_eval"))
+        super().__init__(None, split, seed, protocol)
         if seed < 0:
             raise ValueError(f"benchmark.seed must be 0 or more, got {seed}")
         if root is not None and "://" in root:
             raise ValueError(f"benchmark.root must be a local directory for shapes, got {root!r}")
-        self.split, self.seed = split, seed
         text = json.dumps(_PARAMETERS, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         base = Path(root or DEFAULT_ROOT).absolute()
-        self.directory = base / f"{split}-seed{seed}-{digest}"
+        self.generated_in = base / f"{split}-seed{seed}-{digest}"
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the split's clips, each as soon as its file is there.
@@ -152,7 +153,7 @@ class ShapesBenchmark(Benchmark):
         self._prepare()
         missing = sum(not self._path(index).exists() for index in range(number))
         if missing:
-            logger.info("generating %d clips in %s", missing, self.directory)
+            logger.info("generating %d clips in %s", missing, self.generated_in)
         for index in range(number):
             clip = clip_at(self.split, self.seed, index)
             path = self._path(index)
@@ -163,21 +164,21 @@ class ShapesBenchmark(Benchmark):
 
     def _path(self, index: int) -> Path:
         """Return a clip's file."""
-        return self.directory / f"{index:05d}.mp4"
+        return self.generated_in / f"{index:05d}.mp4"
 
     def _prepare(self) -> None:
         """Make the directory and say in it what its files were made with."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.generated_in.mkdir(parents=True, exist_ok=True)
             note = json.dumps(_PARAMETERS, indent=2, sort_keys=True)
-            write_once(self.directory / "parameters.json", lambda aside: aside.write_text(note))
+            write_once(self.generated_in / "parameters.json", lambda aside: aside.write_text(note))
         except OSError as error:
             raise ValueError(
-                f"benchmark.root: cannot write to {self.directory} ({error.strerror}); "
+                f"benchmark.root: cannot write to {self.generated_in} ({error.strerror}); "
                 "set benchmark.root to a directory you may write to"
             ) from error
 
 
-def _write_clip(clip: Clip, path: Path) -> None:
+def _write_clip(clip: ClipDescription, path: Path) -> None:
     """Render a clip into a file."""
     write_mp4(path, render(clip), FPS)

@@ -1,7 +1,7 @@
-"""Draw a clip of the embedded world by chance: what is in it, where and when, and the camera.
+"""Draw a clip of the embedded world at random: what is in it, where and when, and the camera.
 
-What a question may ask for (kinds, colours, numbers, directions) is drawn first and evenly; places
-are then searched for it, so that nothing that is hard to place becomes a rare answer.
+What a question may ask for (kinds, colours, numbers, directions) is drawn first and uniformly;
+positions are then searched for it, so that what is hard to place is not a rare answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tango_core.benchmarks.shapes.world import (
     PLATE,
     SCENES,
     SHAPES,
-    Clip,
+    ClipDescription,
     Scene,
     Sprite,
     shortest_event,
@@ -34,7 +34,7 @@ DIRECTIONS = {"left": (-1.0, 0.0), "right": (1.0, 0.0), "up": (0.0, -1.0), "down
 _NUM_SCENES = (0.25, 0.45, 0.30)
 _ICONS_PER_SCENE = {1: (2, 5), 2: (1, 3), 3: (1, 2)}
 _EDGE = 2.0  # screen pixels that everything keeps from the frame's edge
-_GAP = 2.0  # canvas pixels between two things
+_GAP = 2.0  # canvas pixels between two sprites
 _TRIES = 96
 
 
@@ -48,7 +48,7 @@ def rng_of(split: str, seed: int, index: int, purpose: str) -> Generator:
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence((WORLD_VERSION, *words))))
 
 
-def clip_at(split: str, seed: int, index: int, num_moments: int = NUM_MOMENTS) -> Clip:
+def clip_at(split: str, seed: int, index: int, num_moments: int = NUM_MOMENTS) -> ClipDescription:
     """Return the clip at a position of a split; the same arguments give the same clip.
 
     Args:
@@ -61,12 +61,12 @@ def clip_at(split: str, seed: int, index: int, num_moments: int = NUM_MOMENTS) -
     camera = str(rng.choice(("static", "pan", "zoom", "shake"), p=(0.49, 0.17, 0.17, 0.17)))
     scenes = _draw_scenes(rng, camera, num_moments)
     wanted, counted = _draw_sprites(rng, scenes, num_moments)
-    while (placed := _place(rng, wanted, scenes)) is None:
+    while (placed := _find_positions(rng, wanted, scenes)) is None:
         scenes = tuple(replace(s, views=_draw_views(rng, camera, s.stop - s.start)) for s in scenes)
-    return Clip(split, seed, index, num_moments, camera, scenes, placed, counted)
+    return ClipDescription(split, seed, index, num_moments, camera, scenes, placed, counted)
 
 
-def dense_clip_at(split: str, seed: int, index: int) -> Clip:
+def dense_clip_at(split: str, seed: int, index: int) -> ClipDescription:
     """Return a clip of one crowded moment, icons of any shape and colour: to teach a vision tower.
 
     It answers no questions (shapes repeat in different colours) but its boxes label every patch.
@@ -82,9 +82,9 @@ def dense_clip_at(split: str, seed: int, index: int) -> Clip:
     others = [_plate(rng, 0, 0, 1) for _ in range(rng.integers(0, 3))]
     others += [_flash(rng, str(rng.choice(list(COLORS))), 0, 0, 1)] * int(rng.integers(0, 2))
     wanted = [replace(icon, size=_icon_size(rng)) for icon in icons] + others
-    while (placed := _place(rng, wanted, scenes)) is None:
+    while (placed := _find_positions(rng, wanted, scenes)) is None:
         wanted.pop()
-    return Clip(split, seed, index, 1, camera, scenes, placed)
+    return ClipDescription(split, seed, index, 1, camera, scenes, placed)
 
 
 def _draw_scenes(rng: Generator, camera: str, num_moments: int) -> tuple[Scene, ...]:
@@ -107,12 +107,12 @@ def _draw_views(rng: Generator, camera: str, length: int) -> tuple[tuple[float, 
     """Move the camera through one scene."""
     zoom = np.ones(length)
     path = np.zeros((length, 2))
-    way = np.linspace(0.0, 1.0, length) if length > 1 else rng.random(1)
+    progress = np.linspace(0.0, 1.0, length) if length > 1 else rng.random(1)
     if camera == "pan":
         angle = rng.integers(0, 8) * np.pi / 4
-        path = way[:, None] * rng.uniform(20, 36) * np.array([np.cos(angle), np.sin(angle)])
+        path = progress[:, None] * rng.uniform(20, 36) * np.array([np.cos(angle), np.sin(angle)])
     elif camera == "zoom":
-        zoom = rng.uniform(1.2, 1.35) ** (way if rng.random() < 0.5 else 1 - way)
+        zoom = rng.uniform(1.2, 1.35) ** (progress if rng.random() < 0.5 else 1 - progress)
         path = np.repeat((FRAME - FRAME / zoom)[:, None] / 2, 2, axis=1)
     elif camera == "shake":
         path = np.clip(rng.normal(0, 2.0, (length, 2)), -4, 4)
@@ -129,7 +129,7 @@ def _draw_views(rng: Generator, camera: str, length: int) -> tuple[tuple[float, 
 def _draw_sprites(
     rng: Generator, scenes: tuple[Scene, ...], num_moments: int
 ) -> tuple[list[Sprite], str | None]:
-    """Decide what is shown and when; places come later."""
+    """Decide what is shown and when; positions come later."""
     shapes = [str(shape) for shape in rng.permutation(SHAPES)]
     colors = [str(color) for color in rng.permutation(list(COLORS))]
     low, high = _ICONS_PER_SCENE[len(scenes)]
@@ -147,10 +147,10 @@ def _draw_sprites(
     shortest = shortest_event(num_moments)
     if rng.random() < 0.75:
         scene = int(rng.integers(len(scenes)))
-        icons.append(_plate(rng, scene, *_life(rng, scenes[scene], shortest, shortest + 2)))
+        icons.append(_plate(rng, scene, *_interval(rng, scenes[scene], shortest, shortest + 2)))
     if rng.random() < 0.75:
         scene = int(rng.integers(len(scenes)))
-        start, stop = _life(rng, scenes[scene], shortest, shortest)
+        start, stop = _interval(rng, scenes[scene], shortest, shortest)
         icons.append(_flash(rng, colors.pop(), scene, start, stop))
     return icons, counted
 
@@ -167,7 +167,7 @@ def _draw_icon(
     if rng.random() < 0.45:
         start, stop = scene.start, scene.stop
     else:
-        start, stop = _life(rng, scene, least, max(least, length // 2 + 1))
+        start, stop = _interval(rng, scene, least, max(least, length // 2 + 1))
     velocity = (0.0, 0.0)
     if moves:
         x, y = DIRECTIONS[str(rng.choice(list(DIRECTIONS)))]
@@ -193,7 +193,7 @@ def _flash(rng: Generator, color: str, scene: int, start: int, stop: int) -> Spr
     return Sprite("flash", "flash", color, scene, start, stop, (0.0, 0.0), size=size)
 
 
-def _life(rng: Generator, scene: Scene, least: int, most: int) -> tuple[int, int]:
+def _interval(rng: Generator, scene: Scene, least: int, most: int) -> tuple[int, int]:
     """Draw (start, stop) inside a scene, of `least` to `most` moments if the scene has them."""
     length = scene.stop - scene.start
     lasts = int(rng.integers(min(least, length), min(most, length) + 1))
@@ -201,19 +201,19 @@ def _life(rng: Generator, scene: Scene, least: int, most: int) -> tuple[int, int
     return start, start + lasts
 
 
-def _place(
+def _find_positions(
     rng: Generator, wanted: list[Sprite], scenes: tuple[Scene, ...]
 ) -> tuple[Sprite, ...] | None:
-    """Find places inside the frame at every moment and apart from each other, or return `None`."""
+    """Find positions inside the frame without overlap at any moment, or return `None`."""
     placed: list[Sprite] = []
     for sprite in sorted(wanted, key=lambda s: not s.moves):
-        low, high = _room(sprite, scenes[sprite.scene])
+        low, high = _position_range(sprite, scenes[sprite.scene])
         if (low > high).any():
             return None
         tries = np.clip(4 * np.round(rng.uniform(low, high, (_TRIES, 2)) / 4), low, high)
         free = np.ones(_TRIES, dtype=bool)
         for other in placed:
-            free &= _apart(sprite, tries, other)
+            free &= _never_overlaps(sprite, tries, other)
         if not free.any():
             return None
         x, y = tries[int(free.argmax())]
@@ -221,8 +221,8 @@ def _place(
     return tuple(placed[number] for number in rng.permutation(len(placed)))
 
 
-def _room(sprite: Sprite, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and highest position that keep a sprite in the frame all its life."""
+def _position_range(sprite: Sprite, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and highest position that keep a sprite in the frame while it is shown."""
     views = np.array(scene.views[sprite.start - scene.start : sprite.stop - scene.start])
     corner, zoom = views[:, :2], views[:, 2:]
     travelled = np.arange(len(views))[:, None] * np.array(sprite.velocity)
@@ -231,8 +231,8 @@ def _room(sprite: Sprite, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     return (corner + reach).max(axis=0), (corner + FRAME / zoom - back).min(axis=0)
 
 
-def _apart(sprite: Sprite, tries: np.ndarray, other: Sprite) -> np.ndarray:
-    """Return which of the tried positions never touch another sprite."""
+def _never_overlaps(sprite: Sprite, tries: np.ndarray, other: Sprite) -> np.ndarray:
+    """Return which of the tried positions never overlap another sprite."""
     start, stop = max(sprite.start, other.start), min(sprite.stop, other.stop)
     moments = np.arange(start, stop)[:, None]
     mine = (moments - sprite.start) * np.array(sprite.velocity)

@@ -1,8 +1,8 @@
-"""Ask about a clip of the embedded world: ten types of question, their words and their protocol.
+"""Questions about a clip of the embedded world: ten types, their texts and their protocol.
 
 A question is only asked where the frames that a sampler sees (by default eight of sixteen) answer
 it and where more frames would not change the answer. Answers are evenly spread over all answers of
-their type and over the letters, so that who sees nothing is right in one of four cases.
+their type and over the letters, so that guessing without the clip is right in one of four cases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tango_core.benchmarks.shapes.world import (
     FRAME,
     SCENES,
     SHAPES,
-    Clip,
+    ClipDescription,
     Sprite,
     sample_moments,
 )
@@ -41,8 +41,8 @@ TYPES: dict[str, str] = {
 """Every type of question with its words."""
 
 ASKED = ("color", "shape", "digit", "flash", "order", "inscene")
-"""Types the benchmark asks: those the embedded model has learned, told by its accuracy with all
-tokens alone. `questions` also gives the others, for models that learn more."""
+"""Types the benchmark asks: those the embedded model has learned, judged only by its accuracy with
+all tokens. `questions` also gives the others, for models that learn more."""
 
 CORNERS = ("top left", "top right", "bottom left", "bottom right")
 DIGITS = tuple("0123456789")
@@ -51,8 +51,8 @@ INSTRUCTION = "Answer with the option's letter."
 NUM_OPTIONS = 4
 
 _SAMPLED = 8  # frames that must suffice to answer
-_CLEAR = 8.0  # screen pixels between a thing's centre and the lines that part the corners
-_TRAVEL = 12.0  # screen pixels between the first and last sight of a thing whose direction is asked
+_CLEAR = 8.0  # screen pixels between an icon's centre and the lines between the corners
+_TRAVEL = 12.0  # screen pixels between first and last position of an icon whose direction is asked
 _FRAME_WORDS = ("first", "last", "in", "the", "shown")
 
 # Share of clips that can ask each type (5,000 clips), so that `pick` takes all types equally often.
@@ -79,7 +79,7 @@ def _vocabulary() -> tuple[str, ...]:
 
 
 def words(text: str) -> list[str]:
-    """Split a prompt or reply as `VOCABULARY` does: at spaces, leaving out `?`, `.`, `,`, `:`."""
+    """Split a prompt or reply as `VOCABULARY` does: at spaces, without `?`, `.`, `,`, `:`."""
     return re.sub(r"[?.,:]", " ", text).split()
 
 
@@ -87,7 +87,7 @@ VOCABULARY: tuple[str, ...] = _vocabulary()
 """Every word that can occur in prompts or replies, as it is written there and in lower case."""
 
 
-def questions(clip: Clip, moments: Iterable[int] | None = None) -> tuple[Question, ...]:
+def questions(clip: ClipDescription, moments: Iterable[int] | None = None) -> tuple[Question, ...]:
     """Return every question that a clip can be asked.
 
     Args:
@@ -134,10 +134,10 @@ def pick(asked: Sequence[Question], number: int, rng: Generator) -> tuple[Questi
 
 
 Fact = tuple[str, str, str, list[str], Sequence[str]]
-"""Type, subject, answer, the most tempting wrong answers, and all answers of the type."""
+"""Type, subject, answer, the hardest wrong answers, and all answers of the type."""
 
 
-def _facts(clip: Clip, seen: set[int], rng: Generator) -> Iterator[Fact]:
+def _facts(clip: ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fact]:
     """Yield what can be asked and is true."""
     icons = {
         name: copies
@@ -168,15 +168,17 @@ def _facts(clip: Clip, seen: set[int], rng: Generator) -> Iterator[Fact]:
     for name, copies in icons.items():
         if len(copies) > 1:
             continue
-        way = _direction(clip, copies[0], seen)
-        if way:
-            yield "direction", name, way, [], list(DIRECTIONS)
+        direction = _direction(clip, copies[0], seen)
+        if direction:
+            yield "direction", name, direction, [], list(DIRECTIONS)
         corner = _corner(clip, copies[0])
         if corner:
             yield "location", name, corner, [], CORNERS
 
 
-def _members(clip: Clip, icons: dict[str, tuple[Sprite, ...]], rng: Generator) -> Iterator[Fact]:
+def _members(
+    clip: ClipDescription, icons: dict[str, tuple[Sprite, ...]], rng: Generator
+) -> Iterator[Fact]:
     """Yield which icon is in a scene, where enough others are not."""
     for number, scene in enumerate(clip.scenes):
         inside = [name for name, copies in clip.icons.items() if copies[0].scene == number]
@@ -184,20 +186,20 @@ def _members(clip: Clip, icons: dict[str, tuple[Sprite, ...]], rng: Generator) -
         outside = [name for name in SHAPES if name not in inside]
         if shown and len(outside) >= NUM_OPTIONS - 1:
             where = "shown" if len(clip.scenes) == 1 else f"in the {scene.kind}"
-            tempting = [name for name in clip.icons if name not in inside]
+            hard = [name for name in clip.icons if name not in inside]
             answer = shown[int(rng.integers(len(shown)))]
-            yield "object", where, answer, tempting, [answer, *outside]
+            yield "object", where, answer, hard, [answer, *outside]
 
 
-def _direction(clip: Clip, icon: Sprite, seen: set[int]) -> str | None:
-    """Return where an icon moves if it does so plainly, on the ground and on screen alike."""
+def _direction(clip: ClipDescription, icon: Sprite, seen: set[int]) -> str | None:
+    """Return where an icon moves if that is clear, in canvas and in screen pixels alike."""
     if not icon.moves:
         return None
     sprite = clip.sprites.index(icon)
-    sights = [box.center for moment in sorted(seen) if (box := clip.box(sprite, moment))]
-    if len(sights) < 2:
+    centers = [box.center for moment in sorted(seen) if (box := clip.box(sprite, moment))]
+    if len(centers) < 2:
         return None
-    x, y = sights[-1][0] - sights[0][0], sights[-1][1] - sights[0][1]
+    x, y = centers[-1][0] - centers[0][0], centers[-1][1] - centers[0][1]
     for name, (right, down) in DIRECTIONS.items():
         ahead, aside = x * right + y * down, abs(x * down) + abs(y * right)
         own = icon.velocity[0] * right + icon.velocity[1] * down
@@ -206,13 +208,13 @@ def _direction(clip: Clip, icon: Sprite, seen: set[int]) -> str | None:
     return None
 
 
-def _corner(clip: Clip, icon: Sprite) -> str | None:
+def _corner(clip: ClipDescription, icon: Sprite) -> str | None:
     """Return the quarter of the frame an icon stays in, clear of the middle, or `None`."""
     sprite = clip.sprites.index(icon)
     found = set()
     for moment in range(icon.start, icon.stop):
         box = clip.box(sprite, moment)
-        x, y = (place - FRAME / 2 for place in box.center) if box else (0.0, 0.0)
+        x, y = (value - FRAME / 2 for value in box.center) if box else (0.0, 0.0)
         if min(abs(x), abs(y)) < _CLEAR:
             return None
         found.add(("bottom " if y > 0 else "top ") + ("right" if x > 0 else "left"))
@@ -223,9 +225,9 @@ def _options(
     rng: Generator, answer: str, hard: Iterable[str], every: Sequence[str]
 ) -> tuple[tuple[str, ...], int]:
     """Return four shuffled options, other values of the same clip before values of no clip."""
-    tempting = [value for value in dict.fromkeys(hard) if value != answer]
-    rest = [value for value in every if value != answer and value not in tempting]
-    wrong = [str(v) for v in rng.permutation(tempting)] + [str(v) for v in rng.permutation(rest)]
+    near = [value for value in dict.fromkeys(hard) if value != answer]
+    rest = [value for value in every if value != answer and value not in near]
+    wrong = [str(v) for v in rng.permutation(near)] + [str(v) for v in rng.permutation(rest)]
     choices = [str(v) for v in rng.permutation([answer, *wrong[: NUM_OPTIONS - 1]])]
     return tuple(choices), choices.index(answer)
 

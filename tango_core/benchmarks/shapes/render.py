@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tango_core.benchmarks.shapes.backgrounds import Plane, paint
 from tango_core.benchmarks.shapes.draw import rng_of
-from tango_core.benchmarks.shapes.scenery import Plane, paint
-from tango_core.benchmarks.shapes.world import CANVAS, COLORS, FRAME, Box, Clip, Sprite
+from tango_core.benchmarks.shapes.world import CANVAS, COLORS, FRAME, Box, ClipDescription, Sprite
 
 NOISE = 6.0
 """Standard deviation of the sensor noise, out of 255."""
@@ -44,7 +44,7 @@ _DOT = 2.3  # canvas pixels of one dot of the font
 _FINE = 4  # stored pixels per dot and direction
 
 
-def render(clip: Clip, moments: Iterable[int] | None = None) -> npt.NDArray[np.uint8]:
+def render(clip: ClipDescription, moments: Iterable[int] | None = None) -> npt.NDArray[np.uint8]:
     """Render a clip, or only some of its moments.
 
     Args:
@@ -61,29 +61,30 @@ def render(clip: Clip, moments: Iterable[int] | None = None) -> npt.NDArray[np.u
         number = next(i for i, s in enumerate(clip.scenes) if s.start <= moment < s.stop)
         scene = clip.scenes[number]
         if number not in canvases:
+            # The words of the key are part of the generated pixels and must stay.
             rng = rng_of(clip.split, clip.seed, clip.index, f"scenery {number}")
             canvases[number] = paint(scene.kind, rng)
-        frame = _look(canvases[number], *scene.views[moment - scene.start])
+        frame = _camera_view(canvases[number], *scene.views[moment - scene.start])
         for box in clip.boxes(moment):
             _draw(frame, clip.sprites[box.sprite], box)
         frames[row] = _expose(frame, clip, moment)
     return frames
 
 
-def _look(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
+def _camera_view(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
     """Return what the camera sees: bilinear, rows first and then columns."""
-    seen = canvas
+    view = canvas
     for start, axis in ((top, 0), (left, 1)):
-        place = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, CANVAS - 1.001)
-        low = place.astype(int)
-        part = (place - low).astype(np.float32)
+        position = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, CANVAS - 1.001)
+        low = position.astype(int)
+        part = (position - low).astype(np.float32)
         if not part.any():
-            seen = seen.take(low, axis=axis)
+            view = view.take(low, axis=axis)
             continue
         part = part.reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
-        first = seen.take(low, axis=axis)
-        seen = first + (seen.take(low + 1, axis=axis) - first) * part
-    return np.array(seen)
+        first = view.take(low, axis=axis)
+        view = first + (view.take(low + 1, axis=axis) - first) * part
+    return np.array(view)
 
 
 def _draw(frame: Plane, sprite: Sprite, box: Box) -> None:
@@ -120,7 +121,7 @@ def _inside(outline: Plane) -> Plane:
 
 
 def _digit_at(name: str, u: Plane, v: Plane) -> Plane:
-    """Return a digit's coverage at places given in dots from its middle."""
+    """Return a digit's coverage at positions given in dots from its middle."""
     dots = _digit(name)
     row, column = (v + 3.5) * _FINE, (u + 2.5) * _FINE
     inside = (row >= 0) & (row < dots.shape[0]) & (column >= 0) & (column < dots.shape[1])
@@ -159,7 +160,7 @@ def _digit(name: str) -> Plane:
     return np.asarray((fine[:, :-2] + fine[:, 1:-1] + fine[:, 2:]) / 3)
 
 
-def _expose(frame: Plane, clip: Clip, moment: int) -> npt.NDArray[np.uint8]:
+def _expose(frame: Plane, clip: ClipDescription, moment: int) -> npt.NDArray[np.uint8]:
     """Add this moment's light and noise, and round to bytes."""
     rng = rng_of(clip.split, clip.seed, clip.index, f"light {moment}")
     level, slant_x, slant_y = rng.uniform(-FLICKER, FLICKER, 3).astype(np.float32)

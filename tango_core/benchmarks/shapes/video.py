@@ -28,17 +28,17 @@ def write_once(path: Path, write: Callable[[Path], object]) -> None:
     """
     if path.exists():
         return
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        write(aside)
+        write(temporary)
         try:
-            os.link(aside, path)
+            os.link(temporary, path)
         except FileExistsError:
             return
         except OSError:  # a file system without hard links
-            os.replace(aside, path)
+            os.replace(temporary, path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_mp4(path: Path, frames: npt.NDArray[np.uint8], fps: Fraction) -> None:

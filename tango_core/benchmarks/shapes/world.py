@@ -1,7 +1,9 @@
-"""The embedded world's nouns: clips of one to three scenes, seen by a camera, with things in them.
+"""What the embedded world consists of: clips, scenes, cameras and sprites.
+
+A clip has one to three scenes with sprites in them, recorded by a camera.
 
 Time runs in moments, half a second apart; a clip file holds one frame per moment. Space is a square
-canvas per scene, larger than the frame, over which the camera stands, pans, zooms or shakes.
+canvas per scene, larger than the frame, over which the camera is still, pans, zooms or shakes.
 Coordinates are (x, y) with x to the right and y down, in canvas pixels unless a name says screen.
 """
 
@@ -45,7 +47,7 @@ PLATE = (16.0, 20.0)
 
 @dataclass(frozen=True)
 class Sprite:
-    """One thing in a scene: an icon on its dark tile, a white digit on its plate, or a flash.
+    """One object in a scene: an icon on its dark tile, a white digit on its plate, or a flash.
 
     Attributes:
         kind: `"icon"`, `"plate"` or `"flash"`.
@@ -104,7 +106,7 @@ class Box:
     """Where a sprite is in one frame.
 
     Attributes:
-        sprite: Index into `Clip.sprites`.
+        sprite: Index into `ClipDescription.sprites`.
         left: Screen pixels, as all four edges, tile included, inside [0, FRAME].
         top: Upper edge.
         right: Right edge, exclusive.
@@ -124,8 +126,8 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Clip:
-    """A complete description: pixels and questions follow from it without further chance.
+class ClipDescription:
+    """A clip, fully described: pixels and questions follow from it without further chance.
 
     Attributes:
         split: `"train"`, `"validation"` or `"test"`.
@@ -191,7 +193,7 @@ def sample_moments(num_moments: int, num_frames: int) -> tuple[int, ...]:
 
 
 def shortest_event(num_moments: int) -> int:
-    """Return how many moments a thing must last so that sampling 8 or 16 frames cannot miss it.
+    """Return how many moments an object must last so that sampling 8 or 16 frames cannot miss it.
 
     Up to 8 moments every one is sampled. Eight frames of sixteen moments are at most three apart.
     """

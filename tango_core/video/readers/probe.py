@@ -1,10 +1,7 @@
-"""A look at a video file without decoding it: what it holds, and when each frame is shown."""
+"""Index a video file without decoding it: what it holds, and when each frame is shown."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
-from tango_core.video.readers.errors import VideoDecodeError
+from tango_core.video.readers.container import opened, real_videos
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -114,62 +111,6 @@ class _Packet(NamedTuple):
     hidden: bool
 
 
-@contextmanager
-def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a file and choose its video stream; every reason why that fails is told in one line.
-
-    Raises:
-        VideoDecodeError: If there is no such file, it is empty, damaged, not a video, or holds no
-            video stream.
-    """
-    import av
-
-    if not os.path.exists(path):
-        raise VideoDecodeError(f"{path}: no such file")
-    if os.path.getsize(path) == 0:
-        raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
-    try:
-        container = av.open(path, metadata_errors="replace")
-    except MemoryError:
-        raise
-    except (av.FFmpegError, OSError) as error:
-        raise VideoDecodeError(f"{path}: {_why_unreadable(path, error)}") from error
-    with container:
-        yield container, _choose_stream(path, container)
-
-
-def _why_unreadable(path: str, error: Exception) -> str:
-    """Tell a truncated mp4 and a file without permission from something that is no video."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(12)
-    except OSError as problem:
-        return f"cannot be read ({problem.strerror})"
-    if head[4:8] in (b"ftyp", b"mdat", b"moov", b"wide", b"free"):
-        return "the mp4 index (moov) is missing or damaged; the file is probably truncated"
-    reason = getattr(error, "strerror", None) or str(error)
-    return f"not a video that FFmpeg can read ({reason})"
-
-
-def _choose_stream(path: str, container: InputContainer) -> VideoStream:
-    """Take FFmpeg's best video stream; a cover picture is not a video."""
-    videos = _real_videos(container)
-    if not videos:
-        kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
-        raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
-    best = container.streams.best("video")
-    stream = best if best in videos else videos[0]
-    stream.codec_context.thread_count = 1
-    return stream
-
-
-def _real_videos(container: InputContainer) -> list[VideoStream]:
-    """Video streams that are not cover pictures."""
-    from av.stream import Disposition
-
-    return [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-
-
 def read_index(path: str) -> PacketIndex:
     """Read all packets of a file's video stream, without decoding any.
 
@@ -235,7 +176,7 @@ def _build_index(
         num_frames=len(shown) if trusted else None,
         duration_s=_duration(container, stream),
         stream=stream.index,
-        num_video_streams=len(_real_videos(container)),
+        num_video_streams=len(real_videos(container)),
         num_audio_streams=len(container.streams.audio),
         decord_doubt=_decord_doubt(container, stream, packets, trusted),
     )

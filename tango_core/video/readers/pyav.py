@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.container import opened
 from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex, opened
+from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -105,7 +105,7 @@ def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, e
         ),
         (
             ["import", "x.tsv", "--format", "lmms_eval", "--benchmark", "custom"],
-            "'custom' is in neither harness",
+            "'custom' is not in lmms-eval",
         ),
         (["evaluate", "recipe.yaml", "--resume", "broken"], "job.yaml is not YAML"),
         (["evaluate", "recipe.yaml", "--resume", "other"], "recipe's benchmark, decode"),

@@ -16,9 +16,9 @@ from releases import LONGVIDEOBENCH_ROWS, MLVU_ROWS, mvbench_main, mvbench_rows,
 from rich.console import Console
 
 from jobs.data_check.check import check, data_check
-from jobs.data_check.media import look_at
+from jobs.data_check.media import check_file
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.mvbench_tasks import ALL_TASKS
+from tango_core.benchmarks.mvbench.tasks import ALL_TASKS
 
 FOLDERS = {task.stem: Path("video") / task.source for task in ALL_TASKS}
 FRAMES = Path("video/tvqa/frames_fps3_hq/show_s01_clip_00")
@@ -200,7 +200,7 @@ def test_a_whole_video_of_another_length_than_its_rows_state_is_named(tmp_path):
 def test_five_in_a_hundred_of_a_long_video_may_be_missing(tmp_path):
     video = tmp_path / "video.mp4"
     write_clip(video, 200, rate=2)
-    found = [bool(look_at(str(video), [], [stated])) for stated in (94.0, 96.0, 105.0, 106.0)]
+    found = [bool(check_file(str(video), [], [stated])) for stated in (94.0, 96.0, 105.0, 106.0)]
     assert found == [True, False, False, True]
 
 

@@ -158,7 +158,7 @@ class TestImport:
         [
             (["nothing.tsv"], "nothing.tsv: no such file; name the files VLMEvalKit wrote"),
             (["a.tsv", "a.tsv"], "one file per benchmark, got 2"),
-            (["a.tsv", "--benchmark", "shapes"], "'shapes' is in neither harness"),
+            (["a.tsv", "--benchmark", "shapes"], "'shapes' is not in VLMEvalKit"),
             (["a.tsv", "--retention", "1.5"], "must be in (0, 1], got 1.5"),
             (["a.tsv", "--protocol", "mine"], "benchmark.protocol"),
             (["a.tsv", "--root", "/no/where"], "/no/where"),
@@ -207,14 +207,17 @@ class TestExport:
         assert "have no answer" in err
         assert "--resume" in err
 
-    def test_benchmarks_of_neither_harness_and_imported_runs_are_refused(self, tango, tmp_path):
+    def test_benchmarks_that_the_harness_lacks_and_imported_runs_are_refused(self, tango, tmp_path):
         root = mlvu_release(tmp_path / "release")
         run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"))
         (run / "job.yaml").write_text(
             yaml.safe_dump({"benchmark": {"name": "shapes"}, "method": {"name": "full"}})
         )
         code, _, err = tango("export", run, "--format", "lmms_eval")
-        assert (code, "shapes is a benchmark of neither harness" in err) == (2, True)
+        assert (code, "shapes is not in lmms-eval; benchmarks that can be exported are" in err) == (
+            2,
+            True,
+        )
         (run / "job.yaml").write_text("[1")
         code, _, err = tango("export", run, "--format", "lmms_eval")
         assert (code, "job.yaml is not YAML" in err, err.count("\n")) == (2, True, 1)

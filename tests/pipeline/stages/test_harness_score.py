@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from releases import PROTOCOLS
 
 from pipeline.plan import build_cells
 from pipeline.rows import clip_row, failed
 from pipeline.stages.answer import AnswerQuestions
-from tango_core.benchmarks.protocols import build_protocol
 from tango_core.compressors import build_method
 from tango_core.models import describe_model
 from tango_core.types import Question, VideoItem
@@ -25,7 +25,7 @@ def stage(tmp_path_factory):
     cells, _, caches = build_cells([("full", build_method("full"))], spec, root)
     names = ("videomme", "mvbench", "longvideobench", "mlvu")
     protocols = {
-        f"{name}/{harness}": build_protocol(name, harness)
+        f"{name}/{harness}": PROTOCOLS[name][harness]
         for name in names
         for harness in ("vlmevalkit", "lmms_eval")
     }

@@ -20,7 +20,7 @@ from releases import (
 )
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.annotations.benchmark import Defect
+from tango_core.benchmarks.base import Defect
 
 LAYOUTS = [
     ("videomme", videomme_release),

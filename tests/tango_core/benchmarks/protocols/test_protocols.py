@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 from golden_files import GOLDEN_DIR
+from releases import PROTOCOLS
 
-from tango_core.benchmarks.protocols import PROTOCOLS, build_protocol
+from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY, infer_option
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.types import Question
@@ -29,21 +30,21 @@ BENCHMARKS = sorted(PROTOCOLS)
 def test_vlmevalkit_places_the_same_text_around_the_clip(benchmark):
     parts = GOLDEN["vlmevalkit"][benchmark]["parts"]
     clip = parts.index("V")
-    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     assert prompt.before == "".join(parts[:clip])
     assert prompt.after == "".join(parts[clip + 1 :])
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_vlmevalkit_conversation_with_llava_is_the_published_one(benchmark):
-    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     conversation = QWEN_1_5.left() + "<image>" + QWEN_1_5.right(prompt)
     assert conversation == GOLDEN["vlmevalkit"][benchmark]["llava_onevision"]
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_vlmevalkit_user_turn_for_qwen_is_the_published_one(benchmark):
-    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     clip = "<|vision_start|><|video_pad|><|vision_end|>"
     conversation = QWEN_1_5.opening + prompt.before + clip + prompt.after + QWEN_1_5.closing
     assert conversation == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
@@ -51,7 +52,7 @@ def test_vlmevalkit_user_turn_for_qwen_is_the_published_one(benchmark):
 
 @pytest.mark.parametrize("task", sorted(LMMS_EVAL))
 def test_lmms_eval_asks_the_same_text(task):
-    prompt = build_protocol(*LMMS_EVAL[task]).render(QUESTION)
+    prompt = PROTOCOLS[LMMS_EVAL[task][0]][LMMS_EVAL[task][1]].render(QUESTION)
     expected = GOLDEN["lmms_eval"][task]
     # Its MLVU data hold question and options in one cell; the golden text names that cell.
     cell = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen."
@@ -78,10 +79,10 @@ def test_prompts_list_every_option_with_its_letter(benchmark, num_choices):
 def test_white_space_of_the_release_is_kept_except_at_the_end_of_the_options():
     question = Question("q", " Which?\n", ("a ", "b "), 0)
     assert "Question:  Which?\n\nOptions:\n(A) a \n(B) b\nOnly" in (
-        build_protocol("mvbench", "vlmevalkit").render(question).after
+        PROTOCOLS["mvbench"]["vlmevalkit"].render(question).after
     )
     assert "Question: Which?\n\nOption:\n(A) a \n(B) b \nOnly" in (
-        build_protocol("mvbench", "lmms_eval").render(question).after
+        PROTOCOLS["mvbench"]["lmms_eval"].render(question).after
     )
 
 
@@ -238,4 +239,4 @@ def test_protocols_travel_to_other_processes(benchmark):
 
 def test_an_unknown_protocol_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'lmmseval'; did you mean 'lmms_eval'\? choose one of"):
-        build_protocol("mvbench", "lmmseval")
+        build_benchmark("mvbench", protocol="lmmseval")

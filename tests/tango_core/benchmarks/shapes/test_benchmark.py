@@ -140,9 +140,9 @@ def test_a_changed_generator_writes_new_files(tmp_path, monkeypatch):
 
 def test_clips_are_asked_up_to_five_questions_of_different_types(tmp_path):
     benchmark = ShapesBenchmark(str(tmp_path))
-    benchmark.directory.mkdir(parents=True)
+    benchmark.generated_in.mkdir(parents=True)
     for index in range(200):  # files that are there are not made again, which would take a while
-        (benchmark.directory / f"{index:05d}.mp4").touch()
+        (benchmark.generated_in / f"{index:05d}.mp4").touch()
     items = list(benchmark.items())
     assert len(items) == 200
     assert len({item.video_id for item in items}) == 200

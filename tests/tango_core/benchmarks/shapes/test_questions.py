@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from shapes_witness import Witness
+from shapes_oracle import Oracle
 
 from tango_core.benchmarks.shapes.benchmark import ASKED, TYPES, clip_at, questions, sample_moments
 
@@ -13,9 +13,9 @@ def test_every_answer_is_what_the_pixels_and_boxes_show(num_frames):
     checked = Counter()
     for index in range(30):
         clip = clip_at("validation", 2, index)
-        witness = Witness(clip, sample_moments(clip.num_moments, num_frames))
+        oracle = Oracle(clip, sample_moments(clip.num_moments, num_frames))
         for question in questions(clip):
-            truth, right = witness.answer(question.text), question.choices[question.answer]
+            truth, right = oracle.answer(question.text), question.choices[question.answer]
             kind = question.groups["type"]
             if kind == "object":
                 assert truth.intersection(question.choices) == {right}, question

@@ -6,8 +6,8 @@ import pytest
 import torch
 from golden_files import GOLDEN_DIR
 from llava_originals import WIDTH, build_original, save_original
+from releases import PROTOCOLS
 
-from tango_core.benchmarks.protocols import PROTOCOLS, build_protocol
 from tango_core.models import load_language_model
 from tango_core.types import ClipSource, CompressedVideo, Question
 
@@ -79,14 +79,14 @@ def conversation(model, video, prompt):
 def test_vlmevalkit_conversations_are_the_published_ones(
     load, video, benchmark, name, wording, golden
 ):
-    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     expected = GOLDEN["vlmevalkit"][benchmark][golden]
     assert conversation(load(name, wording), video, prompt) == expected
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_corrected_sentence_differs_in_the_number_of_frames_only(load, video, benchmark):
-    prompt = build_protocol(benchmark, "vlmevalkit").render(QUESTION)
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     expected = GOLDEN["vlmevalkit"][benchmark]["llava_video"].replace("360 frames", "2 frames")
     assert conversation(load("llava-video-7b", "correct"), video, prompt) == expected
 
@@ -105,6 +105,6 @@ def test_lmms_eval_conversations_are_the_published_ones(
     )
     sentence = GOLDEN["lmms_eval"]["llava_video_time_instruction"].replace("64 frames", "2 frames")
     about_time = sentence if wording else ""
-    prompt = build_protocol(benchmark, protocol).render(QUESTION)
+    prompt = PROTOCOLS[benchmark][protocol].render(QUESTION)
     found = conversation(load(name, wording), video, prompt)
     assert found == f"{OPENING}<image>\n{about_time}{asked}{CLOSING}"

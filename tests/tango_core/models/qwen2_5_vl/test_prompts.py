@@ -6,8 +6,8 @@ import pytest
 from golden_files import GOLDEN_DIR
 from qwen_by_hand import ASKED, NAME, some
 from qwen_checkpoints import ENDOFTEXT, IM_END, VIDEO_PAD, VISION_END, VISION_START, save_qwen
+from releases import PROTOCOLS
 
-from tango_core.benchmarks.protocols import PROTOCOLS, build_protocol
 from tango_core.models import load_language_model
 from tango_core.types import CompressedVideo, Prompt, Question
 
@@ -23,7 +23,7 @@ class TestPrompts:
     @pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
     def test_conversations_are_the_published_ones_byte_for_byte(self, model, benchmark):
         prompt = model.lay_out(
-            some((2, 2, 2), 3), build_protocol(benchmark, "vlmevalkit").render(self.QUESTION)
+            some((2, 2, 2), 3), PROTOCOLS[benchmark]["vlmevalkit"].render(self.QUESTION)
         )
         ids = [*prompt.left, VIDEO_PAD, *prompt.right]
         text = model.tokenizer.decode(ids, skip_special_tokens=False)

@@ -4,7 +4,8 @@ from clips import clip
 from numbered_videos import numbers_of
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, probe
-from tango_core.video.readers.probe import opened, read_index
+from tango_core.video.readers.container import opened
+from tango_core.video.readers.probe import read_index
 
 
 def test_a_file_is_described_from_its_packets():

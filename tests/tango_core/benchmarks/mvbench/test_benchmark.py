@@ -12,7 +12,7 @@ from releases import (
     write_tsv,
 )
 
-from tango_core.benchmarks.mvbench_tasks import ALL_TASKS
+from tango_core.benchmarks.mvbench.tasks import ALL_TASKS
 
 
 @pytest.mark.parametrize("write", [mvbench_main, mvbench_vlmevalkit])

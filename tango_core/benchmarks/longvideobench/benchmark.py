@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tango_core.benchmarks.annotations.benchmark import (
-    AnnotatedBenchmark,
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.records import (
     Record,
     Table,
     option_notes,
@@ -24,6 +24,8 @@ from tango_core.benchmarks.annotations.tables import (
     read_rows,
     text_of,
 )
+from tango_core.benchmarks.facts import CrossTable, PaperColumn
+from tango_core.benchmarks.longvideobench import lmms_eval, vlmevalkit
 from tango_core.types import Question
 
 _HUB = "hub/datasets--longvideobench--LongVideoBench/snapshots/*"
@@ -53,6 +55,11 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     title = "LongVideoBench"
     layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
     splits: ClassVar = {"test": 1337, "val": 1337, "test_wo_gt": 5341}
+    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    paper_column = PaperColumn(3)
+    cross_table = CrossTable("duration", ("category",))
+    vlmevalkit_table = vlmevalkit.TABLE
+    lmms_eval_samples = lmms_eval.SAMPLES
 
     def _tables(self) -> list[Table]:
         patterns = _ANNOTATIONS["test" if self.split == "val" else self.split]

@@ -11,14 +11,16 @@ import re
 from collections import Counter
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotations.benchmark import (
-    AnnotatedBenchmark,
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.records import (
     Record,
     Table,
     option_notes,
 )
 from tango_core.benchmarks.annotations.tables import Row, is_missing, list_of, read_rows, text_of
+from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
+from tango_core.benchmarks.videomme import lmms_eval, vlmevalkit
 from tango_core.types import Question
 
 GROUPS = ("duration", "domain", "sub_category", "task_type")
@@ -46,6 +48,15 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     title = "Video-MME"
     layout = f"{_PARQUET} or Video-MME.tsv, and video/<videoID>.mp4 or data/<videoID>.mp4"
     splits: ClassVar = {"test": 2700}
+    protocols: ClassVar = {
+        "vlmevalkit": vlmevalkit.PROTOCOL,
+        "lmms_eval": lmms_eval.PROTOCOL,
+        "lmms_eval_llava_vid": lmms_eval.LLAVA_VIDEO,
+    }
+    paper_column = PaperColumn(1, "duration", ("short", "medium", "long"))
+    cross_table = CrossTable("duration", ("domain", "sub_category", "task_type"))
+    vlmevalkit_table = vlmevalkit.TABLE
+    lmms_eval_samples = lmms_eval.SAMPLES
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotations.benchmark import (
-    AnnotatedBenchmark,
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.records import (
     Record,
     Table,
     clip_id,
@@ -32,7 +32,9 @@ from tango_core.benchmarks.annotations.tables import (
     read_rows,
     text_of,
 )
-from tango_core.benchmarks.mvbench_tasks import (
+from tango_core.benchmarks.facts import PaperColumn
+from tango_core.benchmarks.mvbench import lmms_eval, vlmevalkit
+from tango_core.benchmarks.mvbench.tasks import (
     ALL_TASKS,
     TASK_OF,
     WITHHELD,
@@ -42,7 +44,7 @@ from tango_core.benchmarks.mvbench_tasks import (
 from tango_core.types import Question
 
 # VLMEvalKit's two tables, the branch `video`, the branch `main` (and lmms-eval's link to either).
-_PLACES = ("", "mvbench_video/")
+_PREFIXES = ("", "mvbench_video/")
 _CUT_FILES = ("MVBench_MP4.tsv", "test.json")
 _ONE_FILE = ("MVBench.tsv", *_CUT_FILES)
 _BOUNDED = tuple(task for task in ALL_TASKS if task.bounded)
@@ -62,11 +64,15 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         "or test.json with the folders of branch video"
     )
     splits: ClassVar = {"test": 4000}
+    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    paper_column = PaperColumn(2)
+    vlmevalkit_table = vlmevalkit.TABLE
+    lmms_eval_samples = lmms_eval.SAMPLES
 
     def _tables(self) -> list[Table]:
         self._first_row: dict[str, int] = {}
-        jsons = [f"{place}json/{ALL_TASKS[0].stem}.json" for place in _PLACES]
-        files = [f"{place}{name}" for place in _PLACES for name in _ONE_FILE]
+        jsons = [f"{prefix}json/{ALL_TASKS[0].stem}.json" for prefix in _PREFIXES]
+        files = [f"{prefix}{name}" for prefix in _PREFIXES for name in _ONE_FILE]
         path = self._find_annotations([*jsons, *files])
         if path.suffix == ".tsv":
             rows = read_rows(path)
@@ -136,15 +142,17 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         names = [file, f"{file}.mp4", str(Path(file).with_suffix(".mp4"))]
         if folder and (found := self.media.find([folder], names if cut else [file])):
             return found, cut
-        places = [f"{place}{sub}" for place in _PLACES for sub in ("", "video/", "video/data0613/")]
+        bases = [
+            f"{prefix}{sub}" for prefix in _PREFIXES for sub in ("", "video/", "video/data0613/")
+        ]
         if task.cut != task.source:
-            found = self.media.find([f"{place}{task.cut}" for place in places], names)
+            found = self.media.find([f"{base}{task.cut}" for base in bases], names)
             if found:
                 return found, True
-        found = self.media.find([f"{place}{task.source}" for place in places], [file])
+        found = self.media.find([f"{base}{task.source}" for base in bases], [file])
         if found:
             return found, False
-        if cut or any(self.media.holds(f"{place}{t.cut}") for place in places for t in _BOUNDED):
+        if cut or any(self.media.holds(f"{base}{t.cut}") for base in bases for t in _BOUNDED):
             return self.media.at(folder or task.cut, file), True
         return self.media.at(folder or f"video/{task.source}", file), False
 

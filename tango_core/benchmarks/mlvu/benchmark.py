@@ -15,14 +15,14 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from tango_core.benchmarks.annotations.benchmark import (
-    AnnotatedBenchmark,
+from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.annotations.layout import find_file
+from tango_core.benchmarks.annotations.records import (
     BlankRowError,
     Record,
     Table,
     option_notes,
 )
-from tango_core.benchmarks.annotations.layout import find_file
 from tango_core.benchmarks.annotations.tables import (
     Row,
     answer_text_of,
@@ -32,19 +32,12 @@ from tango_core.benchmarks.annotations.tables import (
     read_rows,
     text_of,
 )
+from tango_core.benchmarks.facts import PaperColumn
+from tango_core.benchmarks.mlvu import lmms_eval, vlmevalkit
+from tango_core.benchmarks.mlvu.tasks import TASKS
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.types import Question
 
-# task -> stem of its JSON file and name of its folder of videos
-TASKS = {
-    "plotQA": "1_plotQA",
-    "needle": "2_needle",
-    "ego": "3_ego",
-    "count": "4_count",
-    "order": "5_order",
-    "anomaly_reco": "6_anomaly_reco",
-    "topic_reasoning": "7_topic_reasoning",
-}
 _ALIASES = {"findNeedle": "needle"}
 
 _JSON_FOLDERS = ("MLVU/json", "json", ".")
@@ -74,6 +67,11 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "or one table with video_name beside the videos"
     )
     splits: ClassVar = {"test": 2174, "dev": 2174}
+    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    paper_column = PaperColumn(4)
+    macro_group = "task"
+    vlmevalkit_table = vlmevalkit.TABLE
+    lmms_eval_samples = lmms_eval.SAMPLES
 
     def _tables(self) -> list[Table]:
         for folder in _JSON_FOLDERS:
@@ -138,7 +136,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
 
 
 def _question(row: Row) -> tuple[str, tuple[str, ...]]:
-    """Read text and options; lmms-eval's table holds both in one cell, "(A) .." line by line."""
+    """Read text and options; lmms-eval's table holds both in one field, "(A) .." line by line."""
     text = text_of(row, "question")
     if "video_name" not in row:
         return text, list_of(row, "candidates")

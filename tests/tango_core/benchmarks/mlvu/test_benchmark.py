@@ -20,7 +20,7 @@ def test_mlvu_reads_the_seven_tasks(folder, tmp_path, caplog):
     benchmark = load("mlvu", mlvu_release(tmp_path, folder), split="dev")
     tasks = Counter(question.groups["task"] for question in asked(benchmark))
     assert tasks == {stem[2:]: 2 if stem == "1_plotQA" else 1 for stem in MLVU_ROWS}
-    assert "7_topic_reasoning.json, row 1: question and answer are empty; left out" in caplog.text
+    assert "7_topic_reasoning.json, row 1: question and answer are empty; skipped" in caplog.text
     first = next(benchmark.items())
     assert first.video_id == "1_plotQA/movie_1"
     assert first.path == str(tmp_path / "MLVU" / "video" / "1_plotQA" / "movie_1.mp4")

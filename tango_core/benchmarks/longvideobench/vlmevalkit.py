@@ -1,0 +1,52 @@
+"""LongVideoBench in VLMEvalKit: the prompt, the score, and the table of the data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable
+from tango_core.benchmarks.annotations.records import Record
+from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY, equal_letter, first_capital
+from tango_core.benchmarks.scoring.multiple_choice import lettered
+from tango_core.types import Prompt, Question
+
+_LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
+
+
+def render(question: Question) -> Prompt:
+    """LongVideoBench for a video model, which never sees the subtitles."""
+    lines = [question.text, *lettered(question.choices), _LETTER_PLEASE]
+    return Prompt(before="", after="\n".join(lines))
+
+
+def score(reply: str, question: Question) -> float | None:
+    """1 if the first capital from A to E is the right one; `None` if the answer is not known."""
+    return equal_letter(first_capital(reply, "ABCDE"), question)
+
+
+def columns(record: Record) -> dict[str, Any]:
+    """Columns of `LongVideoBench.tsv`: those of `lvb_val.json`, and three more."""
+    options = {f"option{number}" for number in range(5)}
+    return {
+        **{k: v for k, v in record.row.items() if k not in options},
+        "candidates": str(list(record.question.choices)),
+        "correct_choice": record.question.answer,
+        "duration_group": int(record.question.groups["duration"]),
+        "index": record.index,
+        "video": record.row.get("video_id", record.video_id),
+        "video_path": f"./videos/{Path(record.path).name}",
+    }
+
+
+PROTOCOL = Protocol(
+    "vlmevalkit",
+    render,
+    read_choice,
+    harness_score=score,
+    failed_reply=FAILED_REPLY,
+)
+
+TABLE = VLMEvalKitTable("LongVideoBench", columns)

@@ -1,0 +1,70 @@
+"""Open a video file and choose its video stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tango_core.video.readers.errors import VideoDecodeError
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and choose its video stream; every reason why that fails is told in one line.
+
+    Raises:
+        VideoDecodeError: If there is no such file, it is empty, damaged, not a video, or holds no
+            video stream.
+    """
+    import av
+
+    if not os.path.exists(path):
+        raise VideoDecodeError(f"{path}: no such file")
+    if os.path.getsize(path) == 0:
+        raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
+    try:
+        container = av.open(path, metadata_errors="replace")
+    except MemoryError:
+        raise
+    except (av.FFmpegError, OSError) as error:
+        raise VideoDecodeError(f"{path}: {_why_unreadable(path, error)}") from error
+    with container:
+        yield container, _choose_stream(path, container)
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    """Tell a truncated mp4 and a file without permission from something that is no video."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except OSError as problem:
+        return f"cannot be read ({problem.strerror})"
+    if head[4:8] in (b"ftyp", b"mdat", b"moov", b"wide", b"free"):
+        return "the mp4 index (moov) is missing or damaged; the file is probably truncated"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"not a video that FFmpeg can read ({reason})"
+
+
+def _choose_stream(path: str, container: InputContainer) -> VideoStream:
+    """Take FFmpeg's best video stream; a cover picture is not a video."""
+    videos = real_videos(container)
+    if not videos:
+        kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
+        raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
+    best = container.streams.best("video")
+    stream = best if best in videos else videos[0]
+    stream.codec_context.thread_count = 1
+    return stream
+
+
+def real_videos(container: InputContainer) -> list[VideoStream]:
+    """Video streams that are not cover pictures."""
+    from av.stream import Disposition
+
+    return [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]

@@ -1,0 +1,121 @@
+"""Benchmarks of one's own, named `module:Class` in a recipe, through every command."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+import yaml
+from jobs_for_tests import run as run_job
+from numbered_videos import write_clip
+from outside_benchmarks import WHOLE_ROWS, write_modules
+from releases import write_json
+
+from jobs.config.recipe import BenchmarkSection, parse_job
+from jobs.doctor.recipe import benchmark
+from jobs.results.summary import read_answers, write_summary
+
+SMALL, WHOLE = "small_bench:Small", "whole_bench:Whole"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def folder(tmp_path_factory):
+    """The modules in a directory on the path; what they load is forgotten again."""
+    folder = tmp_path_factory.mktemp("outside")
+    write_modules(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, str(folder)])
+        yield folder
+    for name in ("small_bench", "whole_bench"):
+        sys.modules.pop(name, None)
+
+
+def recipe_of(name, root, **changes):
+    return {
+        "benchmark": {"name": name, "root": str(root)},
+        "model": {"name": "tiny", "num_frames": 2},
+        "method": {"name": "random", "retention": 0.5},
+        "executor": "local",
+        **changes,
+    }
+
+
+def test_a_benchmark_that_states_nothing_is_measured_reported_and_checked(tango, tmp_path):
+    write_clip(tmp_path / "clip.mp4", 8)
+    code, _, err = tango("data", "check", SMALL, tmp_path)
+    assert code == 0, err
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_of(SMALL, tmp_path)))
+    code, out, err = tango("evaluate", "recipe.yaml")
+    assert code == 0, err
+    assert f"on {SMALL}" in out
+    (run,) = [path for path in (tmp_path / "runs").iterdir() if (path / "job.yaml").exists()]
+    assert ":" not in run.name
+    assert "small_bench-Small-tiny" in run.name
+    answers = read_answers(run)
+    assert set(answers["benchmark"]) == {SMALL}
+    assert len(answers) == 2
+    (cell,) = json.loads((run / "summary.json").read_text())["cells"]
+    assert (cell["benchmark"], cell["protocol"]) == (SMALL, "plain")
+    assert (cell["accuracy_macro"], cell["accuracy_cross"]) == (None, {})
+    assert set(cell["accuracy_by"]["kind"]) == {"color", "count"}
+    assert SMALL in (run / "report.html").read_text()
+    assert tango("report", run)[0] == 0
+    code, _, err = tango("export", run, "--format", "vlmevalkit")
+    assert (code, f"{SMALL} is not in VLMEvalKit" in err) == (2, True)
+
+
+def test_doctor_opens_it(tmp_path):
+    section = BenchmarkSection(SMALL, str(tmp_path))
+    assert benchmark(section).text.startswith(f"{SMALL} in {tmp_path}; ")
+
+
+class TestEverythingStated:
+    @pytest.fixture(scope="class")
+    def run(self, folder):
+        """A finished run; its benchmark lies in the same folder as the module."""
+        write_json(folder / "whole.json", WHOLE_ROWS)
+        (folder / "videos").mkdir()
+        for number in range(2):
+            write_clip(folder / "videos" / f"{number}.mp4", 8)
+        job = parse_job(recipe_of(WHOLE, folder), "test")
+        _, run_dir = run_job(job, folder / "runs", kind="evaluate")
+        write_summary(run_dir)
+        return run_dir
+
+    def test_tables_and_averages_are_its_own(self, tango, run, tmp_path):
+        cell = json.loads((run / "summary.json").read_text())["cells"][0]
+        by_kind = cell["accuracy_by"]["kind"]
+        mean = (by_kind["color"]["accuracy"] + by_kind["count"]["accuracy"]) / 2
+        assert cell["accuracy_macro"] == pytest.approx(mean)
+        assert set(cell["accuracy_cross"]["length"]) == {"short", "long"}
+        code, _, err = tango("report", run, run, "--output", "compared")
+        assert code == 0, err
+        header = (tmp_path / "compared" / "paper_table.md").read_text().splitlines()[0]
+        assert [part.strip() for part in header.split("|")][4:-1] == [
+            "The Whole color", "The Whole count", "The Whole overall", "Avg.", "Perf. %",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
+    def test_answers_travel_to_a_harness_and_back(self, tango, folder, run, tmp_path, harness):
+        code, out, err = tango("export", run, "--format", harness, "--output", "out")
+        assert code == 0, err
+        (file,) = out.splitlines()
+        assert ("Whole_MCQ.tsv" if harness == "vlmevalkit" else "samples_whole_test") in file
+        options = ["--format", harness, "--benchmark", WHOLE, "--root", folder]
+        code, out, err = tango("import", file, *options)
+        assert code == 0, err
+        back = read_answers(tmp_path / out.strip().splitlines()[-1].removeprefix("run: "))
+        sent = read_answers(run).set_index("question_id").sort_index()
+        compared = ["benchmark", "video_id", "text", "choice", "correct", "harness_score"]
+        back = back.set_index("question_id").sort_index()
+        pd.testing.assert_frame_equal(back[compared], sent[compared], check_dtype=False)
+
+    def test_its_rows_are_checked(self, tango, tmp_path):
+        write_json(tmp_path / "whole.json", WHOLE_ROWS[:1])
+        (tmp_path / "videos").mkdir()
+        write_clip(tmp_path / "videos" / "0.mp4", 8)
+        code, out, _ = tango("data", "check", WHOLE, tmp_path)
+        assert code == 0
+        assert "note: the complete public release has 4 questions" in out
