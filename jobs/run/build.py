@@ -217,7 +217,7 @@ def methods_of(
     """
     built: list[tuple[str, Method]] = []
     left_out: list[LeftOut] = []
-    num_layers = model.decoder.num_layers
+    num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
             built.append((name, build_method(num_layers=num_layers, **options)))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.models.base import (
     DecoderShape,
+    LLMShape,
     LanguageModel,
     ModelRequest,
     ModelSpec,
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 __all__ = [
     "MODELS",
     "DecoderShape",
+    "LLMShape",
     "LanguageModel",
     "ModelEntry",
     "ModelSpec",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DecoderShape:
-    """The numbers of a decoder that cost formulas and planning need.
+class LLMShape:
+    """The numbers of a language model that cost formulas and planning need.
 
     Attributes:
         num_layers: Decoder layers.
@@ -41,8 +41,8 @@ class DecoderShape:
     vocab_size: int
 
     @classmethod
-    def of(cls, text_config: Any) -> DecoderShape:
-        """Read them from a decoder's configuration."""
+    def of(cls, text_config: Any) -> LLMShape:
+        """Read them from the configuration of a text model."""
         heads = text_config.num_attention_heads
         return cls(
             num_layers=text_config.num_hidden_layers,
@@ -53,6 +53,10 @@ class DecoderShape:
             head_dim=getattr(text_config, "head_dim", None) or text_config.hidden_size // heads,
             vocab_size=text_config.vocab_size,
         )
+
+
+# The name of `LLMShape` in 0.1, which people may import.
+DecoderShape = LLMShape
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class ModelSpec:
         dtype: `"float32" | "float16" | "bfloat16"`, resolved.
         device: `"cpu"`, `"cuda"`, or `"auto"` (decided in the process that loads the model).
         frames: How clips are sampled and resized for this model.
-        decoder: Shape of the language model.
+        llm: Shape of the language model.
         provides: Optional fields of `VisualFeatures` that its encoder can compute.
         saliency_from: Second checkpoint that holds the pooling head, or `None`.
         pooling: How the encoder shrinks the tower's grid, `"average" | "bilinear"`; `None` for
@@ -117,7 +121,7 @@ class ModelSpec:
     dtype: str
     device: str
     frames: FrameSpec
-    decoder: DecoderShape
+    llm: LLMShape
     provides: frozenset[str]
     saliency_from: str | None = None
     pooling: Pooling | None = None

@@ -75,7 +75,7 @@ class GreedyLanguageModel(LanguageModel):
 
     def _check_width(self, video: CompressedVideo) -> None:
         """Refuse tokens of another model."""
-        width = self.spec.decoder.hidden_size
+        width = self.spec.llm.hidden_size
         if video.tokens.shape[1] != width:
             raise ValueError(
                 f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "

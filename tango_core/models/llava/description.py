@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
+from tango_core.models.base import LLMShape, ModelRequest, ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.llava.checkpoint import read_config, read_extras
 from tango_core.models.llava.newlines import Newlines
@@ -45,7 +45,7 @@ def describe_llava(request: ModelRequest, *, newlines: Newlines, pooling: Poolin
             sampling="truncate",
             decoder=request.decoder,
         ),
-        decoder=DecoderShape.of(config.text_config),
+        llm=LLMShape.of(config.text_config),
         provides=frozenset(signals),
         saliency_from=request.saliency_from,
         pooling=pooling,

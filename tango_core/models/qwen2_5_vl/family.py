@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
+from tango_core.models.base import LLMShape, ModelRequest, ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.models.llava.checkpoint import read_extras
 from tango_core.models.placement import resolve_dtype
@@ -63,7 +63,7 @@ def describe(
             min_pixels=min(_MIN_TOKENS * multiple**2, largest),
             multiple=multiple,
         ),
-        decoder=DecoderShape.of(config.text_config),
+        llm=LLMShape.of(config.text_config),
         provides=SIGNALS,
         note=read_extras(checkpoint).note,
         position_rule=position_rule,

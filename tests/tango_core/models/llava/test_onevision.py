@@ -128,7 +128,7 @@ def test_description_needs_no_weights(tmp_path, stock):
     spec = describe_model(NAME, str(tmp_path), num_frames=5)
     assert spec.frames.num_frames == 5
     assert spec.frames.size == (IMAGE_SIZE, IMAGE_SIZE)
-    shape = spec.decoder
+    shape = spec.llm
     assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
     assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 6, 128)
     assert spec.dtype == "float32"

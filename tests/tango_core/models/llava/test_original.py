@@ -112,7 +112,7 @@ def test_a_community_conversion_computes_the_same(tmp_path, original, directory,
     assert replies[0] == replies[1]
     assert replies[0][0] != replies[0][1]
     assert (
-        describe_model(name, str(tmp_path)).decoder == describe_model(name, str(directory)).decoder
+        describe_model(name, str(tmp_path)).llm == describe_model(name, str(directory)).llm
     )
 
 

@@ -48,6 +48,6 @@ class TestDescription:
     def test_needs_no_weights(self, qwen, tmp_path):
         path = save_qwen(qwen, tmp_path, "hub")
         (path / "model.safetensors").write_bytes(b"never opened")
-        shape = describe_model(NAME, str(path)).decoder
+        shape = describe_model(NAME, str(path)).llm
         assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
         assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 12, 288)
