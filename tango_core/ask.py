@@ -34,8 +34,8 @@ from tango_core.models import (
     load_encoder,
     load_language_model,
 )
+from tango_core.models.base import raise_if_not_provided
 from tango_core.models.checkpoints.directory import ArchitectureError
-from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
@@ -186,11 +186,11 @@ class VideoChat:
 
     def _provide(self, needs: frozenset[str]) -> None:
         """Take the pooling head of the published SigLIP if a method needs one and nobody chose."""
-        missing = needs - self.spec.provides
+        missing, source = needs - self.spec.provides, self.spec.saliency_source
         by_head = missing <= {"saliency", "frame_embeddings"} and self.spec.saliency_from is None
-        if missing and by_head and self._options is not None:
-            logger.info("ranking tokens with the pooling head of %s", SIGLIP_OF_LLAVA)
-            options = {**self._options, "saliency_from": SIGLIP_OF_LLAVA}
+        if missing and by_head and source is not None and self._options is not None:
+            logger.info("ranking tokens with the pooling head of %s", source)
+            options = {**self._options, "saliency_from": source}
             self.spec = describe_model(self.spec.name, self.spec.path, **options)
             vars(self).pop("encoder", None)
         raise_if_not_provided(self.spec, needs)
@@ -247,7 +247,7 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
     if model in MODELS or path is not None or not ("/" in model or Path(model).is_dir()):
         return describe_model(model, path, **options)
     fitting, refusals = [], []
-    for name in (name for name, entry in MODELS.items() if entry.path is not None):
+    for name in (name for name, entry in MODELS.items() if not entry.embedded):
         try:
             fitting.append(describe_model(name, model, **options))
         except ValueError as refusal:

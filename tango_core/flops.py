@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from tango_core.models.base import LLMShape
 
 
-def prefill_flops(
-    shape: LLMShape, lengths: int | Sequence[int], *, causal: bool = True
-) -> float:
+def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool = True) -> float:
     """Floating-point operations of one prefill, two per multiply-accumulate.
 
     Counted per layer with S tokens: the projections to queries, keys and values (grouped-query

@@ -97,7 +97,8 @@ class LayerAttention:
         hidden = distance < 0
         if (window := window_of(attention)) is not None:
             hidden |= distance >= window
-        return logits.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
+        probabilities: Tensor = logits.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
+        return probabilities
 
     def keys(self) -> Tensor:
         """(S, kv_heads * head_dim) keys after the rotary embedding; raises as `probabilities`."""

@@ -1,9 +1,9 @@
 """The decoder as one explicit loop over stock layers: prefill, pruning, and decoding.
 
 The layers are called, never changed: no hooks, no replaced methods. What a pruner wants to know
-about a layer is computed a second time from that layer's own input and projections (`attention.py`),
-so the fused attention kernel runs in every layer. What this loop does not hand to the layers
-(sliding windows, bounded logits) is refused when it is made.
+about a layer is computed a second time from that layer's own input and projections
+(`attention.py`), so the fused attention kernel runs in every layer. What this loop does not hand to
+the layers (sliding windows, soft-capped logits) is refused when it is made.
 
 Positions belong to the caller. Any shape whose last two axes are (batch, sequence) works: (B, S)
 for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.

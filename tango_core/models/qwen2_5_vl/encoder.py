@@ -10,15 +10,15 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
 )
 
-from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.llava.checkpoint import read_extras
 from tango_core.models.placement import resolve_device
 from tango_core.models.qwen2_5_vl.checkpoint import (
     read_clip_normalisation,
     read_patch_layout,
     read_qwen_config,
+    read_qwen_extras,
     vision_half,
 )
 from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, pair_timestamps, to_patches
@@ -74,17 +74,12 @@ class QwenEncoder(VisionEncoder):
         )
         self.layout = read_patch_layout(config)
         self._normalisation = read_clip_normalisation(checkpoint)
-        self._sinks = read_extras(checkpoint).sinks
+        self._sinks = read_qwen_extras(checkpoint).sinks
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
         """Encode one clip; see `VisionEncoder.encode`."""
-        unknown = sorted(needs - SIGNALS)
-        if unknown:
-            raise ValueError(
-                f"model {self.spec.name} cannot compute {', '.join(unknown)}; "
-                f"it provides {', '.join(sorted(SIGNALS))}"
-            )
+        raise_if_not_provided(self.spec, needs)
         grid = self.layout.grid(*frames.pixels.shape[1:3])
         groups = torch.tensor(pair_frames(frames.pixels, self.layout.frames))
         chunks = [
@@ -109,7 +104,7 @@ class QwenEncoder(VisionEncoder):
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        patches = to_patches(groups.to(self.device), self.layout, *self._normalisation)
+        patches = to_patches(groups.to(self.device), self.layout, self._normalisation)
         output = run_qwen_tower(self.tower, patches, len(groups), grid)
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
 

@@ -75,10 +75,10 @@ def test_the_stock_class_loads_the_same_checkpoint(cache):
     )
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     language_model = load_language_model("tiny")
-    for name, value in language_model.model.language_model.state_dict().items():
+    for name, value in language_model.engine.model.language_model.state_dict().items():
         assert torch.equal(value, stock.model.language_model.state_dict()[name]), name
     head = stock.lm_head.weight
-    assert torch.equal(language_model.model.lm_head.weight, head)
+    assert torch.equal(language_model.engine.model.lm_head.weight, head)
 
 
 def test_words_are_tokens_and_punctuation_is_none():

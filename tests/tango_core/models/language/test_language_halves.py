@@ -85,7 +85,7 @@ def test_what_questions_share_is_prefilled_without_a_mask(paths, calls, family):
 def test_half_precision_is_close_to_single(paths, family, dtype):
     exact = load_language_model(family, paths[family])
     half = load_language_model(family, paths[family], dtype=dtype)
-    assert {value.dtype for value in half.model.parameters()} == {getattr(torch, dtype)}
+    assert {value.dtype for value in half.engine.model.parameters()} == {getattr(torch, dtype)}
     video = clip(exact.spec.llm.hidden_size)
     one, other = (logits(model, video) for model in (exact, half))
     tolerance = 0.01 if dtype == "float16" else 0.08
@@ -95,8 +95,12 @@ def test_half_precision_is_close_to_single(paths, family, dtype):
 @torch.no_grad()
 def logits(model, video):
     """(S, vocabulary) float32 of a whole prompt."""
-    laid = model.lay_out(video, Prompt("", "w1 w2"))
-    decoder = model.decoder
-    parts = [decoder.embed(laid.left), laid.visual.to(decoder.dtype), decoder.embed(laid.right)]
+    laid = model.layout.lay_out(video, Prompt("", "w1 w2"))
+    decoder = model.engine.decoder
+    parts = [
+        decoder.embed(laid.spans[0].ids),
+        laid.spans[1].embeddings.to(decoder.dtype),
+        decoder.embed(laid.question),
+    ]
     hidden = decoder.run(torch.cat(parts)[None], laid.positions[..., None, :])
     return decoder.logits(hidden[0]).float()

@@ -21,7 +21,7 @@ class TestDescription:
         path = encoder.spec.path
         plain = describe_model(NAME, path)
         other = describe_model(NAME, path, position_rule="hf5", seconds_per_grid=0.5)
-        assert (other.position_rule, other.seconds_per_grid) == ("hf5", 0.5)
+        assert (other.options.position_rule, other.options.seconds_per_grid) == ("hf5", 0.5)
         assert other.identity() == plain.identity()
         assert describe_model(NAME, path, max_pixels=640).identity() != plain.identity()
 
