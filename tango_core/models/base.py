@@ -102,7 +102,7 @@ class ModelSpec:
         """What enters the cache fingerprint; device and locations do not.
 
         `digest` covers the second checkpoint, too. The versions of the video decoder are part of it
-        because another release may pick or paint other frames. `pooling` is in the identity of
+        because another release may choose or decode other frames. `pooling` is in the identity of
         every model, as it was when caches were first written.
 
         Raises:

@@ -26,7 +26,7 @@ class Normalisation:
 def read_normalisation(
     checkpoint: Checkpoint, default_mean: tuple[float, ...], default_std: tuple[float, ...]
 ) -> Normalisation:
-    """What the preprocessor files say; the defaults where they are silent."""
+    """What the preprocessor files say; the defaults where they do not say."""
     nested = checkpoint.read_json("processor_config.json") or {}
     content: dict[str, Any] = (
         checkpoint.read_json("video_preprocessor_config.json")

@@ -30,7 +30,7 @@ from tango_core.models.language.attention import (
 
 @dataclass(frozen=True, eq=False)
 class VisualSpan:
-    """Where the clip sits in a prompt.
+    """Where the clip is in a sequence.
 
     Attributes:
         start: Position of its first token in the sequence.
@@ -121,7 +121,7 @@ class Decoder:
             mask: (B, 1, S, cached + S) bool, `True` where attention is allowed. `None` is causal
                 attention, and only correct for a whole sequence or for a single new token.
             pruner: Drops visual tokens between layers; for one sequence (B = 1) from its beginning.
-            visual: The clip's place; required with a pruner.
+            visual: Where the clip is; required with a pruner.
             prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
                 `None` for all.
             renumbered: Continue a cache filled under a pruner that renumbers: every layer goes on
@@ -180,13 +180,13 @@ class Decoder:
         prompt: _PrunedPrompt,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruner shorten the prompt; tokens keep their positions unless it renumbers."""
-        turned = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
+        cos_sin = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
         before = LayerAttention(
             self.layers[index - 1] if index > 0 else None,
             previous_input[0, : prompt.length],
-            turned,
+            cos_sin,
         )
-        ahead = LayerAttention(self.layers[index], hidden[0, : prompt.length], turned)
+        ahead = LayerAttention(self.layers[index], hidden[0, : prompt.length], cos_sin)
         stop = visual.start + len(prompt.visual)
         context = LayerContext(
             layer=index,
@@ -222,7 +222,7 @@ class Decoder:
 def _raise_if_unsupported(model: Any) -> None:
     """Refuse a text model whose layers do something that the loop does not."""
     for index, layer in enumerate(model.layers):
-        attention = layer.self_attn
+        attention = getattr(layer, "self_attn", None)
         raise_if_unknown(attention)
         if (window := window_of(attention)) is not None:
             raise ValueError(

@@ -25,7 +25,7 @@ MAX_BATCH = 8
 
 @dataclass(eq=False)
 class _Reply:
-    """A reply in the making; times in seconds."""
+    """A reply that is being generated; times in seconds."""
 
     tokens: list[int] = field(default_factory=list)
     prefill: float = 0.0

@@ -71,7 +71,7 @@ def read_llava_extras(checkpoint: Checkpoint) -> Extras:
 
 
 def read_siglip_normalisation(checkpoint: Checkpoint) -> Normalisation:
-    """How pixels are normalised; SigLIP's way where the files are silent."""
+    """How pixels are normalised; SigLIP's way where the files do not say."""
     return read_normalisation(checkpoint, _SIGLIP, _SIGLIP)
 
 

@@ -30,7 +30,7 @@ from tango_core.models.llava.siglip import (
     run_tower,
 )
 from tango_core.models.placement import resolve_device
-from tango_core.models.sinks import PUBLISHED_SINKS
+from tango_core.models.sinks import PUBLISHED_SINKS, sinks_on
 from tango_core.ops.saliency import pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -78,7 +78,7 @@ class LlavaEncoder(VisionEncoder):
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
         self._pooling = options_of(spec).pooling
-        self._sinks = read_llava_extras(checkpoint).sinks
+        self._own_sinks = read_llava_extras(checkpoint).sinks
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
@@ -89,15 +89,11 @@ class LlavaEncoder(VisionEncoder):
         maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
         grid = self._pooled_grid()
         return VisualFeatures(
-            tokens=maps["tokens"],
             grid=grid,
             timestamps=torch.tensor(frames.timestamps, device=self.device),
-            saliency=maps.get("saliency"),
-            attention=maps.get("attention"),
-            keys=maps.get("keys"),
-            frame_embeddings=maps.get("frame_embeddings"),
-            sinks=self._sinks_on(grid),
+            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks, PUBLISHED_SINKS),
             source=frames.source,
+            **maps,
         )
 
     def _encode_chunk(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
@@ -135,14 +131,6 @@ class LlavaEncoder(VisionEncoder):
     def _pooled_grid(self) -> tuple[int, int]:
         """(H, W) of the tokens."""
         return pooled_grid(self._tower_grid, self._pooling)
-
-    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
-        """Sinks: the ones asked for, else the checkpoint's own, else the published ones."""
-        if self.spec.sinks is not None:
-            return self.spec.sinks.on(grid, self.spec.name)
-        if self._sinks is not None:
-            return self._sinks
-        return PUBLISHED_SINKS.get(grid, ())
 
     def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
         """Refuse frames of another size and signals that cannot be computed."""

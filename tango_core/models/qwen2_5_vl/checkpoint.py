@@ -64,7 +64,7 @@ def read_qwen_extras(checkpoint: Checkpoint) -> Extras:
 
 
 def read_clip_normalisation(checkpoint: Checkpoint) -> Normalisation:
-    """How pixels are normalised; CLIP's way where the files are silent."""
+    """How pixels are normalised; CLIP's way where the files do not say."""
     return read_normalisation(checkpoint, _CLIP_MEAN, _CLIP_STD)
 
 

@@ -29,6 +29,7 @@ from tango_core.models.qwen2_5_vl.tower import (
     received_patch_attention,
     run_qwen_tower,
 )
+from tango_core.models.sinks import sinks_on
 from tango_core.types import VideoFrames, VisualFeatures
 
 # Temporal positions that go through the tower together: a clip of the publications in one pass.
@@ -74,7 +75,7 @@ class QwenEncoder(VisionEncoder):
         )
         self.layout = read_patch_layout(config)
         self._normalisation = read_clip_normalisation(checkpoint)
-        self._sinks = read_qwen_extras(checkpoint).sinks
+        self._own_sinks = read_qwen_extras(checkpoint).sinks
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
@@ -89,15 +90,11 @@ class QwenEncoder(VisionEncoder):
         maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
         timestamps = pair_timestamps(frames.timestamps, len(groups))
         return VisualFeatures(
-            tokens=maps["tokens"],
             grid=grid,
             timestamps=torch.tensor(timestamps, device=self.device),
-            saliency=maps.get("saliency"),
-            attention=maps.get("attention"),
-            keys=maps.get("keys"),
-            frame_embeddings=maps.get("frame_embeddings"),
-            sinks=self._sinks_on(grid),
+            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks),
             source=frames.source,
+            **maps,
         )
 
     def _encode_chunk(
@@ -107,9 +104,3 @@ class QwenEncoder(VisionEncoder):
         patches = to_patches(groups.to(self.device), self.layout, self._normalisation)
         output = run_qwen_tower(self.tower, patches, len(groups), grid)
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
-
-    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
-        """Sinks from a file or the checkpoint; none are published for this tower."""
-        if self.spec.sinks is not None:
-            return self.spec.sinks.on(grid, self.spec.name)
-        return self._sinks or ()

@@ -41,7 +41,7 @@ def test_untrained_weights_are_the_same_everywhere(cache, tmp_path, monkeypatch)
 def test_the_loser_of_a_race_leaves_the_winners_files(cache):
     directory = tiny.embedded_checkpoint()
     before = digest(directory)
-    tiny._build_aside(directory, ("other", "words"))
+    tiny._build_untrained(directory, ("other", "words"))
     assert digest(directory) == before
     assert list(cache.iterdir()) == [directory]
 
