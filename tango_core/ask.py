@@ -34,8 +34,8 @@ from tango_core.models import (
     load_encoder,
     load_language_model,
 )
+from tango_core.models.base import raise_if_not_provided
 from tango_core.models.checkpoints.directory import ArchitectureError
-from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA, raise_if_not_provided
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
@@ -60,7 +60,7 @@ class VideoAnswer(Answer):
         latency_ms: Stage -> milliseconds. `decode_video`, `vision` and `compress` are absent from
             a follow-up question, whose clip was compressed before. The very first question also
             pays for the device's warm-up; see `LatencyProfile` for times to rely on.
-        warnings: What decoding the clip had to say.
+        warnings: Warnings of decoding the clip.
     """
 
     choices: tuple[str, ...]
@@ -76,8 +76,8 @@ class VideoAnswer(Answer):
 
 
 @dataclass(frozen=True)
-class _Clip:
-    """What is remembered of a clip."""
+class _CompressedClip:
+    """The tokens of a clip, kept for further questions, and what decoding it warned of."""
 
     video: CompressedVideo
     warnings: tuple[str, ...]
@@ -114,7 +114,7 @@ class VideoChat:
         self.spec = _describe(model, path, options)
         self._options = None if isinstance(model, ModelSpec) else options
         self.protocol = protocol or _protocol_for(self.spec.name)
-        self._clips: OrderedDict[str, _Clip] = OrderedDict()
+        self._clips: OrderedDict[str, _CompressedClip] = OrderedDict()
 
     @cached_property
     def encoder(self) -> VisionEncoder:
@@ -167,37 +167,37 @@ class VideoChat:
             retention = DEFAULT_RETENTION
         if retention is not None:
             options = {"retention": retention, **options}
-        built = build_method(method, num_layers=self.spec.decoder.num_layers, **options)
-        self._provide(built.compressor.needs)
+        built = build_method(method, num_layers=self.spec.llm.num_layers, **options)
+        self._add_pooling_head(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
         with profile.clip() as latency:
-            remembered = self._look_at(str(path), clip, built, profile)
-            answer = self._answer(remembered.video, asked, built, max_new_tokens)
+            compressed = self._compress(str(path), clip, built, profile)
+            answer = self._answer(compressed.video, asked, built, max_new_tokens)
             for stage in ("prefill", "ttft", "decode"):
                 profile.add(stage, getattr(answer, f"{stage}_ms"))
         return VideoAnswer(
             **{part.name: getattr(answer, part.name) for part in fields(answer)},
             choices=asked.choices,
-            tokens_total=remembered.video.num_total,
-            tokens_kept=remembered.video.num_kept,
+            tokens_total=compressed.video.num_total,
+            tokens_kept=compressed.video.num_kept,
             latency_ms=latency.stage_ms,
-            warnings=remembered.warnings,
+            warnings=compressed.warnings,
         )
 
-    def _provide(self, needs: frozenset[str]) -> None:
-        """Take the pooling head of the published SigLIP if a method needs one and nobody chose."""
-        missing = needs - self.spec.provides
+    def _add_pooling_head(self, needs: frozenset[str]) -> None:
+        """Describe the model again with the published pooling head, if a method needs it."""
+        missing, source = needs - self.spec.provides, self.spec.saliency_source
         by_head = missing <= {"saliency", "frame_embeddings"} and self.spec.saliency_from is None
-        if missing and by_head and self._options is not None:
-            logger.info("ranking tokens with the pooling head of %s", SIGLIP_OF_LLAVA)
-            options = {**self._options, "saliency_from": SIGLIP_OF_LLAVA}
+        if missing and by_head and source is not None and self._options is not None:
+            logger.info("ranking tokens with the pooling head of %s", source)
+            options = {**self._options, "saliency_from": source}
             self.spec = describe_model(self.spec.name, self.spec.path, **options)
             vars(self).pop("encoder", None)
         raise_if_not_provided(self.spec, needs)
 
-    def _look_at(
+    def _compress(
         self, path: str, clip: tuple[float, float] | None, method: Method, profile: LatencyProfile
-    ) -> _Clip:
+    ) -> _CompressedClip:
         """Tokens of a clip, from memory if the file is still the same."""
         stat = os.stat(path)
         bounds = None if clip is None else [float(bound) for bound in clip]
@@ -212,7 +212,7 @@ class VideoChat:
                 features = encoder.encode(frames, method.compressor.needs)
             with profile.stage("compress"):
                 compressed = method.compressor.compress(features)
-            self._clips[key] = _Clip(compressed, frames.warnings)
+            self._clips[key] = _CompressedClip(compressed, frames.warnings)
         self._clips.move_to_end(key)
         while len(self._clips) > _MAX_CLIPS:
             self._clips.popitem(last=False)
@@ -239,7 +239,7 @@ class VideoChat:
 
 
 def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """A description; of a checkpoint without a name, by the entry that has least to object."""
+    """A description; of a checkpoint without a name, by the entry that it fits best."""
     if isinstance(model, ModelSpec):
         if path is not None or options:
             raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
@@ -247,23 +247,23 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
     if model in MODELS or path is not None or not ("/" in model or Path(model).is_dir()):
         return describe_model(model, path, **options)
     fitting, refusals = [], []
-    for name in (name for name, entry in MODELS.items() if entry.path is not None):
+    for name in (name for name, entry in MODELS.items() if not entry.embedded):
         try:
             fitting.append(describe_model(name, model, **options))
         except ValueError as refusal:
             refusals.append(refusal)
     if not fitting:
-        # What its own family objects to says more than that it is of no other.
+        # A refusal by its own family says more than "this is another architecture".
         own = [one for one in refusals if not isinstance(one, ArchitectureError)]
         raise (own or refusals)[0]
-    # Families share a layout; one that a checkpoint was not made for says so in its note.
+    # Several families read the same files; one that a checkpoint was not made for adds a note.
     chosen = min(fitting, key=lambda spec: len(spec.note))
     logger.info("%s is read as %s; to change that, give model name and path", model, chosen.name)
     return chosen
 
 
 def _protocol_for(name: str) -> Protocol:
-    """The general rules, but for the embedded model, which knows the words of its world alone."""
+    """The general rules; for the embedded model those of its benchmark, whose words it knows."""
     if name == "tiny":
         from tango_core.benchmarks.shapes.questions import PROTOCOL
     else:
@@ -277,7 +277,7 @@ def _options_of(method: str) -> tuple[str, ...]:
 
 
 def _question(text: str, choices: tuple[str, ...]) -> Question:
-    """Check what the user wants to know."""
+    """Check the question and its options."""
     if not text.strip():
         raise ValueError("the question is empty; ask something")
     if len(choices) == 1 or len(choices) > len(LETTERS):

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tango_core.models.base import DecoderShape
+    from tango_core.models.base import LLMShape
 
 
-def prefill_flops(
-    shape: DecoderShape, lengths: int | Sequence[int], *, causal: bool = True
-) -> float:
+def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool = True) -> float:
     """Floating-point operations of one prefill, two per multiply-accumulate.
 
     Counted per layer with S tokens: the projections to queries, keys and values (grouped-query
@@ -26,7 +24,7 @@ def prefill_flops(
     not counted.
 
     Args:
-        shape: Numbers of the decoder.
+        shape: Numbers of the language model.
         lengths: Tokens of the sequence, or one number per layer when tokens are dropped on the way.
         causal: Count the S (S + 1) / 2 query-key pairs that a causal kernel computes; `False`
             counts S^2, as kernels without causal skipping do and as `torch.utils.flop_counter`
@@ -45,7 +43,7 @@ def prefill_flops(
     return 2.0 * total
 
 
-def published_flops(shape: DecoderShape, lengths: int | Sequence[int]) -> float:
+def published_flops(shape: LLMShape, lengths: int | Sequence[int]) -> float:
     """Prefill cost as the pruning literature prints it: 4 n d^2 + 2 n^2 d + 2 n d m per layer.
 
     FastV (Chen et al., ECCV 2024), used since by PyramidDrop, DyCoke, VisionZip and
@@ -54,7 +52,7 @@ def published_flops(shape: DecoderShape, lengths: int | Sequence[int]) -> float:
     LLaVA-OneVision-7B are the printed 40.8 TFLOPs.
 
     Args:
-        shape: Numbers of the decoder.
+        shape: Numbers of the language model.
         lengths: Visual tokens n, or one number per layer.
 
     Raises:
@@ -88,7 +86,7 @@ def lengths_per_layer(
     return tuple(text_tokens + round(visual_tokens * share) for share in layer_shares)
 
 
-def _per_layer(shape: DecoderShape, lengths: int | Sequence[int]) -> Sequence[int]:
+def _per_layer(shape: LLMShape, lengths: int | Sequence[int]) -> Sequence[int]:
     """One length per layer."""
     per_layer = [lengths] * shape.num_layers if isinstance(lengths, int) else list(lengths)
     if len(per_layer) != shape.num_layers:

@@ -1,8 +1,8 @@
-"""How long the stages of a clip take and how much memory they need, measured so that it is true.
+"""How long the stages of a clip take, and how much memory they need.
 
-A GPU works on after the call that gave it work has returned, so a clock on the host alone times
-nothing. On CUDA every stage is bracketed by two events of the device, which are read after it has
-finished; elsewhere calls return when the work is done, and the host's clock will do.
+A GPU goes on working after the call that gave it work has returned, so a clock on the host measures
+the wrong thing. On CUDA every stage is measured between two events of the device, which are read
+after it has finished; elsewhere calls return when the work is done, and the host's clock is right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GIB = 2**30
 
 
 class Clock(Protocol):
-    """Something that wants to know which stage is running."""
+    """Is told which stage is running."""
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """A context in which the stage runs."""
@@ -67,11 +67,11 @@ class LatencyProfile:
 
     Stages may contain others: `compress` includes the `segment`, `select` and `merge` of a method
     that tells its clock about them. The first call on a device compiles kernels and fills pools
-    of memory, which is why at least one clip should be thrown away.
+    of memory, which is why at least one clip should not be kept.
 
     Args:
         device: Where the work runs; `"cuda"` is measured with events.
-        warm_up: Clips to throw away, 0 or more.
+        warm_up: First clips that are not kept, 0 or more.
     """
 
     def __init__(self, device: torch.device | str, warm_up: int = 1) -> None:

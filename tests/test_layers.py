@@ -15,7 +15,26 @@ FORBIDDEN = {
     "tango_core/ops": {"tango_core.compressors", "tango_core.models", "tango_core.benchmarks"},
     "tango_core/compressors": {"tango_core.models", "tango_core.benchmarks", "transformers"},
     "tango_core/benchmarks": {"tango_core.compressors", "tango_core.models", "torch"},
+    "tango_core/models/checkpoints": {
+        "tango_core.compressors",
+        "tango_core.models.base",
+        "tango_core.models.extras",
+        "tango_core.models.family",
+        "tango_core.models.language",
+        "tango_core.models.llava",
+        "tango_core.models.qwen2_5_vl",
+    },
+    "tango_core/models/language": {
+        "tango_core.models.checkpoints",
+        "tango_core.models.extras",
+        "tango_core.models.family",
+        "tango_core.models.llava",
+        "tango_core.models.qwen2_5_vl",
+    },
+    "tango_core/models/llava": {"tango_core.models.qwen2_5_vl"},
+    "tango_core/models/qwen2_5_vl": {"tango_core.models.llava"},
 }
+FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
 
 
 def imports_of(path: Path) -> set[str]:
@@ -50,6 +69,32 @@ def test_a_layer_imports_nothing_above_it(package):
         if name == forbidden or name.startswith(f"{forbidden}.")
     }
     assert not found
+
+
+def test_what_all_models_share_knows_no_family():
+    """The table names families as text, and the embedded model builds a checkpoint of one."""
+    shared = list((ROOT / "tango_core" / "models").glob("*.py"))
+    assert {path.name for path in shared} > {"__init__.py", "base.py", "family.py", "options.py"}
+    found = {
+        f"{path.name}: {name}"
+        for path in shared
+        for name in imports_of(path)
+        if name.startswith(FAMILIES)
+    }
+    assert not found
+
+
+def test_options_of_models_are_checked_without_heavy_libraries():
+    code = (
+        "import sys\n"
+        "from jobs.config.recipe import parse_job\n"
+        "for name, options in (('llava-video-7b', {'pooling': 'bilinear'}),\n"
+        "                      ('qwen2.5-vl-7b', {'max_pixels': 640}), ('tiny', {})):\n"
+        "    parse_job({'benchmark': {'name': 'shapes'}, 'method': {'name': 'full'},\n"
+        "               'model': {'name': name, **options}}, 'recipe')\n"
+        "print(sorted({'torch', 'ray', 'transformers', 'pyarrow'} & set(sys.modules)))"
+    )
+    assert printed_by(code) == "[]"
 
 
 def test_a_decode_worker_loads_neither_torch_nor_ray():

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from jobs.config.methods import cell_name, spelled_out
+from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import RecipeError as RecipeError
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
@@ -58,12 +59,8 @@ class ModelSection:
         device: `auto | cpu | cuda`.
         revision: Branch, tag or commit of a hub checkpoint.
         saliency_from: SigLIP checkpoint with a pooling head, for towers that come without one.
-        pooling: `average | bilinear`, for models that offer a choice; `null` for the model's own.
-        time_instruction: `none | correct | vlmevalkit | lmms_eval`: whose sentence about the
-            clip's length precedes the question; `null` for the model's own.
-        max_pixels: Largest area of a frame, for models that keep its shape; `null` for the model's.
-        position_rule: `hf450 | hf5`: whose positions Qwen2.5-VL has behind a clip.
-        seconds_per_grid: Time between two pairs of frames, as Qwen2.5-VL is told.
+        options: What only the family of the model can be told (`pooling`, `max_pixels`, ...). A
+            recipe writes them directly under `model`; `null` is the family's own.
         sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
         sampling: Which frames of a clip, a rule of `tango_core.video.sampling`; `null` for the rule
             that the benchmarks' protocol has for the model.
@@ -76,11 +73,7 @@ class ModelSection:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     revision: str | None = None
     saliency_from: str | None = None
-    pooling: Literal["average", "bilinear"] | None = None
-    time_instruction: Literal["none", "correct", "vlmevalkit", "lmms_eval"] | None = None
-    max_pixels: Annotated[int, Field(ge=1)] | None = None
-    position_rule: Literal["hf450", "hf5"] | None = None
-    seconds_per_grid: Annotated[float, Field(gt=0)] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     sinks: str | None = None
     sampling: Sampling | None = None
 
@@ -175,6 +168,7 @@ class Job:
     def to_yaml(self) -> str:
         """The resolved recipe, ready to be run again."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
+        plain["model"] = flat_model(plain["model"])
         return yaml.safe_dump(_plain(plain), sort_keys=False, allow_unicode=True)
 
 
@@ -221,9 +215,11 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
         RecipeError: In one line.
     """
     try:
-        job = TypeAdapter(Job).validate_python(content)
+        job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
     except ValidationError as error:
         raise RecipeError(f"{source}: {_explain(error)}") from error
+    except ValueError as error:
+        raise RecipeError(f"{source}: {error}") from error
     job.all_methods  # noqa: B018  (raises on a nameless or doubled method)
     return job
 
@@ -254,8 +250,12 @@ def _keys_at(location: Sequence[str]) -> list[str]:
         if name.isdigit():
             continue
         section = _SECTIONS.get(name, section)
-    return [f.name for f in fields(section)] if is_dataclass(section) else []
+    names = [f.name for f in fields(section)] if is_dataclass(section) else []
+    return list(flat_model(dict.fromkeys(names))) if section is ModelSection else names
 
+
+# Keys under `model` that every model has.
+_COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")
 
 _SECTIONS: dict[str, Any] = {
     "benchmark": BenchmarkSection,

@@ -23,17 +23,6 @@ from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
 
-# Settings of a model for which a family or a harness has a default.
-_CHOICES = (
-    "pooling",
-    "time_instruction",
-    "max_pixels",
-    "position_rule",
-    "seconds_per_grid",
-    "sinks",
-    "sampling",
-)
-
 
 @dataclass(frozen=True)
 class Ingredients:
@@ -167,7 +156,8 @@ def _device(job: Job) -> Device:
 def model_of(job: Job) -> ModelSpec:
     """Describe the model: as the recipe says, else as the harness of its protocol does."""
     section = job.model
-    chosen = {name: value for name in _CHOICES if (value := getattr(section, name)) is not None}
+    chosen = {**section.options, "sinks": section.sinks, "sampling": section.sampling}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     return describe_model(
         section.name,
         _absolute(section.path),
@@ -217,7 +207,7 @@ def methods_of(
     """
     built: list[tuple[str, Method]] = []
     left_out: list[LeftOut] = []
-    num_layers = model.decoder.num_layers
+    num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
             built.append((name, build_method(num_layers=num_layers, **options)))

@@ -89,7 +89,11 @@ def _raise_if_other_job(job: Job, job_file: Path) -> None:
     def computed(content: dict[str, Any]) -> dict[str, Any]:
         decode = content.get("decode")
         decoder = decode.get("decoder") if isinstance(decode, dict) else None
-        return {**{k: v for k, v in content.items() if k not in _NOT_COMPUTED}, "decode": decoder}
+        kept = {k: v for k, v in content.items() if k not in _NOT_COMPUTED}
+        model = content.get("model")
+        if isinstance(model, dict):  # an option that is not set may be newer than the run
+            kept["model"] = {k: v for k, v in model.items() if v is not None}
+        return {**kept, "decode": decoder}
 
     old, new = computed(read_recipe(job_file)), computed(yaml.safe_load(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

@@ -112,12 +112,12 @@ def execute(
         kind=kind,
         model=ingredients.model.name,
         cells=tuple(
-            _facts(benchmark, cell, ingredients.model.decoder.num_layers)
+            _facts(benchmark, cell, ingredients.model.llm.num_layers)
             for benchmark in ingredients.benchmarks.values()
             for cell in plan.cells
         ),
         mode=job.mode,
-        decoder=ingredients.model.decoder,
+        decoder=ingredients.model.llm,
         # The clock of a run that was taken up again says nothing about its speed.
         wall_s=None if done else time.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),

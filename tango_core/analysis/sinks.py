@@ -1,10 +1,10 @@
 """Find attention sinks: positions that rank high in every frame of every clip.
 
 In each frame the L positions are ranked by their score, from 1 for the most attended to L. Content
-moves, so the rank of an ordinary position wanders over clips: its mean is near the middle and its
-spread wide (0.29 L if all ranks are equally likely). A sink ranks high whatever the clip shows: its
-mean is close to 1 and its spread small (Tango, Section 3 and its Figure 3, which tell sinks by mean
-and spread of the rank).
+moves, so the rank of an ordinary position changes from clip to clip: its mean is near the middle
+and its spread wide (0.29 L if all ranks are equally likely). A sink ranks high whatever the clip
+shows: its mean is close to 1 and its spread small (Tango, Section 3 and its Figure 3, which tell
+sinks by mean and spread of the rank).
 
 The rule here: a position is a sink if its mean rank is at most `max_mean_rank` and the standard
 deviation of its rank at most `max_spread`, both as shares of L. The publication names no
@@ -39,7 +39,7 @@ class SinkRule:
     max_spread: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Refuse shares that are not in (0, 1]."""
         for name in ("max_mean_rank", "max_spread"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")

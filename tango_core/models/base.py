@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tango_core.models.llava.time_instruction import TimeInstruction
+from tango_core.models.options import FamilyOptions
 from tango_core.models.sinks import SinkList
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
-from tango_core.video import DecoderName, FrameSpec, decoder_versions
+from tango_core.video import FrameSpec, decoder_versions
 
 if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
-    from tango_core.models.qwen2_5_vl.positions import PositionRule
-    from tango_core.ops.saliency import Pooling
 
 
 @dataclass(frozen=True)
-class DecoderShape:
-    """The numbers of a decoder that cost formulas and planning need.
+class LLMShape:
+    """The numbers of a language model that cost formulas and planning need.
 
     Attributes:
         num_layers: Decoder layers.
@@ -41,8 +39,8 @@ class DecoderShape:
     vocab_size: int
 
     @classmethod
-    def of(cls, text_config: Any) -> DecoderShape:
-        """Read them from a decoder's configuration."""
+    def of(cls, text_config: Any) -> LLMShape:
+        """Read them from the configuration of a text model."""
         heads = text_config.num_attention_heads
         return cls(
             num_layers=text_config.num_hidden_layers,
@@ -55,29 +53,8 @@ class DecoderShape:
         )
 
 
-@dataclass(frozen=True)
-class ModelRequest:
-    """What every family is asked to describe; see `tango_core.models.describe_model`.
-
-    Attributes:
-        name: Entry of `MODELS`.
-        path: Directory or hub id.
-        num_frames: Frames per clip.
-        dtype: Or `"auto"`.
-        device: Or `"auto"`.
-        decoder: Video decoder.
-        revision: Of a hub checkpoint.
-        saliency_from: SigLIP checkpoint with a pooling head.
-    """
-
-    name: str
-    path: str
-    num_frames: int
-    dtype: str
-    device: str
-    decoder: DecoderName
-    revision: str | None
-    saliency_from: str | None
+# The name of `LLMShape` in 0.1, which people may import.
+DecoderShape = LLMShape
 
 
 @dataclass(frozen=True)
@@ -89,22 +66,17 @@ class ModelSpec:
         path: Local directory or hub id.
         revision: Commit of a hub checkpoint; `None` for a local directory.
         digest: Digest of configuration and weights of a local directory (see
-            `checkpoint.weights_digest`), or the hub
-            revision: what makes two checkpoints different for the cache.
+            `weights_digest`), or the hub revision: what makes two checkpoints different for the
+            cache.
         dtype: `"float32" | "float16" | "bfloat16"`, resolved.
         device: `"cpu"`, `"cuda"`, or `"auto"` (decided in the process that loads the model).
         frames: How clips are sampled and resized for this model.
-        decoder: Shape of the language model.
+        llm: Shape of the language model.
         provides: Optional fields of `VisualFeatures` that its encoder can compute.
         saliency_from: Second checkpoint that holds the pooling head, or `None`.
-        pooling: How the encoder shrinks the tower's grid, `"average" | "bilinear"`; `None` for
-            models that do it in another way.
-        time_instruction: Whose sentence about a clip's length and frames goes in front of the
-            question (see `time_instruction.py`). Cached tokens do not depend on it.
-        position_rule: Where text goes on behind a clip, for models with three-dimensional positions
-            (see `qwen_positions.py`). Cached tokens do not depend on it.
-        seconds_per_grid: Seconds from one temporal position to the next, as such models are told.
-            Cached tokens do not depend on it.
+        saliency_source: Checkpoint that `saliency_from` may name to add `saliency` and
+            `frame_embeddings`; `None` if the family takes none.
+        options: What only the family of the model can be told.
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
@@ -117,13 +89,11 @@ class ModelSpec:
     dtype: str
     device: str
     frames: FrameSpec
-    decoder: DecoderShape
+    llm: LLMShape
     provides: frozenset[str]
     saliency_from: str | None = None
-    pooling: Pooling | None = None
-    time_instruction: TimeInstruction = "none"
-    position_rule: PositionRule = "hf450"
-    seconds_per_grid: float = 1.0
+    saliency_source: str | None = None
+    options: FamilyOptions = field(default_factory=FamilyOptions)
     note: str = ""
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None
@@ -131,8 +101,9 @@ class ModelSpec:
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint; device and locations do not.
 
-        `digest` covers the second checkpoint, too. The decoder's versions are part of it because
-        another release may pick or paint other frames.
+        `digest` covers the second checkpoint, too. The versions of the video decoder are part of it
+        because another release may choose or decode other frames. `pooling` is in the identity of
+        every model, as it was when caches were first written.
 
         Raises:
             DecoderUnavailableError: If the decoder asked for is not installed.
@@ -143,9 +114,31 @@ class ModelSpec:
             "dtype": self.dtype,
             "frames": asdict(self.frames),
             "decoder": decoder_versions(self.frames.decoder),
-            "pooling": self.pooling,
+            "pooling": None,
+            **self.options.identity(),
             "sinks": None if self.sinks is None else list(self.sinks.positions),
         }
+
+
+def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
+    """Refuse signals that an encoder cannot compute, and say what would make it able to.
+
+    Raises:
+        ValueError: If `needs` holds more than `spec.provides`.
+    """
+    missing = sorted(needs - spec.provides)
+    if not missing:
+        return
+    if spec.saliency_source is not None and set(missing) <= {"saliency", "frame_embeddings"}:
+        raise ValueError(
+            f"model {spec.name} at {spec.path} has no pooling head to compute "
+            f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
+            "local directory), or use a method with score: attention"
+        )
+    raise ValueError(
+        f"model {spec.name} cannot compute {', '.join(missing)}; "
+        f"it provides {', '.join(sorted(spec.provides))}"
+    )
 
 
 class VisionEncoder(ABC):

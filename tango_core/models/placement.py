@@ -21,7 +21,7 @@ def resolve_device(device: str) -> torch.device:
 def resolve_dtype(dtype: str, device: str, config: dict[str, Any]) -> str:
     """The dtype that `"auto"` means: the checkpoint's own on a GPU, float32 on a CPU.
 
-    A driver without a GPU plans for workers that have one: `device="cuda"` is taken at its word.
+    A driver without a GPU plans for workers that have one, so `device="cuda"` needs no GPU here.
     """
     if dtype != "auto":
         return dtype

@@ -1,9 +1,10 @@
-"""Attention sinks: places of the grid that an encoder attends to in every clip, whatever it shows.
+"""Attention sinks: grid positions that an encoder attends to in every clip, whatever it shows.
 
-SigLIP parks attention on a few places of its border; they outrank real content in every frame, so
-Tango does not let them be picked for their score (Tango, Section 3 and its Figure 3). Which places
-these are depends on the encoder and its grid. The publication lists them for the two LLaVA models;
-`tango analyze sinks` finds them for any other and writes the file that `read_sinks` reads.
+SigLIP attends to a few positions at the border of the grid; they rank above real content in every
+frame, so Tango does not pick them for their score (Tango, Section 3 and its Figure 3). Which
+positions these are depends on the encoder and its grid. The publication lists them for the two
+LLaVA models; `tango analyze sinks` finds them for any other and writes the file that `read_sinks`
+reads.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class SinkList:
     Attributes:
         grid: (H, W) of the tokens of a frame.
         positions: Flat positions h * W + w on that grid, distinct.
-        source: Where they come from, for messages; no part of what is equal.
+        source: Where they come from, for messages.
         digest: Digest of the checkpoint they were found with, or "".
     """
 
@@ -63,12 +64,36 @@ class SinkList:
         return self.positions
 
 
+def sinks_on(
+    grid: tuple[int, int],
+    model: str,
+    chosen: SinkList | None,
+    own: tuple[int, ...] | None,
+    published: Mapping[tuple[int, int], tuple[int, ...]] = MappingProxyType({}),
+) -> tuple[int, ...]:
+    """The sinks of an encoder: the chosen ones, else the checkpoint's own, else the published ones.
+
+    Args:
+        grid: (H, W) of the tokens of a frame.
+        model: Name of the model, for messages.
+        chosen: `ModelSpec.sinks`.
+        own: From the checkpoint's tango.json.
+        published: Grid -> positions.
+
+    Raises:
+        ValueError: If the chosen ones belong to another grid.
+    """
+    if chosen is not None:
+        return chosen.on(grid, model)
+    return published.get(grid, ()) if own is None else own
+
+
 def read_sinks(path: str) -> SinkList:
     """Read a file that `tango analyze sinks` wrote, or one with its keys `grid` and `sinks`.
 
     Raises:
         FileNotFoundError: If it is not there.
-        ValueError: If it is no such file.
+        ValueError: If it is not a sink file.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -92,5 +117,5 @@ def read_sinks(path: str) -> SinkList:
 def _whole(value: Any) -> int:
     """A position, which must be a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is no position")
+        raise ValueError(f"{value!r} is not a position")
     return value

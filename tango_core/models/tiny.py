@@ -70,7 +70,7 @@ def embedded_checkpoint() -> Path:
     name = f"tiny-untrained-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tango-video"
     if not (cache / name).is_dir():
-        _build_aside(cache / name, words)
+        _build_untrained(cache / name, words)
     return cache / name
 
 
@@ -191,22 +191,22 @@ def save_tiny(
     _write_json(directory / "tango.json", {"chat": asdict(TINY_CHAT), "note": note})
 
 
-def _build_aside(directory: Path, words: Sequence[str]) -> None:
-    """Build the untrained checkpoint next to its place and move it there in one step."""
+def _build_untrained(directory: Path, words: Sequence[str]) -> None:
+    """Build the untrained checkpoint in a temporary directory and rename that when it is whole."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = LlavaOnevisionForConditionalGeneration(tiny_config(len(words)))
-        save_tiny(model, words, aside, note=_UNTRAINED_NOTE)
-        aside.rename(directory)
+        save_tiny(model, words, unfinished, note=_UNTRAINED_NOTE)
+        unfinished.rename(directory)
     except OSError:
         # Another process was faster: its directory holds the same files.
         if not directory.is_dir():
             raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -54,7 +54,9 @@ def test_a_job_says_what_the_two_halves_say_called_by_hand(places, tmp_path, wor
             video, prompts, pruner=method.pruner, max_new_tokens=benchmark.protocol.max_new_tokens
         )
         if wording == "vlmevalkit":
-            right = language_model.tokenizer.decode(language_model.lay_out(video, prompts[0]).right)
+            right = language_model.layout.tokenizer.decode(
+                language_model.layout.lay_out(video, prompts[0]).question
+            )
             assert f"seconds,and {frames.source.frame_height} frames are" in right
             assert frames.source.frame_height != encoder.spec.frames.size[0]
         for question, answer in zip(item.questions, said, strict=True):
@@ -63,7 +65,7 @@ def test_a_job_says_what_the_two_halves_say_called_by_hand(places, tmp_path, wor
             assert row["text"] == answer.text
             assert row["prompt_tokens"] == answer.prompt_tokens
             assert row["tokens_kept"] == video.num_kept
-            layout = language_model.lay_out(video, prompts[0])
-            assert row["tokens_with_newlines"] == len(layout.visual) > video.num_kept
+            layout = language_model.layout.lay_out(video, prompts[0])
+            assert row["tokens_with_newlines"] == layout.num_visual > video.num_kept
             num_compared += 1
     assert num_compared == len(answers) > NUM_CLIPS

@@ -86,8 +86,8 @@ def test_the_reply_to_a_multiple_choice_question_is_read(video):
     assert answer.letter == (None if choice is None else "ABC"[choice])
     asked = chat.protocol.render(Question("q", "Which color?", CHOICES))
     alone = chat.ask(video, "Which color?")
-    extra = len(chat.language_model.tokenizer(asked.after).input_ids)
-    own = len(chat.language_model.tokenizer("Which color?").input_ids)
+    extra = len(chat.language_model.layout.tokenizer(asked.after).input_ids)
+    own = len(chat.language_model.layout.tokenizer("Which color?").input_ids)
     assert answer.prompt_tokens - alone.prompt_tokens == extra - own > 0
 
 
@@ -188,7 +188,7 @@ def test_the_published_head_is_taken_when_a_method_needs_one(
     headless, video, tmp_path, monkeypatch
 ):
     head = save_llava(build_llava(head=True, seed=1), tmp_path / "siglip")
-    monkeypatch.setattr("tango_core.ask.SIGLIP_OF_LLAVA", str(head))
+    monkeypatch.setattr("tango_core.models.llava.description.SIGLIP_OF_LLAVA", str(head))
     chat = VideoChat(str(headless), num_frames=2)
     chat.ask(video, "w1", method="uniform", max_new_tokens=1)
     assert chat.spec.saliency_from is None

@@ -6,10 +6,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tango_core.flops import lengths_per_layer, prefill_flops, published_flops
-from tango_core.models.base import DecoderShape
+from tango_core.models.base import LLMShape
 
-QWEN2_7B = DecoderShape(28, 3584, 18944, 28, 4, 128, 152064)
-TINY = DecoderShape(3, 64, 112, 4, 2, 16, 50)
+QWEN2_7B = LLMShape(28, 3584, 18944, 28, 4, 128, 152064)
+TINY = LLMShape(3, 64, 112, 4, 2, 16, 50)
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ def weights_digest(checkpoint: Checkpoint) -> str:
 def raise_if_damaged(path: str) -> None:
     """Read the headers of a local checkpoint's weight files, which say how long each must be.
 
-    A driver asks this before it starts workers, each of which would stumble over the same file. A
+    A driver asks this before it starts workers, each of which would fail on the same file. A
     hub id is not looked at.
 
     Raises:

@@ -75,6 +75,11 @@ def load_module(
     return module.requires_grad_(False).eval()
 
 
+def tied_output(tied: bool) -> dict[str, str] | None:
+    """`tied` of `load_module` for a language half whose checkpoint may store one matrix for two."""
+    return {"lm_head.weight": "language_model.embed_tokens.weight"} if tied else None
+
+
 def read_tensors(checkpoint: Checkpoint, rename: Rename) -> dict[str, Tensor]:
     """The tensors that `rename` accepts, under their new names, in float32 on the CPU."""
     files = _files_of_tensors(checkpoint)

@@ -1,1 +1,12 @@
-"""The language half that all families share: layers, pruning inside them, generation, chat text."""
+"""The language half: how a prompt becomes one sequence, and how tokens are made from it.
+
+- `prompt.py`: a prompt as spans of text and visual tokens; what a family states about its order.
+- `chat.py`: the text of a conversation around clip and question.
+- `model.py`: a language model is a `PromptLayout` (per family) and an `Engine`, put together.
+- `native.py`: the engine of this project: shared prefix, batches, greedy tokens, timers. It uses
+  `decoder.py` (the loop over layers, pruning between them), `attention.py` (what a layer attends
+  to, for pruners) and `batch.py` (questions that go on from one prefix).
+
+This room imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and
+transformers; no family and no checkpoint file. Another engine is a module here.
+"""

@@ -1,8 +1,9 @@
 """The decoder as one explicit loop over stock layers: prefill, pruning, and decoding.
 
 The layers are called, never changed: no hooks, no replaced methods. What a pruner wants to know
-about a layer is computed beside it from that layer's own input and projections, so the fused
-attention kernel runs in every layer.
+about a layer is computed a second time from that layer's own input and projections
+(`attention.py`), so the fused attention kernel runs in every layer. What this loop does not hand to
+the layers (sliding windows, soft-capped logits) is refused when it is made.
 
 Positions belong to the caller. Any shape whose last two axes are (batch, sequence) works: (B, S)
 for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
@@ -19,11 +20,17 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.models.language.attention import (
+    LayerAttention,
+    raise_if_unknown,
+    soft_cap_of,
+    window_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class VisualSpan:
-    """Where the clip sits in a prompt.
+    """Where the clip is in a sequence.
 
     Attributes:
         start: Position of its first token in the sequence.
@@ -59,16 +66,13 @@ class Decoder:
         lm_head: Output projection.
 
     Raises:
-        ValueError: If some layers see only a window of the sequence.
+        ValueError: If the layers do something that this loop does not.
     """
 
     def __init__(self, text_model: nn.Module, lm_head: nn.Module) -> None:
         model: Any = text_model
-        if "sliding_attention" in (getattr(model.config, "layer_types", None) or ()):
-            raise ValueError(
-                "this decoder has sliding-window layers, which are not supported; "
-                "set use_sliding_window to false in the checkpoint's config.json"
-            )
+        _raise_if_unsupported(model)
+        self.config: Any = model.config
         self.layers: list[Any] = list(model.layers)
         self.norm: Any = model.norm
         self.rotary_emb: Any = model.rotary_emb
@@ -117,7 +121,7 @@ class Decoder:
             mask: (B, 1, S, cached + S) bool, `True` where attention is allowed. `None` is causal
                 attention, and only correct for a whole sequence or for a single new token.
             pruner: Drops visual tokens between layers; for one sequence (B = 1) from its beginning.
-            visual: The clip's place; required with a pruner.
+            visual: Where the clip is; required with a pruner.
             prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
                 `None` for all.
             renumbered: Continue a cache filled under a pruner that renumbers: every layer goes on
@@ -128,8 +132,14 @@ class Decoder:
             was dropped.
 
         Raises:
-            ValueError: If the pruner's layers do not exist, or it drops text tokens.
+            ValueError: If the pruner's layers do not exist, or it drops text tokens, or the layers
+                would not be causal without a mask.
         """
+        if mask is None and hidden.shape[1] > 1 and self.config._attn_implementation == "eager":
+            raise ValueError(
+                "eager attention is causal only with a mask; "
+                "build the language model with attn_implementation='sdpa'"
+            )
         prunes_at: tuple[int, ...] = ()
         if pruner is not None:
             assert visual is not None
@@ -170,13 +180,13 @@ class Decoder:
         prompt: _PrunedPrompt,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruner shorten the prompt; tokens keep their positions unless it renumbers."""
-        turned = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
-        before = _Attention(
+        cos_sin = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
+        before = LayerAttention(
             self.layers[index - 1] if index > 0 else None,
             previous_input[0, : prompt.length],
-            turned,
+            cos_sin,
         )
-        ahead = _Attention(self.layers[index], hidden[0, : prompt.length], turned)
+        ahead = LayerAttention(self.layers[index], hidden[0, : prompt.length], cos_sin)
         stop = visual.start + len(prompt.visual)
         context = LayerContext(
             layer=index,
@@ -209,53 +219,27 @@ class Decoder:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Attention:
-    """Attention of one layer, computed beside the fused kernel from that layer's input.
-
-    Attributes:
-        layer: The layer, or `None` in front of the first one.
-        states: (S, D) its input.
-        rotary: Cosine and sine, (S, head_dim) each.
-    """
-
-    layer: Any
-    states: Tensor
-    rotary: tuple[Tensor, Tensor]
-
-    def probabilities(self, rows: Tensor) -> Tensor:
-        """(heads, len(rows), S) float32, causally masked."""
-        attention = self._self_attn()
-        normed = self.layer.input_layernorm(self.states)
-        queries = self._rotate(attention.q_proj(normed[rows]), rows).float()
-        keys = self._rotate(attention.k_proj(normed)).float()
-        keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
-        logits = queries @ keys.mT * attention.scaling
-        later = torch.arange(len(self.states), device=rows.device) > rows[:, None]
-        probabilities: Tensor = logits.masked_fill_(later, -torch.inf).softmax(dim=-1)
-        return probabilities
-
-    def keys(self) -> Tensor:
-        """(S, kv_heads * head_dim) after the rotary embedding."""
-        attention = self._self_attn()
-        keys = self._rotate(attention.k_proj(self.layer.input_layernorm(self.states)))
-        return keys.transpose(0, 1).flatten(start_dim=1)
-
-    def _self_attn(self) -> Any:
-        """The attention module of the layer."""
-        if self.layer is None:
+def _raise_if_unsupported(model: Any) -> None:
+    """Refuse a text model whose layers do something that the loop does not."""
+    for index, layer in enumerate(model.layers):
+        attention = getattr(layer, "self_attn", None)
+        raise_if_unknown(attention)
+        if (window := window_of(attention)) is not None:
             raise ValueError(
-                "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
+                f"layer {index} of the language model attends within a sliding window of {window} "
+                "tokens, which is not supported; set use_sliding_window to false (or "
+                "sliding_window to null) in the checkpoint's config.json"
             )
-        return self.layer.self_attn
-
-    def _rotate(self, projected: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Split heads and rotate: (n, heads * head_dim) -> (heads, n, head_dim)."""
-        cosine, sine = self.rotary if rows is None else (part[rows] for part in self.rotary)
-        head_dim = self.layer.self_attn.head_dim
-        heads = projected.view(len(projected), -1, head_dim).transpose(0, 1)
-        first, second = heads.chunk(2, dim=-1)
-        return heads * cosine + torch.cat([-second, first], dim=-1) * sine
+        if (cap := soft_cap_of(attention)) is not None:
+            raise ValueError(
+                f"layer {index} of the language model soft-caps its attention logits at {cap}, "
+                "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
+            )
+    if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
+        raise ValueError(
+            f"the language model soft-caps its output logits at {cap}, which is not supported; "
+            "use a checkpoint without final_logit_softcapping"
+        )
 
 
 def _counts(positions: Tensor) -> bool:

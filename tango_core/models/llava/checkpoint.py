@@ -1,24 +1,16 @@
-"""What the files of a LLaVA checkpoint say: architecture, tensors, preprocessing, conversation.
-
-An optional `tango.json` beside config.json says what config.json has no place for:
-
-    {"chat": {"opening": "a", "after_clip": "b", "closing": "c"}, "sinks": [28], "note": "d"}
-
-`chat` is the text around clip and question (`chat.py`), `sinks` are positions of the token grid
-that attract attention in every clip, `note` is shown with every result. Any key may be left out.
-"""
+"""What the files of a LLaVA checkpoint say: architecture, tensors, normalisation, conversation."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from transformers import LlavaOnevisionConfig
 
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
-from tango_core.models.language.chat import QWEN_1_5, ChatFormat, chat_format
+from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
+from tango_core.models.extras import Extras, read_extras
+from tango_core.models.language.chat import QWEN_1_5
 from tango_core.models.llava.original import ORIGINAL_MODEL_TYPE, original_config
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
@@ -38,15 +30,6 @@ _RENAMES = (
 )
 
 _SIGLIP = (0.5, 0.5, 0.5)
-
-
-@dataclass(frozen=True)
-class Extras:
-    """Content of the optional tango.json of a checkpoint."""
-
-    chat: ChatFormat
-    sinks: tuple[int, ...] | None
-    note: str
 
 
 def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
@@ -82,48 +65,14 @@ def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
     return config
 
 
-def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat = QWEN_1_5) -> Extras:
-    """Content of tango.json, or its defaults.
-
-    Args:
-        checkpoint: Where the file may be.
-        default_chat: Conversation of a checkpoint whose file names none.
-
-    Raises:
-        ValueError: If it has unknown keys or wrong values.
-    """
-    content = checkpoint.read_json("tango.json") or {}
-    unknown = sorted(set(content) - {"chat", "sinks", "note"})
-    if unknown:
-        raise ValueError(
-            f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
-            "known are chat, sinks, note"
-        )
-    sinks = content.get("sinks")
-    return Extras(
-        chat=chat_format(content.get("chat"), checkpoint.source, default_chat),
-        sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
-        note=str(content.get("note", "")),
-    )
+def read_llava_extras(checkpoint: Checkpoint) -> Extras:
+    """Content of tango.json; the conversation is LLaVA's where the file names none."""
+    return read_extras(checkpoint, QWEN_1_5)
 
 
-def read_normalisation(
-    checkpoint: Checkpoint,
-    default_mean: tuple[float, ...] = _SIGLIP,
-    default_std: tuple[float, ...] = _SIGLIP,
-) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Factor, mean and standard deviation per colour; the defaults where the files are silent."""
-    nested = checkpoint.read_json("processor_config.json") or {}
-    content: dict[str, Any] = (
-        checkpoint.read_json("video_preprocessor_config.json")
-        or checkpoint.read_json("preprocessor_config.json")
-        or nested.get("video_processor")
-        or nested.get("image_processor")
-        or {}
-    )
-    mean = content.get("image_mean") or default_mean
-    std = content.get("image_std") or default_std
-    return float(content.get("rescale_factor") or 1 / 255), tuple(mean), tuple(std)
+def read_siglip_normalisation(checkpoint: Checkpoint) -> Normalisation:
+    """How pixels are normalised; SigLIP's way where the files do not say."""
+    return read_normalisation(checkpoint, _SIGLIP, _SIGLIP)
 
 
 def half_of(prefixes: tuple[str, ...]) -> Callable[[str], str | None]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
+from tango_core.models.base import LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
-from tango_core.models.llava.checkpoint import read_config, read_extras
-from tango_core.models.llava.newlines import Newlines
+from tango_core.models.family import ModelRequest
+from tango_core.models.llava.checkpoint import read_config, read_llava_extras
+from tango_core.models.llava.options import LlavaOptions, Newlines
 from tango_core.models.llava.original import newline_position
+from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA
 from tango_core.models.placement import resolve_dtype
-from tango_core.ops.saliency import Pooling, pooled_grid
+from tango_core.ops.saliency import pooled_grid
 from tango_core.video import FrameSpec
 
 
-def describe_llava(request: ModelRequest, *, newlines: Newlines, pooling: Pooling) -> ModelSpec:
+def describe_llava(request: ModelRequest, options: LlavaOptions, newlines: Newlines) -> ModelSpec:
     """Describe a checkpoint of a LLaVA family.
 
     Args:
         request: Which checkpoint, and how it is used.
+        options: The family's.
         newlines: The family's; a checkpoint that says otherwise gets a note.
-        pooling: How the tower's grid shrinks.
 
     Raises:
         ValueError: If the checkpoint is of another kind, or its grid too small for the pooling.
@@ -28,7 +30,7 @@ def describe_llava(request: ModelRequest, *, newlines: Newlines, pooling: Poolin
     config = read_config(checkpoint)
     vision = config.vision_config
     side = vision.image_size // vision.patch_size
-    grid = pooled_grid((side, side), pooling)
+    grid = pooled_grid((side, side), options.pooling)
     signals = {"attention", "keys"}
     if vision.vision_use_head or request.saliency_from is not None:
         signals |= {"saliency", "frame_embeddings"}
@@ -45,10 +47,11 @@ def describe_llava(request: ModelRequest, *, newlines: Newlines, pooling: Poolin
             sampling="truncate",
             decoder=request.decoder,
         ),
-        decoder=DecoderShape.of(config.text_config),
+        llm=LLMShape.of(config.text_config),
         provides=frozenset(signals),
         saliency_from=request.saliency_from,
-        pooling=pooling,
+        saliency_source=SIGLIP_OF_LLAVA,
+        options=options,
         note=_note(checkpoint, request.name, newlines),
         grid=grid,
     )
@@ -65,7 +68,7 @@ def _digest(checkpoint: Checkpoint, saliency_from: str | None) -> str:
 
 def _note(checkpoint: Checkpoint, name: str, newlines: Newlines) -> str:
     """The checkpoint's own note, and whether it was made for another family."""
-    notes = [read_extras(checkpoint).note]
+    notes = [read_llava_extras(checkpoint).note]
     position = newline_position(checkpoint)
     if position not in (None, newlines):
         notes.append(

@@ -11,27 +11,27 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.llava.checkpoint import (
     VISION,
     half_of,
     read_config,
-    read_extras,
-    read_normalisation,
+    read_llava_extras,
+    read_siglip_normalisation,
 )
+from tango_core.models.llava.options import options_of
 from tango_core.models.llava.siglip import (
     TowerOutput,
     load_pooling_head,
     mean_keys,
-    raise_if_not_provided,
     received_attention,
     run_tower,
 )
 from tango_core.models.placement import resolve_device
-from tango_core.models.sinks import PUBLISHED_SINKS
-from tango_core.ops.saliency import Pooling, pool_grid, pooled_grid
+from tango_core.models.sinks import PUBLISHED_SINKS, sinks_on
+from tango_core.ops.saliency import pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
 
 # Frames that go through the tower together. The widest activation of SigLIP so400m, 4304 per token,
@@ -52,7 +52,7 @@ class LlavaEncoder(VisionEncoder):
     """Tower, projector and pooling of a LLaVA model; signals are pooled like the tokens.
 
     Args:
-        spec: From `describe_model`; `spec.pooling` is bilinear where it is `None`.
+        spec: From `describe_model`.
 
     Raises:
         FileNotFoundError: If weights are missing.
@@ -74,11 +74,11 @@ class LlavaEncoder(VisionEncoder):
         self.pooling_head = load_pooling_head(
             checkpoint, self.config.vision_config, spec.saliency_from, self.device
         )
-        self._scale, self._mean, self._std = read_normalisation(checkpoint)
+        self._normalisation = read_siglip_normalisation(checkpoint)
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
-        self._pooling: Pooling = spec.pooling or "bilinear"
-        self._sinks = read_extras(checkpoint).sinks
+        self._pooling = options_of(spec).pooling
+        self._own_sinks = read_llava_extras(checkpoint).sinks
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
@@ -89,15 +89,11 @@ class LlavaEncoder(VisionEncoder):
         maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
         grid = self._pooled_grid()
         return VisualFeatures(
-            tokens=maps["tokens"],
             grid=grid,
             timestamps=torch.tensor(frames.timestamps, device=self.device),
-            saliency=maps.get("saliency"),
-            attention=maps.get("attention"),
-            keys=maps.get("keys"),
-            frame_embeddings=maps.get("frame_embeddings"),
-            sinks=self._sinks_on(grid),
+            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks, PUBLISHED_SINKS),
             source=frames.source,
+            **maps,
         )
 
     def _encode_chunk(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
@@ -121,10 +117,10 @@ class LlavaEncoder(VisionEncoder):
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         """(f, h, w, 3) uint8 -> (f, 3, h, w) in the model's dtype."""
-        values = pixels.to(self.device).permute(0, 3, 1, 2).float() * self._scale
+        values = pixels.to(self.device).permute(0, 3, 1, 2).float() * self._normalisation.scale
         mean, std = (
             torch.tensor(part, device=self.device).view(1, 3, 1, 1)
-            for part in (self._mean, self._std)
+            for part in (self._normalisation.mean, self._normalisation.std)
         )
         return ((values - mean) / std).to(getattr(torch, self.spec.dtype))
 
@@ -135,14 +131,6 @@ class LlavaEncoder(VisionEncoder):
     def _pooled_grid(self) -> tuple[int, int]:
         """(H, W) of the tokens."""
         return pooled_grid(self._tower_grid, self._pooling)
-
-    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
-        """Sinks: the ones asked for, else the checkpoint's own, else the published ones."""
-        if self.spec.sinks is not None:
-            return self.spec.sinks.on(grid, self.spec.name)
-        if self._sinks is not None:
-            return self._sinks
-        return PUBLISHED_SINKS.get(grid, ())
 
     def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
         """Refuse frames of another size and signals that cannot be computed."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Newlines = Literal["one_token", "grid"]
+from tango_core.models.llava.options import Newlines
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,17 +16,18 @@ class ClipLayout:
 
     Attributes:
         order: (V,) int64, which kept token stands here; -1 for a newline.
-        places: (V,) int64, where this would be in the clip's part of the full sequence, ascending.
+        positions: (V,) int64, where this would be in the clip's part of the full sequence,
+            ascending.
         full_length: Tokens of the clip's part of the full sequence.
     """
 
     order: Tensor
-    places: Tensor
+    positions: Tensor
     full_length: int
 
 
 def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines) -> ClipLayout:
-    """Place the newlines of a clip.
+    """Put the newlines of a clip where they belong.
 
     `"one_token"` is LLaVA-OneVision: one newline after the clip. `"grid"` is LLaVA-Video: one after
     every row of the grid, of which a row keeps its own as long as it keeps a token. Both are names
@@ -46,13 +46,13 @@ def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines
         num_total = num_frames * height * width
         return ClipLayout(
             order=torch.cat([order, order.new_tensor([-1])]),
-            places=torch.cat([indices, indices.new_tensor([num_total])]),
+            positions=torch.cat([indices, indices.new_tensor([num_total])]),
             full_length=num_total + 1,
         )
     rows = indices // width
     occupied = torch.unique_consecutive(rows)
-    # In the full sequence a row is `width` tokens and its newline, and so are places unique.
-    places = torch.cat([indices + rows, occupied * (width + 1) + width])
+    # In the full sequence a row is `width` tokens and its newline, and so are positions unique.
+    positions = torch.cat([indices + rows, occupied * (width + 1) + width])
     sources = torch.cat([order, torch.full_like(occupied, -1)])
-    places, by_place = places.sort()
-    return ClipLayout(sources[by_place], places, num_frames * height * (width + 1))
+    positions, ascending = positions.sort()
+    return ClipLayout(sources[ascending], positions, num_frames * height * (width + 1))

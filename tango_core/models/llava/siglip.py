@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
-from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
 from tango_core.ops.saliency import pooling_head_attention
@@ -222,23 +221,6 @@ def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
             f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
         )
     return SiglipVisionConfig.from_dict(dict(vision))
-
-
-def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
-    """Refuse signals that the encoder cannot compute, and say what would make it able to."""
-    missing = sorted(needs - spec.provides)
-    if not missing:
-        return
-    if set(missing) <= {"saliency", "frame_embeddings"}:
-        raise ValueError(
-            f"model {spec.name} at {spec.path} has no pooling head to compute "
-            f"{', '.join(missing)}; set model.saliency_from to {SIGLIP_OF_LLAVA} (hub id or local "
-            "directory), or use a method with score: attention"
-        )
-    raise ValueError(
-        f"model {spec.name} cannot compute {', '.join(missing)}; "
-        f"it provides {', '.join(sorted(spec.provides))}"
-    )
 
 
 def _attention_probabilities(attention: Any, states: Tensor) -> Tensor:

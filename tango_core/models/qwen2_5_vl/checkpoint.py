@@ -8,7 +8,9 @@ from typing import Any
 from transformers import Qwen2_5_VLConfig
 
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
-from tango_core.models.llava.checkpoint import read_normalisation
+from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
+from tango_core.models.extras import Extras, read_extras
+from tango_core.models.language.chat import QWEN2_5_VL
 from tango_core.models.qwen2_5_vl.preprocessing import PatchLayout
 
 VISION = "model.visual."
@@ -56,10 +58,13 @@ def read_patch_layout(config: Qwen2_5_VLConfig) -> PatchLayout:
     return PatchLayout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
 
 
-def read_clip_normalisation(
-    checkpoint: Checkpoint,
-) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Factor, mean and standard deviation per colour; CLIP's where the files are silent."""
+def read_qwen_extras(checkpoint: Checkpoint) -> Extras:
+    """Content of tango.json; the conversation is Qwen2.5-VL's where the file names none."""
+    return read_extras(checkpoint, QWEN2_5_VL)
+
+
+def read_clip_normalisation(checkpoint: Checkpoint) -> Normalisation:
+    """How pixels are normalised; CLIP's way where the files do not say."""
     return read_normalisation(checkpoint, _CLIP_MEAN, _CLIP_STD)
 
 

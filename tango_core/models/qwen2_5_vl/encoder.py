@@ -10,15 +10,15 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
 )
 
-from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.llava.checkpoint import read_extras
 from tango_core.models.placement import resolve_device
 from tango_core.models.qwen2_5_vl.checkpoint import (
     read_clip_normalisation,
     read_patch_layout,
     read_qwen_config,
+    read_qwen_extras,
     vision_half,
 )
 from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, pair_timestamps, to_patches
@@ -29,6 +29,7 @@ from tango_core.models.qwen2_5_vl.tower import (
     received_patch_attention,
     run_qwen_tower,
 )
+from tango_core.models.sinks import sinks_on
 from tango_core.types import VideoFrames, VisualFeatures
 
 # Temporal positions that go through the tower together: a clip of the publications in one pass.
@@ -74,17 +75,12 @@ class QwenEncoder(VisionEncoder):
         )
         self.layout = read_patch_layout(config)
         self._normalisation = read_clip_normalisation(checkpoint)
-        self._sinks = read_extras(checkpoint).sinks
+        self._own_sinks = read_qwen_extras(checkpoint).sinks
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
         """Encode one clip; see `VisionEncoder.encode`."""
-        unknown = sorted(needs - SIGNALS)
-        if unknown:
-            raise ValueError(
-                f"model {self.spec.name} cannot compute {', '.join(unknown)}; "
-                f"it provides {', '.join(sorted(SIGNALS))}"
-            )
+        raise_if_not_provided(self.spec, needs)
         grid = self.layout.grid(*frames.pixels.shape[1:3])
         groups = torch.tensor(pair_frames(frames.pixels, self.layout.frames))
         chunks = [
@@ -94,27 +90,17 @@ class QwenEncoder(VisionEncoder):
         maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
         timestamps = pair_timestamps(frames.timestamps, len(groups))
         return VisualFeatures(
-            tokens=maps["tokens"],
             grid=grid,
             timestamps=torch.tensor(timestamps, device=self.device),
-            saliency=maps.get("saliency"),
-            attention=maps.get("attention"),
-            keys=maps.get("keys"),
-            frame_embeddings=maps.get("frame_embeddings"),
-            sinks=self._sinks_on(grid),
+            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks),
             source=frames.source,
+            **maps,
         )
 
     def _encode_chunk(
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        patches = to_patches(groups.to(self.device), self.layout, *self._normalisation)
+        patches = to_patches(groups.to(self.device), self.layout, self._normalisation)
         output = run_qwen_tower(self.tower, patches, len(groups), grid)
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
-
-    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
-        """Sinks from a file or the checkpoint; none are published for this tower."""
-        if self.spec.sinks is not None:
-            return self.spec.sinks.on(grid, self.spec.name)
-        return self._sinks or ()

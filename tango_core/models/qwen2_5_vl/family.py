@@ -1,81 +1,46 @@
-"""Qwen2.5-VL: windowed tower, pairs of frames, Qwen2.5 with positions in time, row and column.
-
-The two halves load from one checkpoint directory; `qwen_checkpoint.py` says which tensors they are.
-"""
+"""Qwen2.5-VL: windowed tower, pairs of frames, Qwen2.5 with positions in time, row and column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from tango_core.models.base import DecoderShape, ModelRequest, ModelSpec
-from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
-from tango_core.models.llava.checkpoint import read_extras
-from tango_core.models.placement import resolve_dtype
-from tango_core.models.qwen2_5_vl.checkpoint import read_patch_layout, read_qwen_config
-from tango_core.models.qwen2_5_vl.encoder import SIGNALS, QwenEncoder
-from tango_core.models.qwen2_5_vl.language_model import QwenLanguageModel
-from tango_core.models.qwen2_5_vl.positions import PositionRule
-from tango_core.video import FrameSpec
+from tango_core.models.base import ModelSpec
+from tango_core.models.family import ModelFamily, ModelRequest
+from tango_core.models.qwen2_5_vl.options import QwenOptions
 
-# Area of a frame in tokens. At least 128 (qwen-vl-utils' default for video), at most 256: 448 x 448
-# pixels, the publication's "maximum frame resolution of 448".
-_MIN_TOKENS, _MAX_TOKENS = 128, 256
-
-# `qwen2_5_vl` of lmms-eval, by its defaults.
-LMMS_EVAL: Mapping[str, str] = MappingProxyType({"sampling": "thinned"})
+if TYPE_CHECKING:
+    from tango_core.models.language.model import LayoutAndEngine
+    from tango_core.models.qwen2_5_vl.encoder import QwenEncoder
 
 
-def describe(
-    request: ModelRequest,
-    *,
-    max_pixels: int | None = None,
-    position_rule: PositionRule = "hf450",
-    seconds_per_grid: float = 1.0,
-) -> ModelSpec:
-    """Describe a Qwen2.5-VL checkpoint; see `tango_core.models.describe_model`."""
-    checkpoint = resolve_checkpoint(request.path, request.revision)
-    config = read_qwen_config(checkpoint)
-    if request.saliency_from is not None:
-        raise ValueError(
-            f"model.saliency_from is no setting of model {request.name}, whose tower ranks tokens "
-            "by itself; leave it out"
-        )
-    multiple = read_patch_layout(config).multiple
-    largest = _MAX_TOKENS * multiple**2 if max_pixels is None else max_pixels
-    if largest < multiple**2:
-        raise ValueError(
-            f"model.max_pixels must be at least one token of {multiple} x {multiple} pixels, "
-            f"{multiple**2}, got {largest}"
-        )
-    return ModelSpec(
-        name=request.name,
-        path=request.path,
-        revision=checkpoint.revision,
-        digest=weights_digest(checkpoint),
-        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
-        device=request.device,
-        frames=FrameSpec(
-            num_frames=request.num_frames,
-            sampling="round",
-            decoder=request.decoder,
-            max_pixels=largest,
-            min_pixels=min(_MIN_TOKENS * multiple**2, largest),
-            multiple=multiple,
-        ),
-        decoder=DecoderShape.of(config.text_config),
-        provides=SIGNALS,
-        note=read_extras(checkpoint).note,
-        position_rule=position_rule,
-        seconds_per_grid=seconds_per_grid,
+class QwenFamily(ModelFamily):
+    """Qwen2.5-VL of any size."""
+
+    options = QwenOptions
+    # `qwen2_5_vl` of lmms-eval, by its defaults.
+    harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+        {"lmms_eval": {"sampling": "thinned"}}
     )
 
+    def describe(self, request: ModelRequest, options: QwenOptions) -> ModelSpec:
+        """Describe a checkpoint; see `ModelFamily.describe`."""
+        from tango_core.models.qwen2_5_vl.description import describe_qwen
 
-def load_encoder(spec: ModelSpec) -> QwenEncoder:
-    """Load the vision half."""
-    return QwenEncoder(spec)
+        return describe_qwen(request, options)
+
+    def load_encoder(self, spec: ModelSpec) -> QwenEncoder:
+        """Load tower and patch merger."""
+        from tango_core.models.qwen2_5_vl.encoder import QwenEncoder
+
+        return QwenEncoder(spec)
+
+    def load_language_model(self, spec: ModelSpec) -> LayoutAndEngine:
+        """Load the language half."""
+        from tango_core.models.qwen2_5_vl.language_model import load_qwen_language_model
+
+        return load_qwen_language_model(spec)
 
 
-def load_language_model(spec: ModelSpec) -> QwenLanguageModel:
-    """Load the language half."""
-    return QwenLanguageModel(spec)
+FAMILY = QwenFamily()

@@ -7,12 +7,11 @@ version 5, and whose model keeps the last call's offset as state.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-PositionRule = Literal["hf450", "hf5"]
+from tango_core.models.qwen2_5_vl.options import PositionRule
 
 
 def clip_positions(

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tango_core.models.checkpoints.normalisation import Normalisation
+
 
 @dataclass(frozen=True)
 class PatchLayout:
@@ -79,28 +81,22 @@ def pair_timestamps(timestamps: NDArray[np.float64], num_positions: int) -> NDAr
     return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
 
 
-def to_patches(
-    groups: Tensor,
-    layout: PatchLayout,
-    scale: float,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-) -> Tensor:
+def to_patches(groups: Tensor, layout: PatchLayout, normalisation: Normalisation) -> Tensor:
     """Normalise frames and cut them into patches, token by token in raster order.
 
     Args:
         groups: (T, frames, h, w, 3) uint8, on any device.
         layout: Sizes.
-        scale: Factor that brings pixels to [0, 1].
-        mean: Per colour.
-        std: Per colour.
+        normalisation: The checkpoint's.
 
     Returns:
         (T * H * W * merge * merge, 3 * frames * patch * patch) float32; the patches of a token
         follow each other; inside a patch colour, frame, row, column.
     """
-    values = groups.permute(0, 1, 4, 2, 3).float() * scale
-    shift, spread = (values.new_tensor(part).view(3, 1, 1) for part in (mean, std))
+    values = groups.permute(0, 1, 4, 2, 3).float() * normalisation.scale
+    shift, spread = (
+        values.new_tensor(part).view(3, 1, 1) for part in (normalisation.mean, normalisation.std)
+    )
     values = (values - shift) / spread
     num_positions, num_frames, colours, height, width = values.shape
     rows, columns = layout.grid(height, width)

@@ -26,6 +26,30 @@ def test_the_resolved_job_is_a_recipe_for_the_same_job(recipe):
     assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
 
 
+def test_options_of_a_family_are_written_beside_the_common_ones():
+    """As a run directory of 0.1 holds them: `null` where nothing was chosen."""
+    job = parse(model={"name": "qwen2.5-vl-7b", "max_pixels": 640, "pooling": None})
+    assert job.model.options == {"max_pixels": 640}
+    written = yaml.safe_load(job.to_yaml())["model"]
+    assert list(written.items()) == [
+        ("name", "qwen2.5-vl-7b"),
+        ("path", None),
+        ("num_frames", None),
+        ("dtype", "auto"),
+        ("device", "auto"),
+        ("revision", None),
+        ("saliency_from", None),
+        ("pooling", None),
+        ("time_instruction", None),
+        ("max_pixels", 640),
+        ("position_rule", None),
+        ("seconds_per_grid", None),
+        ("sinks", None),
+        ("sampling", None),
+    ]
+    assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
+
+
 def test_a_list_of_values_stands_for_one_method_per_value():
     job = Job(
         benchmarks=parse().all_benchmarks,
@@ -51,6 +75,21 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
     [
         ({"benchmrk": {}}, r"unknown key 'benchmrk'; did you mean 'benchmark'\?"),
         ({"model": {"nam": "tiny"}}, r"unknown key 'model.nam'; did you mean 'name'\?"),
+        ({"model": {"poling": "average"}}, r"unknown key 'model.poling'; did you mean 'pooling'\?"),
+        ({"model": {"options": {}}}, r"unknown key 'model.options'; write its keys directly"),
+        ({"model": {"pooling": "average"}}, r"model.pooling is no setting of model tiny"),
+        (
+            {"model": {"name": "llava-video-7b", "pooling": "max"}},
+            r"recipe.yaml: model.pooling must be one of average, bilinear, got 'max'",
+        ),
+        (
+            {"model": {"name": "qwen2.5-vl-7b", "max_pixels": 0}},
+            r"model.max_pixels must be 1 or larger, got 0",
+        ),
+        (
+            {"model": {"name": "qwen2.5-vl-7b", "seconds_per_grid": "fast"}},
+            r"model.seconds_per_grid must be a number, got 'fast'",
+        ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),

@@ -106,7 +106,7 @@ def test_the_ablation_of_the_embedded_world_adds_one_part_per_row():
 def test_table_2_is_the_published_setting_of_llava_video():
     model = load_job(RECIPES / "table2_llava_video.yaml").model
     assert (model.name, model.num_frames) == ("llava-video-7b", 64)
-    assert (model.pooling, model.time_instruction) == ("average", "vlmevalkit")
+    assert model.options == {"pooling": "average", "time_instruction": "vlmevalkit"}
     hybrid = next(
         method
         for method in cells("table2_llava_video").values()
@@ -122,7 +122,12 @@ def test_table_2_of_qwen_is_the_published_setting(tmp_path):
     stock = save_qwen(build_qwen(num_layers=28), tmp_path)
     job = replace(
         job,
-        model=replace(job.model, path=str(stock), device="cpu", max_pixels=256 * 8 * 8),
+        model=replace(
+            job.model,
+            path=str(stock),
+            device="cpu",
+            options={**job.model.options, "max_pixels": 256 * 8 * 8},
+        ),
         benchmarks=(),
         benchmark=BenchmarkSection("shapes"),
     )
@@ -133,13 +138,14 @@ def test_table_2_of_qwen_is_the_published_setting(tmp_path):
         32,
         "round",
     )
-    assert (model.position_rule, model.seconds_per_grid, model.dtype) == ("hf450", 1.0, "bfloat16")
+    assert (model.options.position_rule, model.options.seconds_per_grid) == ("hf450", 1.0)
+    assert model.dtype == "bfloat16"
     methods = cells("table2_qwen2_5_vl")
     tango = next(method for method in methods.values() if method.name == "tango")
     assert tango.compressor.identity()["tau"] == 0.8
     needs = set().union(*(method.compressor.needs for method in methods.values()))
     assert needs <= model.provides
-    assert load_job(RECIPES / "table2_qwen2_5_vl.yaml").model.max_pixels == 448 * 448
+    assert load_job(RECIPES / "table2_qwen2_5_vl.yaml").model.options["max_pixels"] == 448 * 448
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("table")])

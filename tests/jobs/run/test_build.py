@@ -69,7 +69,8 @@ def test_a_protocol_shows_a_model_the_frames_of_its_harness(
     checkpoints, releases, name, protocol, sampling, wording
 ):
     model = described(checkpoints, releases, name, [protocol])
-    assert (model.frames.sampling, model.time_instruction) == (sampling, wording)
+    told = getattr(model.options, "time_instruction", "none")
+    assert (model.frames.sampling, told) == (sampling, wording)
 
 
 def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases):
@@ -81,7 +82,7 @@ def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases
         sampling="middles",
         time_instruction="lmms_eval",
     )
-    assert (model.frames.sampling, model.time_instruction) == ("middles", "lmms_eval")
+    assert (model.frames.sampling, model.options.time_instruction) == ("middles", "lmms_eval")
 
 
 def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):

@@ -41,7 +41,7 @@ def test_untrained_weights_are_the_same_everywhere(cache, tmp_path, monkeypatch)
 def test_the_loser_of_a_race_leaves_the_winners_files(cache):
     directory = tiny.embedded_checkpoint()
     before = digest(directory)
-    tiny._build_aside(directory, ("other", "words"))
+    tiny._build_untrained(directory, ("other", "words"))
     assert digest(directory) == before
     assert list(cache.iterdir()) == [directory]
 
@@ -75,10 +75,10 @@ def test_the_stock_class_loads_the_same_checkpoint(cache):
     )
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     language_model = load_language_model("tiny")
-    for name, value in language_model.model.language_model.state_dict().items():
+    for name, value in language_model.engine.model.language_model.state_dict().items():
         assert torch.equal(value, stock.model.language_model.state_dict()[name]), name
     head = stock.lm_head.weight
-    assert torch.equal(language_model.model.lm_head.weight, head)
+    assert torch.equal(language_model.engine.model.lm_head.weight, head)
 
 
 def test_words_are_tokens_and_punctuation_is_none():

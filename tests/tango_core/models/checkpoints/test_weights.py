@@ -12,10 +12,15 @@ NAME = "llava-onevision-7b"
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 
 
-def loaded(model) -> dict[str, torch.Tensor]:
+def module_of(half):
+    """The loaded module of an encoder or a language model."""
+    return half.engine.model if hasattr(half, "engine") else half.model
+
+
+def loaded(half) -> dict[str, torch.Tensor]:
     return {
         f"model.{name}" if not name.startswith("lm_head") else name: value
-        for name, value in model.model.state_dict().items()
+        for name, value in module_of(half).state_dict().items()
     }
 
 
@@ -47,7 +52,7 @@ def test_each_half_holds_nothing_of_the_other(checkpoint, stock):
 
     for half, names in zip((encoder, language_model), halves, strict=True):
         own = [value for name, value in stock.named_parameters() if name in names]
-        assert num_bytes(half.model.parameters()) == num_bytes(own)
+        assert num_bytes(module_of(half).parameters()) == num_bytes(own)
 
 
 def test_only_files_with_wanted_tensors_are_opened(tmp_path, stock):
@@ -91,14 +96,16 @@ def test_an_index_that_is_wrong_is_named(tmp_path, stock):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_tied_projection_shares_memory_with_the_embedding(tmp_path, tied):
-    model = load_language_model(NAME, str(save_llava(build_llava(tied=tied), tmp_path))).model
+    model = load_language_model(
+        NAME, str(save_llava(build_llava(tied=tied), tmp_path))
+    ).engine.model
     embedding = model.language_model.embed_tokens.weight
     assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
 
 
 def test_buffers_that_no_checkpoint_stores_are_computed(checkpoint, stock):
     encoder = load_encoder(NAME, str(checkpoint)).model
-    language_model = load_language_model(NAME, str(checkpoint)).model
+    language_model = load_language_model(NAME, str(checkpoint)).engine.model
     for half in (encoder, language_model):
         for name, buffer in half.named_buffers():
             assert torch.equal(buffer, stock.model.get_buffer(name)), name
@@ -134,8 +141,7 @@ def test_a_wrong_shape_is_named(tmp_path, stock):
 @pytest.mark.parametrize("load", [load_encoder, load_language_model])
 def test_on_the_meta_device_a_checkpoint_is_compared_and_not_read(checkpoint, tmp_path, load):
     half = load(describe_model("llava-onevision-7b", str(checkpoint)), device="meta")
-    modules = [value for value in vars(half).values() if isinstance(value, torch.nn.Module)]
-    weights = [weight for module in modules for weight in module.parameters()]
+    weights = list(module_of(half).parameters())
     assert weights
     assert all(weight.is_meta for weight in weights)
     broken = shutil.copytree(checkpoint, tmp_path / "broken")

@@ -9,7 +9,8 @@ from transformers import AutoModel
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.models import load_language_model
-from tango_core.models.language.generation import MAX_BATCH, LaidOutPrompt
+from tango_core.models.language.native import MAX_BATCH
+from tango_core.models.language.prompt import LaidOutPrompt, TextTokens
 from tango_core.types import CompressedVideo, Prompt
 
 NUM_NEW = 12
@@ -47,7 +48,7 @@ class LastRowMerged(LastRow):
 @pytest.fixture(scope="module")
 def model(checkpoint):
     language_model = load_language_model("llava-onevision-7b", str(checkpoint))
-    language_model.generator.eos_ids = frozenset()
+    language_model.engine.eos_ids = frozenset()
     return language_model
 
 
@@ -61,18 +62,17 @@ def eager(stock):
 @pytest.fixture
 def replies(model, monkeypatch):
     """Token ids instead of text, so that every token counts."""
-    monkeypatch.setattr(model.generator, "decode_text", lambda ids: " ".join(map(str, ids)))
+    monkeypatch.setattr(model.engine, "decode_text", lambda ids: " ".join(map(str, ids)))
 
     def run(prompts: list[LaidOutPrompt], **options) -> list[list[int]]:
-        answers = model.generator.answer(prompts, max_new_tokens=NUM_NEW, **options)
+        answers = model.engine.answer(prompts, max_new_tokens=NUM_NEW, **options)
         return [[int(token) for token in one.text.split()] for one in answers]
 
     return run
 
 
 def embeds(model, prompt: LaidOutPrompt) -> Tensor:
-    decoder = model.decoder
-    return torch.cat([decoder.embed(prompt.left), prompt.visual, decoder.embed(prompt.right)])[None]
+    return model.engine.embed(prompt.spans)[None]
 
 
 def full_clip() -> CompressedVideo:
@@ -100,7 +100,7 @@ def test_replies_are_those_of_stock_generate(
     stock, model, replies, video, clip, positions, use_cache
 ):
     shown = full_clip() if clip == "full" else video
-    prompts = [model.lay_out(shown, prompt, positions) for prompt in PROMPTS[:4]]
+    prompts = [model.layout.lay_out(shown, prompt, positions) for prompt in PROMPTS[:4]]
     expected = [stock_tokens(stock, model, prompt) for prompt in prompts]
     assert replies(prompts, share_prefix=False, use_cache=use_cache) == expected
     assert len({tuple(reply) for reply in expected}) == 4
@@ -112,9 +112,9 @@ def test_replies_are_those_of_stock_generate(
 def test_a_shared_prefix_gives_the_same_replies_as_one_by_one(
     model, replies, video, positions, number
 ):
-    prompts = [model.lay_out(video, prompt, positions) for prompt in PROMPTS[:number]]
+    prompts = [model.layout.lay_out(video, prompt, positions) for prompt in PROMPTS[:number]]
     assert replies(prompts) == replies(prompts, share_prefix=False)
-    assert len({len(prompt.right) for prompt in prompts}) > 1
+    assert len({len(prompt.question) for prompt in prompts}) > 1
 
 
 @pytest.mark.parametrize(
@@ -128,34 +128,30 @@ def test_a_shared_prefix_gives_the_same_replies_as_one_by_one(
 def test_words_that_all_questions_begin_with_are_prefilled_once(
     model, replies, video, monkeypatch, texts, num_shared
 ):
-    prompts = [model.lay_out(video, Prompt("", text)) for text in texts]
+    prompts = [model.layout.lay_out(video, Prompt("", text)) for text in texts]
     alone = replies(prompts, share_prefix=False)
-    run, lengths = model.decoder.run, []
+    run, lengths = model.engine.decoder.run, []
 
     def counted(hidden, *arguments, **options):
         lengths.append(hidden.shape[1])
         return run(hidden, *arguments, **options)
 
-    monkeypatch.setattr(model.decoder, "run", counted)
+    monkeypatch.setattr(model.engine.decoder, "run", counted)
     assert replies(prompts) == alone
-    longest = max(len(prompt.right) for prompt in prompts)
+    longest = max(len(prompt.question) for prompt in prompts)
     assert lengths[:2] == [prompts[0].prefix_length + num_shared, longest - num_shared]
 
 
 def test_prompts_of_equal_length_share_without_padding(model, replies, video):
-    prompts = [model.lay_out(video, Prompt("", f"w{index} w7")) for index in range(4)]
+    prompts = [model.layout.lay_out(video, Prompt("", f"w{index} w7")) for index in range(4)]
     assert replies(prompts) == replies(prompts, share_prefix=False)
 
 
 def test_prompts_with_different_text_before_the_clip_do_not_share_it(model, replies, video):
     """As Qwen2.5-VL has them; order of the answers is the order of the prompts."""
-    first, second = (model.lay_out(video, prompt) for prompt in PROMPTS[:2])
+    first, second = (model.layout.lay_out(video, prompt) for prompt in PROMPTS[:2])
     shifted = LaidOutPrompt(
-        left=(2, 6, 9),
-        visual=first.visual,
-        visual_indices=first.visual_indices,
-        grid=first.grid,
-        right=first.right,
+        spans=(TextTokens((2, 6, 9)), *first.spans[1:]),
         positions=torch.arange(len(first) + 1),
     )
     mixed = [first, shifted, second, shifted]
@@ -163,10 +159,10 @@ def test_prompts_with_different_text_before_the_clip_do_not_share_it(model, repl
 
 
 def test_a_reply_ends_with_the_end_of_turn_token(model, replies, video, monkeypatch):
-    prompts = [model.lay_out(video, prompt) for prompt in PROMPTS[:5]]
+    prompts = [model.layout.lay_out(video, prompt) for prompt in PROMPTS[:5]]
     endless = replies(prompts)
     end = endless[0][3]
-    monkeypatch.setattr(model.generator, "eos_ids", frozenset({end}))
+    monkeypatch.setattr(model.engine, "eos_ids", frozenset({end}))
     expected = [reply[: reply.index(end) + 1] if end in reply else reply for reply in endless]
     assert len({len(reply) for reply in expected}) > 1
     for share_prefix in (True, False):
@@ -179,7 +175,10 @@ def reference_reply(
     stock, eager, prompt: LaidOutPrompt, hidden: Tensor, retention: float, layer: int, merged: bool
 ) -> list[int]:
     """In-LLM pruning written out: no cache, eager attention, everything computed anew per token."""
-    start, stop = len(prompt.left), len(prompt.left) + len(prompt.visual)
+    start, stop = (
+        len(prompt.spans[0].ids),
+        len(prompt.spans[0].ids) + len(prompt.spans[1].embeddings),
+    )
     positions, length, tokens = prompt.positions[None], len(prompt), []
     for _ in range(NUM_NEW):
         states, places, weights = hidden, positions, None
@@ -214,7 +213,7 @@ def reference_reply(
 def test_pruning_in_the_decoder_agrees_with_a_plain_loop(
     stock, eager, model, replies, pruner: Callable[..., LayerPruner], layer, use_cache
 ):
-    prompts = [model.lay_out(full_clip(), prompt) for prompt in PROMPTS[:3]]
+    prompts = [model.layout.lay_out(full_clip(), prompt) for prompt in PROMPTS[:3]]
     expected = [
         reference_reply(stock, eager, one, embeds(model, one), 0.25, layer, pruner is LastRowMerged)
         for one in prompts

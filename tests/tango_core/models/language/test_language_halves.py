@@ -60,7 +60,7 @@ def clip(width):
 def test_every_layer_of_a_prefill_is_causal_without_a_mask(paths, calls, family, name):
     model = load_language_model(family, paths[family])
     pruner = build_method(name, num_layers=NUM_LAYERS, **METHODS[name]).pruner
-    video = clip(model.spec.decoder.hidden_size)
+    video = clip(model.spec.llm.hidden_size)
     (answer,) = model.answer(video, [Prompt("", "w1 w2")], pruner=pruner, max_new_tokens=1)
     assert [queries == keys and causal for queries, keys, causal in calls] == [True] * NUM_LAYERS
     lengths = [queries for queries, _, _ in calls]
@@ -72,7 +72,7 @@ def test_every_layer_of_a_prefill_is_causal_without_a_mask(paths, calls, family,
 def test_what_questions_share_is_prefilled_without_a_mask(paths, calls, family):
     model = load_language_model(family, paths[family])
     questions = [Prompt("", "w1 w2"), Prompt("", "w1 w3 w4")]
-    answers = model.answer(clip(model.spec.decoder.hidden_size), questions, max_new_tokens=1)
+    answers = model.answer(clip(model.spec.llm.hidden_size), questions, max_new_tokens=1)
     shared, rest = calls[:NUM_LAYERS], calls[NUM_LAYERS:]
     assert len(rest) == NUM_LAYERS
     assert all(queries == keys and causal for queries, keys, causal in shared)
@@ -85,8 +85,8 @@ def test_what_questions_share_is_prefilled_without_a_mask(paths, calls, family):
 def test_half_precision_is_close_to_single(paths, family, dtype):
     exact = load_language_model(family, paths[family])
     half = load_language_model(family, paths[family], dtype=dtype)
-    assert {value.dtype for value in half.model.parameters()} == {getattr(torch, dtype)}
-    video = clip(exact.spec.decoder.hidden_size)
+    assert {value.dtype for value in half.engine.model.parameters()} == {getattr(torch, dtype)}
+    video = clip(exact.spec.llm.hidden_size)
     one, other = (logits(model, video) for model in (exact, half))
     tolerance = 0.01 if dtype == "float16" else 0.08
     assert float((other - one).norm() / one.norm()) < tolerance
@@ -95,8 +95,12 @@ def test_half_precision_is_close_to_single(paths, family, dtype):
 @torch.no_grad()
 def logits(model, video):
     """(S, vocabulary) float32 of a whole prompt."""
-    laid = model.lay_out(video, Prompt("", "w1 w2"))
-    decoder = model.decoder
-    parts = [decoder.embed(laid.left), laid.visual.to(decoder.dtype), decoder.embed(laid.right)]
+    laid = model.layout.lay_out(video, Prompt("", "w1 w2"))
+    decoder = model.engine.decoder
+    parts = [
+        decoder.embed(laid.spans[0].ids),
+        laid.spans[1].embeddings.to(decoder.dtype),
+        decoder.embed(laid.question),
+    ]
     hidden = decoder.run(torch.cat(parts)[None], laid.positions[..., None, :])
     return decoder.logits(hidden[0]).float()

@@ -11,7 +11,8 @@ from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext
 from tango_core.compressors.hybrid import checked_inner
 from tango_core.models.language.decoder import Decoder, VisualSpan
-from tango_core.models.language.generation import GreedyGenerator, LaidOutPrompt
+from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 
 NUM_LAYERS, WIDTH, LEFT, RIGHT, NEW = 8, 32, 4, 6, 4
 GRID = (6, 4, 4)
@@ -187,18 +188,19 @@ class TestEveryPruner:
         expected, _ = plain(model, pruner, span, sequence, length)
         torch.testing.assert_close(output[0], expected, rtol=1e-4, atol=1e-4)
 
-    def test_replies_do_not_depend_on_the_cache(self, decoder, span, sequence, name):
+    def test_replies_do_not_depend_on_the_cache(self, model, span, sequence, name):
         prompt = LaidOutPrompt(
-            left=(1, 2, 3, 4),
-            visual=sequence[LEFT : LEFT + NUM_VISUAL],
-            visual_indices=span.indices,
-            grid=GRID,
-            right=(5, 6, 7),
+            spans=(
+                TextTokens((1, 2, 3, 4)),
+                VisualTokens(sequence[LEFT : LEFT + NUM_VISUAL], span.indices, GRID),
+                TextTokens((5, 6, 7)),
+            ),
             positions=torch.arange(LEFT + NUM_VISUAL + 3),
         )
-        generator = GreedyGenerator(decoder, frozenset(), lambda ids: " ".join(map(str, ids)))
+        half = torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
+        engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
         with_cache, without = (
-            generator.answer([prompt], pruner=build(name), max_new_tokens=8, use_cache=use_cache)
+            engine.answer([prompt], pruner=build(name), max_new_tokens=8, use_cache=use_cache)
             for use_cache in (True, False)
         )
         assert with_cache[0].text == without[0].text

@@ -61,8 +61,10 @@ def video():
 
 def conversation(model, video, prompt):
     """The ids of a prompt as text; the clip is `<image>`, as in the original code."""
-    laid_out = model.lay_out(video, prompt)
-    left, right = (model.tokenizer.decode(ids) for ids in (laid_out.left, laid_out.right))
+    laid_out = model.layout.lay_out(video, prompt)
+    left, right = (
+        model.layout.tokenizer.decode(ids) for ids in (laid_out.spans[0].ids, laid_out.question)
+    )
     return f"{left}<image>{right}"
 
 

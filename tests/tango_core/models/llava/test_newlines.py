@@ -44,7 +44,7 @@ def test_a_row_keeps_its_newline_as_long_as_it_keeps_a_token(clip):
         place += grid[2] + 1
     layout = lay_out_clip(torch.tensor(kept, dtype=torch.int64), grid, "grid")
     assert layout.order.tolist() == order
-    assert layout.places.tolist() == places
+    assert layout.positions.tolist() == places
     assert layout.full_length == place
 
 
@@ -52,11 +52,11 @@ def test_a_row_keeps_its_newline_as_long_as_it_keeps_a_token(clip):
 def test_one_newline_ends_a_clip_however_much_is_kept(kept):
     layout = lay_out_clip(torch.tensor(kept, dtype=torch.int64), (2, 3, 4), "one_token")
     assert layout.order.tolist() == [*range(len(kept)), -1]
-    assert layout.places.tolist() == [*kept, 24]
+    assert layout.positions.tolist() == [*kept, 24]
     assert layout.full_length == 25
 
 
 def test_a_full_clip_of_the_publication_has_11648_visual_tokens():
     layout = lay_out_clip(torch.arange(64 * 13 * 13), (64, 13, 13), "grid")
     assert len(layout.order) == layout.full_length == 11_648
-    assert layout.places.tolist() == list(range(11_648))
+    assert layout.positions.tolist() == list(range(11_648))

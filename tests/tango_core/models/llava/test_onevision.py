@@ -45,15 +45,21 @@ def test_tokens_are_the_stock_video_features(tmp_path, frames, layer):
 def test_both_halves_together_give_the_stock_logits(stock, encoder, language_model, frames):
     features = encoder.encode(frames)
     video = build_method("full").compressor.compress(features)
-    prompt = language_model.lay_out(video, Prompt("", "w1 w2 w3 w4"))
-    ids = [*prompt.left, *[VIDEO_ID] * len(prompt.visual), *prompt.right]
+    prompt = language_model.layout.lay_out(video, Prompt("", "w1 w2 w3 w4"))
+    ids = [*prompt.spans[0].ids, *[VIDEO_ID] * len(prompt.spans[1].embeddings), *prompt.question]
     expected = stock(
         input_ids=torch.tensor([ids]), pixel_values_videos=normalised(frames)[None]
     ).logits
-    decoder = language_model.decoder
-    embeds = torch.cat([decoder.embed(prompt.left), prompt.visual, decoder.embed(prompt.right)])
+    decoder = language_model.engine.decoder
+    embeds = torch.cat(
+        [
+            decoder.embed(prompt.spans[0].ids),
+            prompt.spans[1].embeddings,
+            decoder.embed(prompt.question),
+        ]
+    )
     hidden = decoder.run(embeds[None], prompt.positions[None])
-    assert len(prompt.visual) == 3 * 16 + 1
+    assert len(prompt.spans[1].embeddings) == 3 * 16 + 1
     tolerance = 1e-5 * float(expected.abs().max())
     torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=tolerance)
 
@@ -128,7 +134,7 @@ def test_description_needs_no_weights(tmp_path, stock):
     spec = describe_model(NAME, str(tmp_path), num_frames=5)
     assert spec.frames.num_frames == 5
     assert spec.frames.size == (IMAGE_SIZE, IMAGE_SIZE)
-    shape = spec.decoder
+    shape = spec.llm
     assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
     assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 6, 128)
     assert spec.dtype == "float32"
@@ -144,38 +150,40 @@ def test_half_precision_is_close_to_single(checkpoint, encoder, frames, dtype):
 
 class TestLayOut:
     def test_text_surrounds_the_clip_and_a_newline_ends_it(self, language_model, video):
-        prompt = language_model.lay_out(video, Prompt("w1", " w2"))
-        decode = language_model.tokenizer.decode
-        assert decode(prompt.left) == "<|im_start|> user"
-        assert decode(prompt.right) == "w1 w2 <|im_end|> <|im_start|> assistant"
-        assert torch.equal(prompt.visual[:-1], video.tokens)
-        assert torch.equal(prompt.visual[-1], language_model.model.image_newline)
-        assert prompt.visual_indices.tolist() == [*video.indices.tolist(), -1]
+        prompt = language_model.layout.lay_out(video, Prompt("w1", " w2"))
+        decode = language_model.layout.tokenizer.decode
+        assert decode(prompt.spans[0].ids) == "<|im_start|> user"
+        assert decode(prompt.question) == "w1 w2 <|im_end|> <|im_start|> assistant"
+        assert torch.equal(prompt.spans[1].embeddings[:-1], video.tokens)
+        assert torch.equal(
+            prompt.spans[1].embeddings[-1], language_model.engine.model.image_newline
+        )
+        assert prompt.spans[1].indices.tolist() == [*video.indices.tolist(), -1]
 
     def test_renumbered_positions_have_no_gaps(self, language_model, video):
-        prompt = language_model.lay_out(video, Prompt("", "w1"))
+        prompt = language_model.layout.lay_out(video, Prompt("", "w1"))
         assert prompt.positions.tolist() == list(range(len(prompt)))
 
     def test_original_positions_are_those_of_the_full_sequence(self, language_model, video):
         full = CompressedVideo(
             torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps
         )
-        everything = language_model.lay_out(full, Prompt("", "w1"), "original")
+        everything = language_model.layout.lay_out(full, Prompt("", "w1"), "original")
         assert everything.positions.tolist() == list(range(len(everything)))
-        kept = language_model.lay_out(video, Prompt("", "w1"), "original")
+        kept = language_model.layout.lay_out(video, Prompt("", "w1"), "original")
         places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
         assert kept.positions.tolist() == places
 
     def test_tokens_of_another_width_are_refused(self, language_model, video):
         wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
         with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
-            language_model.lay_out(wrong, Prompt("", "w1"))
+            language_model.layout.lay_out(wrong, Prompt("", "w1"))
 
 
 def test_end_of_turn_tokens_come_from_the_generation_config(tmp_path, stock):
     path = save_llava(stock, tmp_path)
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    assert load_language_model(NAME, str(path)).generator.eos_ids == {7, 9}
+    assert load_language_model(NAME, str(path)).engine.eos_ids == {7, 9}
 
 
 def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):

@@ -35,10 +35,15 @@ def pixels():
     return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).numpy()
 
 
+def module_of(half):
+    """The loaded module of an encoder or a language model."""
+    return half.engine.model if hasattr(half, "engine") else half.model
+
+
 def loaded(half) -> dict[str, torch.Tensor]:
     """Tensors of a half under their published names."""
     renamed = {}
-    for name, value in half.model.state_dict().items():
+    for name, value in module_of(half).state_dict().items():
         name = name.replace("vision_tower.", TOWER)
         name = name.replace("multi_modal_projector.linear_1.", "model.mm_projector.0.")
         name = name.replace("multi_modal_projector.linear_2.", "model.mm_projector.2.")
@@ -77,7 +82,7 @@ def test_each_half_holds_nothing_of_the_other(original, directory):
     assert loaded(vision).keys() == of_vision
     assert loaded(language).keys() == published.keys() - of_vision
     for half, names in ((vision, of_vision), (language, published.keys() - of_vision)):
-        held = sum(value.untyped_storage().nbytes() for value in half.model.parameters())
+        held = sum(value.untyped_storage().nbytes() for value in module_of(half).parameters())
         assert held == sum(published[name].nbytes for name in names)
 
 
@@ -111,9 +116,7 @@ def test_a_community_conversion_computes_the_same(tmp_path, original, directory,
     assert torch.equal(features[0].attention, features[1].attention)
     assert replies[0] == replies[1]
     assert replies[0][0] != replies[0][1]
-    assert (
-        describe_model(name, str(tmp_path)).decoder == describe_model(name, str(directory)).decoder
-    )
+    assert describe_model(name, str(tmp_path)).llm == describe_model(name, str(directory)).llm
 
 
 def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_path, original):
@@ -140,8 +143,8 @@ def test_the_decoder_is_configured_by_the_published_fields(directory):
 
 def test_end_of_turn_and_tokenizer_are_the_directorys_own(directory):
     model = load_language_model(NAME, str(directory))
-    assert model.generator.eos_ids == {256, 258}
-    assert model.tokenizer("<|im_start|>A<|im_end|>").input_ids == [257, 32, 258]
+    assert model.engine.eos_ids == {256, 258}
+    assert model.layout.tokenizer("<|im_start|>A<|im_end|>").input_ids == [257, 32, 258]
 
 
 def test_loading_says_nothing_that_a_user_would_have_to_ignore(directory, caplog, capfd):

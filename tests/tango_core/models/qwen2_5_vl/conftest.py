@@ -36,7 +36,7 @@ def model(qwen_checkpoint):
 def endless(qwen_checkpoint):
     """The same model, whose replies only end at their bound."""
     language_model = load_language_model(NAME, qwen_checkpoint)
-    language_model.generator.eos_ids = frozenset()
+    language_model.engine.eos_ids = frozenset()
     return language_model
 
 

@@ -21,7 +21,7 @@ class TestDescription:
         path = encoder.spec.path
         plain = describe_model(NAME, path)
         other = describe_model(NAME, path, position_rule="hf5", seconds_per_grid=0.5)
-        assert (other.position_rule, other.seconds_per_grid) == ("hf5", 0.5)
+        assert (other.options.position_rule, other.options.seconds_per_grid) == ("hf5", 0.5)
         assert other.identity() == plain.identity()
         assert describe_model(NAME, path, max_pixels=640).identity() != plain.identity()
 
@@ -48,6 +48,6 @@ class TestDescription:
     def test_needs_no_weights(self, qwen, tmp_path):
         path = save_qwen(qwen, tmp_path, "hub")
         (path / "model.safetensors").write_bytes(b"never opened")
-        shape = describe_model(NAME, str(path)).decoder
+        shape = describe_model(NAME, str(path)).llm
         assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
         assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 12, 288)

@@ -16,20 +16,20 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 def test_every_layout_on_disk_gives_the_same_logits(tmp_path, layout, tied):
     stock = build_qwen(tied=tied)
     model = load_language_model(NAME, str(save_qwen(stock, tmp_path, layout)))
-    prompt = model.lay_out(whole((3, 2, 5)), ASKED)
+    prompt = model.layout.lay_out(whole((3, 2, 5)), ASKED)
     embeds = embeddings(model, prompt)
     expected = stock(inputs_embeds=embeds, position_ids=prompt.positions[:, None]).logits
-    hidden = model.decoder.run(embeds, prompt.positions[:, None])
-    assert_close(model.decoder.logits(hidden), expected)
-    embedding = model.model.language_model.embed_tokens.weight
-    assert (model.model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
+    hidden = model.engine.decoder.run(embeds, prompt.positions[:, None])
+    assert_close(model.engine.decoder.logits(hidden), expected)
+    embedding = model.engine.model.language_model.embed_tokens.weight
+    assert (model.engine.model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
 
 
 def test_the_language_half_holds_no_weight_of_the_tower(qwen, model):
     own = {*qwen.model.language_model.parameters(), *qwen.lm_head.parameters()}
     expected = sum(value.numel() for value in own)
-    assert sum(value.numel() for value in model.model.parameters()) == expected
-    for name, buffer in model.model.language_model.named_buffers():
+    assert sum(value.numel() for value in model.engine.model.parameters()) == expected
+    for name, buffer in model.engine.model.language_model.named_buffers():
         assert torch.equal(buffer, qwen.model.language_model.get_buffer(name)), name
 
 

@@ -32,8 +32,10 @@ class TestFullClip:
         encoder = load_encoder(NAME, qwen_checkpoint)
         features = encoder.encode(VideoFrames(pixels, np.arange(6.0)))
         model = load_language_model(NAME, qwen_checkpoint, position_rule="hf5")
-        prompt = model.lay_out(build_method("full").compressor.compress(features), ASKED)
-        ids = torch.tensor([[*prompt.left, *[VIDEO_PAD] * math.prod(grid), *prompt.right]])
+        prompt = model.layout.lay_out(build_method("full").compressor.compress(features), ASKED)
+        ids = torch.tensor(
+            [[*prompt.spans[0].ids, *[VIDEO_PAD] * math.prod(grid), *prompt.question]]
+        )
         thw = torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]])
         patches = _patches(encoder, pixels)
         expected = qwen(
@@ -43,8 +45,8 @@ class TestFullClip:
             mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
             second_per_grid_ts=torch.tensor([1.0]),
         ).logits
-        hidden = model.decoder.run(embeddings(model, prompt), prompt.positions[:, None])
-        assert_close(model.decoder.logits(hidden), expected)
+        hidden = model.engine.decoder.run(embeddings(model, prompt), prompt.positions[:, None])
+        assert_close(model.engine.decoder.logits(hidden), expected)
 
     @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
     @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -52,8 +54,10 @@ class TestFullClip:
         model = load_language_model(
             NAME, qwen_checkpoint, position_rule="hf5", seconds_per_grid=seconds
         )
-        prompt = model.lay_out(whole(grid), ASKED)
-        ids = torch.tensor([[*prompt.left, *[VIDEO_PAD] * math.prod(grid), *prompt.right]])
+        prompt = model.layout.lay_out(whole(grid), ASKED)
+        ids = torch.tensor(
+            [[*prompt.spans[0].ids, *[VIDEO_PAD] * math.prod(grid), *prompt.question]]
+        )
         stock, _ = qwen.model.get_rope_index(
             ids,
             mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
@@ -64,21 +68,26 @@ class TestFullClip:
 
     @pytest.mark.parametrize("grid", GRIDS, ids=str)
     def test_logits_of_the_publications_rule(self, qwen, model, grid):
-        prompt = model.lay_out(whole(grid), ASKED)
-        positions = reference_positions(len(prompt.left), grid, len(prompt.right), "hf450")
+        prompt = model.layout.lay_out(whole(grid), ASKED)
+        positions = reference_positions(
+            len(prompt.spans[0].ids), grid, len(prompt.question), "hf450"
+        )
         assert torch.equal(prompt.positions, positions)
         embeds = embeddings(model, prompt)
         expected = qwen(inputs_embeds=embeds, position_ids=positions[:, None]).logits
-        hidden = model.decoder.run(embeds, prompt.positions[:, None])
-        assert_close(model.decoder.logits(hidden), expected)
+        hidden = model.engine.decoder.run(embeds, prompt.positions[:, None])
+        assert_close(model.engine.decoder.logits(hidden), expected)
 
     @pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
     def test_text_behind_the_publications_clip(self, qwen_checkpoint, rule, gap):
         model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
-        prompt = model.lay_out(some((16, 16, 16), 10), ASKED)
-        assert prompt.positions[:, prompt.prefix_length].tolist() == [len(prompt.left) + gap] * 3
+        prompt = model.layout.lay_out(some((16, 16, 16), 10), ASKED)
+        assert (
+            prompt.positions[:, prompt.prefix_length].tolist()
+            == [len(prompt.spans[0].ids) + gap] * 3
+        )
 
 
 def _patches(encoder, pixels):
     groups = torch.tensor(pair_frames(pixels, 2))
-    return to_patches(groups, encoder.layout, *encoder._normalisation)
+    return to_patches(groups, encoder.layout, encoder._normalisation)

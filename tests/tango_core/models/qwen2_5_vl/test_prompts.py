@@ -22,35 +22,35 @@ class TestPrompts:
 
     @pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
     def test_conversations_are_the_published_ones_byte_for_byte(self, model, benchmark):
-        prompt = model.lay_out(
+        prompt = model.layout.lay_out(
             some((2, 2, 2), 3), PROTOCOLS[benchmark]["vlmevalkit"].render(self.QUESTION)
         )
-        ids = [*prompt.left, VIDEO_PAD, *prompt.right]
-        text = model.tokenizer.decode(ids, skip_special_tokens=False)
+        ids = [*prompt.spans[0].ids, VIDEO_PAD, *prompt.question]
+        text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
         assert text == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
-        assert list(model.tokenizer(text).input_ids) == ids
+        assert list(model.layout.tokenizer(text).input_ids) == ids
 
     def test_marks_surround_the_clip(self, model):
-        prompt = model.lay_out(some((2, 2, 2), 3), ASKED)
-        assert (prompt.left[-1], prompt.right[0]) == (VISION_START, VISION_END)
-        assert len(prompt.visual) == 3
+        prompt = model.layout.lay_out(some((2, 2, 2), 3), ASKED)
+        assert (prompt.spans[0].ids[-1], prompt.question[0]) == (VISION_START, VISION_END)
+        assert len(prompt.spans[1].embeddings) == 3
 
     def test_a_checkpoint_may_bring_its_own_conversation(self, qwen, tmp_path):
         path = save_qwen(qwen, tmp_path)
         chat = {"opening": "<", "after_clip": "|", "closing": ">"}
         (path / "tango.json").write_text(json.dumps({"chat": chat, "note": "own words"}))
         model = load_language_model(NAME, str(path))
-        prompt = model.lay_out(some((2, 2, 2), 3), Prompt("a", "b"))
-        decode = model.tokenizer.decode
-        assert (decode(prompt.left[:-1]), decode(prompt.right[1:])) == ("<a", "|b>")
+        prompt = model.layout.lay_out(some((2, 2, 2), 3), Prompt("a", "b"))
+        decode = model.layout.tokenizer.decode
+        assert (decode(prompt.spans[0].ids[:-1]), decode(prompt.question[1:])) == ("<a", "|b>")
         assert model.spec.note == "own words"
 
     def test_tokens_of_another_width_are_refused(self, model):
         video = some((2, 2, 2), 3)
         wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
         with pytest.raises(ValueError, match=r"width 5, but model qwen2\.5-vl-7b has 48"):
-            model.lay_out(wrong, ASKED)
+            model.layout.lay_out(wrong, ASKED)
 
 
 def test_replies_end_at_the_tokens_of_the_generation_config(model):
-    assert model.generator.eos_ids == {IM_END, ENDOFTEXT}
+    assert model.engine.eos_ids == {IM_END, ENDOFTEXT}

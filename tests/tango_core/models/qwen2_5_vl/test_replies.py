@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def said(model, ids):
-    return model.tokenizer.decode(ids, skip_special_tokens=True).strip()
+    return model.layout.tokenizer.decode(ids, skip_special_tokens=True).strip()
 
 
 @pytest.mark.parametrize("rule", ["hf450", "hf5"])
@@ -34,8 +34,8 @@ class TestPrunedClip:
     def test_kept_tokens_and_text_stay_where_they_were(self, qwen_checkpoint, rule, grid):
         model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
         video = some(grid, math.prod(grid) // 3)
-        prompt = model.lay_out(video, ASKED)
-        left, right = len(prompt.left), len(prompt.right)
+        prompt = model.layout.lay_out(video, ASKED)
+        left, right = len(prompt.spans[0].ids), len(prompt.question)
         full = reference_positions(left, grid, right, rule)
         total = left + math.prod(grid)
         keep = [*range(left), *(video.indices + left).tolist(), *range(total, total + right)]
@@ -45,9 +45,9 @@ class TestPrunedClip:
         self, qwen, qwen_checkpoint, rule, grid
     ):
         model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
-        model.generator.eos_ids = frozenset()
+        model.engine.eos_ids = frozenset()
         video = some(grid, math.prod(grid) // 3, seed=3)
-        prompt = model.lay_out(video, ASKED)
+        prompt = model.layout.lay_out(video, ASKED)
         embeds = embeddings(model, prompt)
         expected = greedy_without_cache(qwen, embeds, prompt.positions, 8)
         generated = qwen.generate(
@@ -92,13 +92,13 @@ def test_prompts_share_the_clip_within_the_text_before_it(endless):
 def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
     layer = {"layer": 1} if name in ("fastv", "dart") else {}
     pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
-    prompt = endless.lay_out(whole((6, 4, 4)), ASKED)
+    prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
     cached, plain = (
-        endless.generator.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        endless.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
         for use_cache in (True, False)
     )
     assert cached.text == plain.text
-    (unpruned,) = endless.generator.answer([prompt], max_new_tokens=6)
+    (unpruned,) = endless.engine.answer([prompt], max_new_tokens=6)
     assert cached.new_tokens == unpruned.new_tokens == 6
 
 
@@ -116,8 +116,8 @@ def test_pruning_inside_keeps_the_coordinates_of_what_stays(endless):
             keep = context.positions_with(video.indices)
             return Pruned(keep, context.hidden[keep])
 
-    inside = endless.generator.answer(
-        [endless.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
+    inside = endless.engine.answer(
+        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
     )
     before = endless.answer(video, [ASKED], max_new_tokens=6)
     assert inside[0].text == before[0].text

@@ -33,8 +33,8 @@ def encoder(directory):
 def model(directory):
     """Answers are token ids, so that every token counts, and none ends the reply."""
     language_model = load_language_model(NAME, directory)
-    language_model.generator.eos_ids = frozenset()
-    language_model.generator.decode_text = lambda ids: " ".join(map(str, ids))
+    language_model.engine.eos_ids = frozenset()
+    language_model.engine.decode_text = lambda ids: " ".join(map(str, ids))
     return language_model
 
 

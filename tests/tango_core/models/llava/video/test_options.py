@@ -9,8 +9,8 @@ from tango_core.models import describe_model, load_language_model
 class TestOptions:
     def test_defaults_are_the_settings_of_the_publications(self, directory):
         spec = describe_model(NAME, directory)
-        assert (spec.frames.num_frames, spec.pooling) == (64, "average")
-        assert spec.time_instruction == "vlmevalkit"
+        assert (spec.frames.num_frames, spec.options.pooling) == (64, "average")
+        assert spec.options.time_instruction == "vlmevalkit"
 
     def test_pooling_changes_cached_tokens_and_the_sentence_does_not(self, directory):
         identity = describe_model(NAME, directory).identity()
@@ -41,5 +41,5 @@ class TestOptions:
 
     def test_without_a_sentence_the_question_follows_the_clip(self, directory, full):
         silent = load_language_model(NAME, directory, time_instruction="none")
-        right = silent.lay_out(full, PROMPTS[0]).right
-        assert silent.tokenizer.decode(right) == "\nWhat?<|im_end|>\n<|im_start|>assistant\n"
+        right = silent.layout.lay_out(full, PROMPTS[0]).question
+        assert silent.layout.tokenizer.decode(right) == "\nWhat?<|im_end|>\n<|im_start|>assistant\n"

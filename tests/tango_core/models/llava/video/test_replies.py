@@ -24,8 +24,11 @@ def by_hand(original, model, video, prompt, positions):
             places.append(row * (width + 1) + width)
     full_length = video.grid[0] * video.grid[1] * (width + 1)
     left, right = (
-        model.tokenizer(text, return_tensors="pt").input_ids[0]
-        for text in (model.chat.opening, "\n" + spoken(video) + prompt.after + model.chat.closing)
+        model.layout.tokenizer(text, return_tensors="pt").input_ids[0]
+        for text in (
+            model.layout.chat.opening,
+            "\n" + spoken(video) + prompt.after + model.layout.chat.closing,
+        )
     )
     embed = original.llm.model.embed_tokens
     embeddings = torch.cat([embed(left), torch.stack(rows), embed(right)])
@@ -52,10 +55,16 @@ def test_logits_are_those_of_stock_qwen2(original, model, full, pruned, which, p
     video = shown(full, pruned, which)
     embeddings, places = by_hand(original, model, video, PROMPTS[1], positions)
     expected = original.llm(inputs_embeds=embeddings[None], position_ids=places[None]).logits
-    prompt = model.lay_out(video, PROMPTS[1], positions)
+    prompt = model.layout.lay_out(video, PROMPTS[1], positions)
     assert prompt.positions.tolist() == places.tolist()
-    decoder = model.decoder
-    ours = torch.cat([decoder.embed(prompt.left), prompt.visual, decoder.embed(prompt.right)])
+    decoder = model.engine.decoder
+    ours = torch.cat(
+        [
+            decoder.embed(prompt.spans[0].ids),
+            prompt.spans[1].embeddings,
+            decoder.embed(prompt.question),
+        ]
+    )
     assert torch.equal(ours, embeddings)
     hidden = decoder.run(ours[None], prompt.positions[None])
     tolerance = 1e-5 * float(expected.abs().max())
@@ -93,11 +102,11 @@ def test_newlines_are_part_of_the_prompt_and_not_of_the_budget(model, full, prun
     lengths = {}
     for which in ("full", "pruned"):
         video = shown(full, pruned, which)
-        prompt = model.lay_out(video, PROMPTS[0])
-        newlines = int((prompt.visual_indices == -1).sum())
+        prompt = model.layout.lay_out(video, PROMPTS[0])
+        newlines = int((prompt.spans[1].indices == -1).sum())
         assert newlines == len({g // SIDE for g in video.indices.tolist()})
-        assert len(prompt.visual) == video.num_kept + newlines
+        assert len(prompt.spans[1].embeddings) == video.num_kept + newlines
         (answer,) = model.answer(video, PROMPTS[:1], max_new_tokens=1)
-        lengths[which] = answer.prompt_tokens - len(prompt.visual)
+        lengths[which] = answer.prompt_tokens - len(prompt.spans[1].embeddings)
     assert lengths["full"] == lengths["pruned"]
     assert newlines == 7

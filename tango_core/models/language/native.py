@@ -1,17 +1,21 @@
-"""Greedy answers to the prompts about one clip: shared prefix, batched continuation, timers."""
+"""The engine of this project: greedy answers from a loop over stock layers of transformers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.models.language.batch import PaddedBatch, num_shared, repeat_cache
 from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.model import Engine
+from tango_core.models.language.prompt import LaidOutPrompt, Span, TextTokens, VisualTokens
 from tango_core.types import Answer
 
 # Questions answered in one batch: each repeats the prefix's keys and values, 0.36 GB for 6,273
@@ -19,38 +23,9 @@ from tango_core.types import Answer
 MAX_BATCH = 8
 
 
-@dataclass(frozen=True, eq=False)
-class LaidOutPrompt:
-    """One question as the decoder sees it: text, the clip, text.
-
-    Attributes:
-        left: Token ids before the clip.
-        visual: (V, D) embeddings of the clip's tokens, newline tokens included.
-        visual_indices: (V,) int64 flat grid positions, -1 for newline tokens.
-        grid: (T, H, W) of the clip before any compression.
-        right: Token ids after the clip; not empty.
-        positions: (..., S) int64 with S = len(left) + V + len(right).
-    """
-
-    left: tuple[int, ...]
-    visual: Tensor
-    visual_indices: Tensor
-    grid: tuple[int, int, int]
-    right: tuple[int, ...]
-    positions: Tensor
-
-    @property
-    def prefix_length(self) -> int:
-        """Tokens up to and including the clip."""
-        return len(self.left) + len(self.visual)
-
-    def __len__(self) -> int:
-        return self.prefix_length + len(self.right)
-
-
 @dataclass(eq=False)
 class _Reply:
-    """A reply in the making; times in seconds."""
+    """A reply that is being generated; times in seconds."""
 
     tokens: list[int] = field(default_factory=list)
     prefill: float = 0.0
@@ -58,21 +33,32 @@ class _Reply:
     decode: float = 0.0
 
 
-class GreedyGenerator:
-    """Answers prompts with a decoder, always taking the most likely token.
+class NativeEngine(Engine):
+    """Answers prompts with the layers of a checkpoint, always taking the most likely token.
+
+    A checkpoint's generation_config.json may ask for sampling or a repetition penalty; neither is
+    used, so that replies can be repeated. Only its end-of-turn tokens are.
 
     Args:
-        decoder: The layers.
-        eos_ids: Tokens that end a reply.
+        model: The language half, with `language_model` (a stock text model) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
+        eos_ids: Tokens that end a reply.
+
+    Raises:
+        ValueError: If the layers do something that `Decoder` does not support.
     """
 
     def __init__(
-        self, decoder: Decoder, eos_ids: frozenset[int], decode_text: Callable[[list[int]], str]
+        self,
+        model: nn.Module,
+        decode_text: Callable[[list[int]], str],
+        eos_ids: frozenset[int],
     ) -> None:
-        self.decoder = decoder
-        self.eos_ids = eos_ids
+        half: Any = model
+        self.model = model
+        self.decoder = Decoder(half.language_model, half.lm_head)
         self.decode_text = decode_text
+        self.eos_ids = eos_ids
 
     @torch.inference_mode()
     def answer(
@@ -84,7 +70,7 @@ class GreedyGenerator:
         share_prefix: bool = True,
         use_cache: bool = True,
     ) -> list[Answer]:
-        """Answer prompts about one clip.
+        """Answer prompts about one clip; see `Engine.answer`.
 
         Prompts with the same text before the clip share the prefill of that text, of the clip, and
         of the words behind it that all of them begin with, and continue from there in batches. Of a
@@ -101,13 +87,14 @@ class GreedyGenerator:
                 Implies no sharing.
 
         Raises:
-            ValueError: If `max_new_tokens` is smaller than 1.
+            ValueError: If `max_new_tokens` is smaller than 1, or a prompt with several visual spans
+                is to be pruned.
         """
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be 1 or larger, got {max_new_tokens}")
-        groups: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for index, prompt in enumerate(prompts):
-            groups.setdefault(prompt.left, []).append(index)
+            groups.setdefault(_text_of(prompt.prefix), []).append(index)
         replies: dict[int, _Reply] = {}
         for members in groups.values():
             group = [prompts[index] for index in members]
@@ -118,6 +105,17 @@ class GreedyGenerator:
             replies.update(zip(members, answered, strict=True))
         return [self._finish(prompt, replies[index]) for index, prompt in enumerate(prompts)]
 
+    def embed(self, spans: Sequence[Span]) -> Tensor:
+        """(S, D) embeddings of text and visual tokens."""
+        return torch.cat(
+            [
+                self.decoder.embed(span.ids)
+                if isinstance(span, TextTokens)
+                else span.embeddings.to(self.decoder.device, self.decoder.dtype)
+                for span in spans
+            ]
+        )
+
     def _alone(
         self,
         prompt: LaidOutPrompt,
@@ -127,9 +125,9 @@ class GreedyGenerator:
     ) -> _Reply:
         """Prefill one prompt and decode its reply."""
         start = self._clock()
-        hidden = self._embed(prompt.left, prompt.visual, prompt.right)[None]
+        hidden = self.embed(prompt.spans)[None]
         positions = prompt.positions.to(hidden.device)[..., None, :]
-        span = VisualSpan(len(prompt.left), prompt.visual_indices.to(hidden.device), prompt.grid)
+        span = None if pruner is None else _visual_span(prompt, hidden.device)
         cache = DynamicCache() if use_cache else None
         output = self.decoder.run(hidden, positions, cache=cache, pruner=pruner, visual=span)
         prefilled = self._clock()
@@ -156,9 +154,9 @@ class GreedyGenerator:
     def _together(self, group: list[LaidOutPrompt], max_new_tokens: int) -> list[_Reply]:
         """Prefill once what all prompts begin with, then answer batch by batch."""
         start = self._clock()
-        first, shared = group[0], _num_shared(group)
+        first, shared = group[0], num_shared(group)
         length = first.prefix_length + shared
-        hidden = self._embed(first.left, first.visual, first.right[:shared])[None]
+        hidden = self.embed((*first.prefix, TextTokens(first.question[:shared])))[None]
         prefix = DynamicCache()
         self.decoder.run(
             hidden, first.positions[..., None, :length].to(hidden.device), cache=prefix
@@ -166,64 +164,28 @@ class GreedyGenerator:
         prefix_seconds = self._clock() - start
         replies: list[_Reply] = []
         for offset in range(0, len(group), MAX_BATCH):
-            batch = group[offset : offset + MAX_BATCH]
-            replies += self._continue(batch, shared, prefix, prefix_seconds, max_new_tokens)
+            prompts = group[offset : offset + MAX_BATCH]
+            replies += self._continue(prompts, shared, prefix, prefix_seconds, max_new_tokens)
         replies[0].prefill += prefix_seconds
         return replies
 
     def _continue(
         self,
-        batch: list[LaidOutPrompt],
+        prompts: list[LaidOutPrompt],
         shared: int,
         prefix: DynamicCache,
         prefix_seconds: float,
         max_new_tokens: int,
     ) -> list[_Reply]:
-        """Answer prompts whose prefix is in `prefix`, padded on the left to equal length.
-
-        The prefix ends `shared` tokens behind the clip.
-        """
+        """Answer prompts whose prefix, up to `shared` tokens behind the clip, is in `prefix`."""
         start = self._clock()
-        device = self.decoder.device
-        rest = [prompt.right[shared:] for prompt in batch]
-        lengths = [len(ids) for ids in rest]
-        longest = max(lengths)
-        paddings = [longest - length for length in lengths]
-        hidden = torch.stack(
-            [
-                self.decoder.embed((*ids[:1] * padding, *ids))
-                for ids, padding in zip(rest, paddings, strict=True)
-            ]
-        )
-        positions = torch.stack(
-            [
-                torch.cat(
-                    [
-                        prompt.positions.new_zeros((*prompt.positions.shape[:-1], padding)),
-                        prompt.positions[..., prompt.prefix_length + shared :],
-                    ],
-                    dim=-1,
-                )
-                for prompt, padding in zip(batch, paddings, strict=True)
-            ],
-            dim=-2,
-        ).to(device)
-        # visible: (B, keys) whether a key is real; a padded query sees the prefix, so no row of the
-        # mask is empty.
-        visible = torch.ones(
-            len(batch), prefix.get_seq_length() + longest, dtype=torch.bool, device=device
-        )
-        for row, padding in enumerate(paddings):
-            visible[row, prefix.get_seq_length() : prefix.get_seq_length() + padding] = False
-        causal = torch.ones(longest, visible.shape[1], dtype=torch.bool, device=device).tril(
-            prefix.get_seq_length()
-        )
-        cache = _repeat(prefix, len(batch))
+        batch = PaddedBatch.of(prompts, shared, self.decoder)
+        cache = repeat_cache(prefix, len(prompts))
         output = self.decoder.run(
-            hidden, positions, cache=cache, mask=(visible[:, None] & causal)[:, None]
+            batch.hidden, batch.positions, cache=cache, mask=batch.prefill_mask()
         )
-        prefill = (self._clock() - start) / len(batch)
-        replies = [_Reply(prefill=prefill) for _ in batch]
+        prefill = (self._clock() - start) / len(prompts)
+        replies = [_Reply(prefill=prefill) for _ in prompts]
         tokens = self._most_likely(output)
         waited = prefix_seconds + self._clock() - start
         for reply, token in zip(replies, tokens, strict=True):
@@ -232,9 +194,7 @@ class GreedyGenerator:
 
         while open_replies := [one for one in replies if not self._done(one, max_new_tokens)]:
             step_start = self._clock()
-            positions = positions[..., -1:] + 1
-            visible = torch.cat([visible, visible.new_ones(len(batch), 1)], dim=1)
-            mask = visible[:, None, None] if any(paddings) else None
+            positions, mask = batch.step()
             new = self.decoder.embed(tokens)[:, None]
             tokens = self._most_likely(self.decoder.run(new, positions, cache=cache, mask=mask))
             share = (self._clock() - step_start) / len(open_replies)
@@ -243,11 +203,6 @@ class GreedyGenerator:
                     reply.tokens.append(token)
                     reply.decode += share
         return replies
-
-    def _embed(self, left: Sequence[int], visual: Tensor, right: Sequence[int]) -> Tensor:
-        """(S, D) embeddings of text, clip and text."""
-        clip = visual.to(self.decoder.device, self.decoder.dtype)
-        return torch.cat([self.decoder.embed(left), clip, self.decoder.embed(right)])
 
     def _most_likely(self, hidden: Tensor) -> list[int]:
         """The most likely next token of every row; the first on ties."""
@@ -275,27 +230,22 @@ class GreedyGenerator:
             prefill_ms=reply.prefill * 1e3,
             ttft_ms=reply.first * 1e3,
             decode_ms=reply.decode * 1e3,
-            visual_tokens=len(prompt.visual),
+            visual_tokens=prompt.num_visual,
         )
 
 
-def _num_shared(group: list[LaidOutPrompt]) -> int:
-    """How many tokens behind the clip all prompts have in common; each keeps one of its own.
-
-    A protocol's instructions and LLaVA-Video's sentence about time, 400 tokens for 64 frames, are
-    the same for every question of a clip.
-    """
-    # What the first and the last in dictionary order have in common, all between them have, too.
-    rights = [prompt.right for prompt in group]
-    pairs = enumerate(zip(min(rights), max(rights), strict=False))
-    shortest = min(map(len, rights)) - 1
-    return min(shortest, next((at for at, (one, other) in pairs if one != other), shortest))
+def _text_of(spans: Sequence[Span]) -> tuple[tuple[int, ...] | None, ...]:
+    """Token ids of every text span, `None` for a visual one: what prompts may share."""
+    return tuple(span.ids if isinstance(span, TextTokens) else None for span in spans)
 
 
-def _repeat(prefix: DynamicCache, times: int) -> DynamicCache:
-    """A cache of `times` sequences that all start with `prefix`, which stays as it is."""
-    repeated = DynamicCache()
-    for index, layer in enumerate(prefix.layers):
-        keys, values = (part.expand(times, -1, -1, -1) for part in (layer.keys, layer.values))
-        repeated.update(keys, values, index)
-    return repeated
+def _visual_span(prompt: LaidOutPrompt, device: torch.device) -> VisualSpan:
+    """Where the clip is, for a pruner, which drops tokens of one span."""
+    found = [span for span in prompt.spans if isinstance(span, VisualTokens)]
+    if len(found) != 1:
+        raise ValueError(
+            f"a prompt with {len(found)} visual spans cannot be pruned inside the language model; "
+            "use a method that acts before it"
+        )
+    start = sum(map(len, prompt.spans[: prompt.spans.index(found[0])]))
+    return VisualSpan(start, found[0].indices.to(device), found[0].grid)

@@ -1,0 +1,41 @@
+"""How a checkpoint's preprocessor files say that pixels are normalised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tango_core.models.checkpoints.directory import Checkpoint
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """(pixel * scale - mean) / std, colour by colour.
+
+    Attributes:
+        scale: Factor that brings pixels to [0, 1].
+        mean: Per colour.
+        std: Per colour.
+    """
+
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def read_normalisation(
+    checkpoint: Checkpoint, default_mean: tuple[float, ...], default_std: tuple[float, ...]
+) -> Normalisation:
+    """What the preprocessor files say; the defaults where they do not say."""
+    nested = checkpoint.read_json("processor_config.json") or {}
+    content: dict[str, Any] = (
+        checkpoint.read_json("video_preprocessor_config.json")
+        or checkpoint.read_json("preprocessor_config.json")
+        or nested.get("video_processor")
+        or nested.get("image_processor")
+        or {}
+    )
+    mean = content.get("image_mean") or default_mean
+    std = content.get("image_std") or default_std
+    scale = float(content.get("rescale_factor") or 1 / 255)
+    return Normalisation(scale, tuple(mean), tuple(std))

@@ -1,0 +1,119 @@
+"""What a family of models states about itself, and an entry of the table of models."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
+from tango_core.models.options import FamilyOptions
+from tango_core.video import DecoderName
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What every family is asked to describe; see `tango_core.models.describe_model`.
+
+    Attributes:
+        name: Entry of `MODELS`.
+        path: Directory or hub id.
+        num_frames: Frames per clip.
+        dtype: Or `"auto"`.
+        device: Or `"auto"`.
+        decoder: Library that decodes videos.
+        revision: Of a hub checkpoint.
+        saliency_from: SigLIP checkpoint with a pooling head.
+    """
+
+    name: str
+    path: str
+    num_frames: int
+    dtype: str
+    device: str
+    decoder: DecoderName
+    revision: str | None
+    saliency_from: str | None
+
+
+class ModelFamily(ABC):
+    """Everything this project knows about models of one architecture.
+
+    The module that an entry of `MODELS` names holds one as `FAMILY`. Importing that module loads
+    neither torch nor transformers: the methods import what they need.
+
+    Attributes:
+        options: Class of the options that only this family has.
+        harness: Start of a protocol's name -> arguments of `describe_model` that its harness sets
+            otherwise than VLMEvalKit, e.g. `{"lmms_eval": {"sampling": "thinned"}}`.
+    """
+
+    options: type[FamilyOptions] = FamilyOptions
+    harness: Mapping[str, Mapping[str, Any]] = _NOTHING
+
+    @abstractmethod
+    def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
+        """Describe a checkpoint from its configuration files; no weights are loaded.
+
+        Args:
+            request: Which checkpoint, and how it is used.
+            options: An instance of `self.options`; it becomes `ModelSpec.options`.
+
+        Raises:
+            ValueError: If the checkpoint is of another kind, or an option does not fit it.
+            FileNotFoundError: If it is not there.
+        """
+
+    @abstractmethod
+    def load_encoder(self, spec: ModelSpec) -> VisionEncoder:
+        """Load the vision half; no weight of the language model is read."""
+
+    @abstractmethod
+    def load_language_model(self, spec: ModelSpec) -> LanguageModel:
+        """Load the language half; no weight of the vision tower is read."""
+
+    def harness_settings(self, protocol: str) -> Mapping[str, Any]:
+        """What the harness of a protocol sets otherwise than VLMEvalKit does."""
+        found = (own for start, own in self.harness.items() if protocol.startswith(start))
+        return next(found, _NOTHING)
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One line of `MODELS`, or a model of one's own.
+
+    Attributes:
+        family: Dotted path of the module that holds `FAMILY`, of this package or of any other.
+        path: Checkpoint used when the caller gives none, a hub id or a directory; `None` if there
+            is none, or for the embedded model.
+        num_frames: Frames per clip when the caller does not say: the setting of the publications.
+        embedded: Whether the checkpoint is the one that comes with this package.
+    """
+
+    family: str
+    path: str | None
+    num_frames: int
+    embedded: bool = False
+
+    def load_family(self) -> ModelFamily:
+        """Import the family.
+
+        Raises:
+            ValueError: If there is no such module, or it holds no family, in one line.
+        """
+        try:
+            family = getattr(import_module(self.family), "FAMILY", None)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"model family {self.family!r} cannot be imported: {error}; install its package"
+            ) from error
+        if not isinstance(family, ModelFamily):
+            raise ValueError(
+                f"model family {self.family!r} must hold FAMILY, a ModelFamily, got {family!r}"
+            )
+        return family

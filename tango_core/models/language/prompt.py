@@ -1,0 +1,135 @@
+"""A prompt as the language model sees it: spans of text and of visual tokens, with positions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.language.chat import ChatFormat
+from tango_core.types import CompressedVideo, Positions, Prompt
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """A piece of text.
+
+    Attributes:
+        ids: Token ids.
+    """
+
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class VisualTokens:
+    """A clip, or a piece of one.
+
+    Attributes:
+        embeddings: (V, D), newline tokens included.
+        indices: (V,) int64 flat grid positions, -1 for newline tokens.
+        grid: (T, H, W) of the clip before any compression.
+    """
+
+    embeddings: Tensor
+    indices: Tensor
+    grid: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+
+Span = TextTokens | VisualTokens
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOutPrompt:
+    """One question with its clip, in the order of the sequence.
+
+    Attributes:
+        spans: Text and visual tokens; the last span is the text after the clip, not empty.
+        positions: (..., S) int64 for the rotary embedding, S the tokens of all spans.
+    """
+
+    spans: tuple[Span, ...]
+    positions: Tensor
+
+    @property
+    def prefix(self) -> tuple[Span, ...]:
+        """Everything up to and including the last visual span."""
+        return self.spans[:-1]
+
+    @property
+    def question(self) -> tuple[int, ...]:
+        """Token ids after the last visual span."""
+        last = self.spans[-1]
+        assert isinstance(last, TextTokens)
+        return last.ids
+
+    @property
+    def prefix_length(self) -> int:
+        """Tokens up to and including the last visual span."""
+        return sum(map(len, self.prefix))
+
+    @property
+    def num_visual(self) -> int:
+        """Visual tokens, newline tokens included."""
+        return sum(len(span) for span in self.spans if isinstance(span, VisualTokens))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.spans))
+
+
+class PromptLayout(ABC):
+    """What a family knows about prompts: where the clip goes, and which text surrounds it.
+
+    Args:
+        spec: From `describe_model`.
+        tokenizer: The checkpoint's.
+        chat: Text around clip and question.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, chat: ChatFormat
+    ) -> None:
+        self.spec = spec
+        self.tokenizer = tokenizer
+        self.chat = chat
+
+    @abstractmethod
+    def lay_out(
+        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
+    ) -> LaidOutPrompt:
+        """Put text and clip in the order of the sequence, with their positions.
+
+        Args:
+            video: Tokens from a `Compressor`.
+            prompt: The protocol's words.
+            positions: Number kept tokens contiguously, or by their place in the full sequence.
+
+        Raises:
+            ValueError: If the tokens are not as wide as the language model.
+        """
+
+    def raise_if_wrong_width(self, video: CompressedVideo) -> None:
+        """Refuse tokens of another model."""
+        width = self.spec.llm.hidden_size
+        if video.tokens.shape[1] != width:
+            raise ValueError(
+                f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "
+                f"{width}; encode the clip with the same checkpoint"
+            )
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of a piece of the conversation."""
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of a reply, without special tokens."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))

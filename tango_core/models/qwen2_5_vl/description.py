@@ -1,0 +1,67 @@
+"""What a Qwen2.5-VL checkpoint's configuration says about the model, without loading weights."""
+
+from __future__ import annotations
+
+from tango_core.models.base import LLMShape, ModelSpec
+from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
+from tango_core.models.family import ModelRequest
+from tango_core.models.placement import resolve_dtype
+from tango_core.models.qwen2_5_vl.checkpoint import (
+    read_patch_layout,
+    read_qwen_config,
+    read_qwen_extras,
+)
+from tango_core.models.qwen2_5_vl.encoder import SIGNALS
+from tango_core.models.qwen2_5_vl.options import QwenOptions
+from tango_core.video import FrameSpec
+
+# Area of a frame in tokens. At least 128 (qwen-vl-utils' default for video), at most 256: 448 x 448
+# pixels, the publication's "maximum frame resolution of 448".
+_MIN_TOKENS, _MAX_TOKENS = 128, 256
+
+
+def describe_qwen(request: ModelRequest, options: QwenOptions) -> ModelSpec:
+    """Describe a Qwen2.5-VL checkpoint.
+
+    Args:
+        request: Which checkpoint, and how it is used.
+        options: The family's.
+
+    Raises:
+        ValueError: If the checkpoint is of another kind, or `max_pixels` smaller than a token.
+        FileNotFoundError: If it is not there.
+    """
+    checkpoint = resolve_checkpoint(request.path, request.revision)
+    config = read_qwen_config(checkpoint)
+    if request.saliency_from is not None:
+        raise ValueError(
+            f"model.saliency_from is no setting of model {request.name}, whose tower ranks tokens "
+            "by itself; leave it out"
+        )
+    multiple = read_patch_layout(config).multiple
+    largest = _MAX_TOKENS * multiple**2 if options.max_pixels is None else options.max_pixels
+    if largest < multiple**2:
+        raise ValueError(
+            f"model.max_pixels must be at least one token of {multiple} x {multiple} pixels, "
+            f"{multiple**2}, got {largest}"
+        )
+    return ModelSpec(
+        name=request.name,
+        path=request.path,
+        revision=checkpoint.revision,
+        digest=weights_digest(checkpoint),
+        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
+        device=request.device,
+        frames=FrameSpec(
+            num_frames=request.num_frames,
+            sampling="round",
+            decoder=request.decoder,
+            max_pixels=largest,
+            min_pixels=min(_MIN_TOKENS * multiple**2, largest),
+            multiple=multiple,
+        ),
+        llm=LLMShape.of(config.text_config),
+        provides=SIGNALS,
+        options=options,
+        note=read_qwen_extras(checkpoint).note,
+    )

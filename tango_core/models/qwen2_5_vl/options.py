@@ -1,0 +1,45 @@
+"""What only Qwen2.5-VL can be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.options import FamilyOptions
+
+PositionRule = Literal["hf450", "hf5"]
+
+
+@dataclass(frozen=True)
+class QwenOptions(FamilyOptions):
+    """The defaults are those of the publications.
+
+    Cached tokens depend on `max_pixels`, which is part of `ModelSpec.frames`, and on nothing else.
+
+    Attributes:
+        max_pixels: Largest area of a frame in pixels; `None` for 448 x 448.
+        position_rule: Where text goes on behind a clip: as transformers up to 4.5x
+            (`"hf450"`) or from 5 on (`"hf5"`); see `positions.py`.
+        seconds_per_grid: Seconds from one pair of frames to the next, as the model is told.
+    """
+
+    max_pixels: int | None = None
+    position_rule: PositionRule = "hf450"
+    seconds_per_grid: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.max_pixels is not None and self.max_pixels < 1:
+            raise ValueError(f"model.max_pixels must be 1 or larger, got {self.max_pixels}")
+        if not 0 < self.seconds_per_grid < math.inf:
+            raise ValueError(
+                f"model.seconds_per_grid must be a positive number, got {self.seconds_per_grid:g}"
+            )
+
+
+def options_of(spec: ModelSpec) -> QwenOptions:
+    """The options of a Qwen2.5-VL model."""
+    assert isinstance(spec.options, QwenOptions)
+    return spec.options

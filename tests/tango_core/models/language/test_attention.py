@@ -1,0 +1,176 @@
+"""The attention that pruners are shown, against what stock eager layers return."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    DynamicCache,
+    Gemma2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
+
+from tango_core.compressors.base import LayerPruner, Pruned
+from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
+from tango_core.models.language.decoder import Decoder, VisualSpan
+
+LENGTH, WIDTH = 12, 32
+SIZES = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 50,
+    "initializer_range": 0.4,
+}
+MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+CONFIGS = {
+    "qwen2": Qwen2Config(**SIZES),
+    "qwen2 window": Qwen2Config(
+        **SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1
+    ),
+    "qwen2.5-vl": Qwen2_5_VLTextConfig(**SIZES, rope_parameters=MROPE),
+    "qwen3": Qwen3Config(**SIZES, head_dim=16),
+    "llama": LlamaConfig(**SIZES),
+    "mistral": MistralConfig(**SIZES, sliding_window=None),
+    "mistral window": MistralConfig(**SIZES, sliding_window=4),
+    "gemma2": Gemma2Config(
+        **SIZES,
+        head_dim=8,
+        query_pre_attn_scalar=20,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=None,
+        sliding_window=6,
+    ),
+}
+SUPPORTED = ("qwen2", "qwen2.5-vl", "qwen3", "llama", "mistral")
+
+
+def stock(name, implementation="eager"):
+    """A model whose norms and biases are random as well, so that leaving one out shows."""
+    torch.manual_seed(0)
+    model = AutoModel.from_config(CONFIGS[name], attn_implementation=implementation).eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.data.uniform_(0.5, 2)
+    return model.requires_grad_(False)
+
+
+def states_and_positions(name):
+    hidden = torch.randn(1, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
+    positions = torch.arange(0, 2 * LENGTH, 2)[None]
+    return hidden, positions.expand(3, 1, -1) if name == "qwen2.5-vl" else positions
+
+
+def test_every_known_class_is_compared():
+    classes = {type(stock(name).layers[0].self_attn) for name in CONFIGS}
+    assert {f"{cls.__module__}.{cls.__qualname__}" for cls in classes} == KNOWN_CLASSES
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_probabilities_and_keys_are_those_of_the_layer(name):
+    model, cache = stock(name), DynamicCache()
+    hidden, positions = states_and_positions(name)
+    output = model(
+        inputs_embeds=hidden,
+        position_ids=positions,
+        output_attentions=True,
+        output_hidden_states=True,
+        past_key_values=cache,
+    )
+    cosine, sine = model.rotary_emb(hidden, positions)
+    rows = torch.tensor([11, 0, 7])
+    for index, layer in enumerate(model.layers):
+        attention = LayerAttention(layer, output.hidden_states[index][0], (cosine[0], sine[0]))
+        torch.testing.assert_close(
+            attention.probabilities(rows), output.attentions[index][0][:, rows], rtol=0, atol=1e-5
+        )
+        expected = cache.layers[index].keys[0].transpose(0, 1).flatten(1)
+        torch.testing.assert_close(attention.keys(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
+    seen = {}
+
+    class Recorder(LayerPruner):
+        def layers(self, num_layers):
+            return (1, 2)
+
+        def prune(self, context):
+            rows = torch.arange(LENGTH)
+            seen[context.layer] = context.attention(rows), context.attention_ahead(rows)
+            return Pruned(rows, context.hidden)
+
+    hidden, positions = states_and_positions(name)
+    expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
+    decoder = Decoder(stock(name, "sdpa"), torch.nn.Identity())
+    span = VisualSpan(2, torch.arange(6), (1, 2, 3))
+    output = decoder.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
+    torch.testing.assert_close(
+        decoder.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
+    )
+    for layer, (before, ahead) in seen.items():
+        torch.testing.assert_close(before, expected.attentions[layer - 1][0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(ahead, expected.attentions[layer][0], rtol=0, atol=1e-5)
+
+
+def gpt_oss():
+    """Attention with sinks: a share of the probability goes to no token at all."""
+    config = GptOssConfig(
+        **SIZES, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=None
+    )
+    return AutoModel.from_config(config, attn_implementation="eager").eval()
+
+
+def bidirectional():
+    model = stock("gemma2")
+    for layer in model.layers:
+        layer.self_attn.is_causal = False
+    return model
+
+
+def capped_output():
+    model = stock("llama", "sdpa")
+    model.config.final_logit_softcapping = 30.0
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (gpt_oss, "attention of class GptOssAttention, which is not supported; .*Qwen2Attention"),
+        (bidirectional, "Gemma2Attention of the language model is not causal"),
+        (lambda: stock("mistral window", "sdpa"), "layer 0 .* sliding window of 4 tokens"),
+        (lambda: stock("qwen2 window", "sdpa"), "layer 1 .* sliding window of 5 tokens"),
+        (capped_output, "soft-caps its output logits at 30"),
+    ],
+    ids=["sinks", "bidirectional", "mistral window", "qwen2 window", "capped output"],
+)
+def test_what_the_loop_does_not_compute_is_refused(build, words):
+    with pytest.raises(ValueError, match=words) as error:
+        Decoder(build(), torch.nn.Identity())
+    assert "\n" not in str(error.value)
+
+
+def test_soft_capped_attention_is_refused_by_the_loop():
+    model = stock("gemma2")
+    for layer in model.layers:
+        layer.self_attn.sliding_window = None
+    with pytest.raises(ValueError, match=r"layer 0 .* soft-caps its attention logits at 2\.0"):
+        Decoder(model, torch.nn.Identity())
+
+
+def test_an_unknown_class_shows_no_attention():
+    model = gpt_oss()
+    hidden, positions = states_and_positions("gpt-oss")
+    cosine, sine = model.rotary_emb(hidden, positions)
+    attention = LayerAttention(model.layers[0], hidden[0], (cosine[0], sine[0]))
+    for show in (attention.keys, lambda: attention.probabilities(torch.arange(2))):
+        with pytest.raises(ValueError, match="GptOssAttention"):
+            show()

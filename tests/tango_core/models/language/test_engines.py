@@ -1,0 +1,120 @@
+"""A layout and an engine put together: engines are exchangeable, prompts may hold several clips."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from llava_checkpoints import WIDTH, build_llava, save_llava
+from qwen_checkpoints import build_qwen, save_qwen
+
+from tango_core.compressors import build_method
+from tango_core.models import load_language_model
+from tango_core.models.language.model import Engine, LayoutAndEngine
+from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.types import Answer, CompressedVideo, Prompt
+
+PROMPT = Prompt("", "w1 w2 w3")
+SAMPLED = {
+    "do_sample": True,
+    "temperature": 5.0,
+    "top_k": 3,
+    "top_p": 0.1,
+    "repetition_penalty": 9.0,
+    "no_repeat_ngram_size": 1,
+    "num_beams": 4,
+}
+
+
+def clip(width):
+    tokens = torch.randn(12, width, generator=torch.Generator().manual_seed(1))
+    return CompressedVideo(tokens, torch.arange(12), (1, 3, 4), torch.zeros(1).double())
+
+
+class Counting(Engine):
+    """Says how many tokens of each kind a prompt has."""
+
+    def answer(self, prompts, *, pruner=None, max_new_tokens=16, share_prefix=True):
+        if pruner is not None:
+            raise ValueError("this engine cannot prune inside the language model")
+        return [
+            Answer(
+                text=" ".join(str(len(span)) for span in prompt.spans),
+                choice=None,
+                status="ok",
+                prompt_tokens=len(prompt),
+                new_tokens=1,
+                prefill_ms=0.0,
+                ttft_ms=0.0,
+                decode_ms=0.0,
+                visual_tokens=prompt.num_visual,
+            )
+            for prompt in prompts
+        ]
+
+
+def test_another_engine_answers_the_same_laid_out_prompts(checkpoint):
+    native = load_language_model("llava-onevision-7b", str(checkpoint))
+    other = LayoutAndEngine(native.spec, native.layout, Counting())
+    expected, found = (model.answer(clip(WIDTH), [PROMPT])[0] for model in (native, other))
+    assert found.prompt_tokens == expected.prompt_tokens
+    assert found.visual_tokens == expected.visual_tokens == 12 + 1
+    assert found.text.split()[1] == "13"
+    pruner = build_method("fastv", retention=0.7, layer=2, num_layers=4).pruner
+    with pytest.raises(ValueError, match="cannot prune inside"):
+        other.answer(clip(WIDTH), [PROMPT], pruner=pruner)
+
+
+def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, stock):
+    engine = load_language_model("llava-onevision-7b", str(checkpoint)).engine
+    engine.eos_ids, engine.decode_text = frozenset(), lambda ids: " ".join(map(str, ids))
+    video = clip(WIDTH)
+    prompts = [
+        LaidOutPrompt(
+            spans=(
+                TextTokens((2, 6)),
+                VisualTokens(video.tokens[:5], video.indices[:5], video.grid),
+                TextTokens((7, 8)),
+                VisualTokens(video.tokens[5:], video.indices[5:], video.grid),
+                TextTokens((9, last)),
+            ),
+            positions=torch.arange(18),
+        )
+        for last in (10, 11)
+    ]
+    expected = []
+    for prompt in prompts:
+        generated = stock.generate(
+            inputs_embeds=engine.embed(prompt.spans)[None],
+            attention_mask=torch.ones(1, 18, dtype=torch.long),
+            max_new_tokens=6,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        expected.append(" ".join(map(str, generated[0].tolist())))
+    for share_prefix in (True, False):
+        answers = engine.answer(prompts, max_new_tokens=6, share_prefix=share_prefix)
+        assert [answer.text for answer in answers] == expected
+    assert (answers[0].prompt_tokens, answers[0].visual_tokens) == (18, 12)
+    pruner = build_method("fastv", retention=0.7, layer=2, num_layers=4).pruner
+    with pytest.raises(ValueError, match="a prompt with 2 visual spans cannot be pruned"):
+        engine.answer(prompts, pruner=pruner)
+
+
+@pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])
+def test_sampling_settings_of_a_checkpoint_change_no_reply(family, tmp_path):
+    if family.startswith("llava"):
+        plain = save_llava(build_llava(), tmp_path / "plain")
+    else:
+        plain = save_qwen(build_qwen(), tmp_path / "plain")
+    sampled = shutil.copytree(plain, tmp_path / "sampled")
+    settings = sampled / "generation_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | SAMPLED))
+    texts = []
+    for path in (plain, sampled, sampled):
+        model = load_language_model(family, str(path))
+        video = clip(model.spec.llm.hidden_size)
+        model.engine.decode_text = lambda ids: " ".join(map(str, ids))
+        texts.append([one.text for one in model.answer(video, [PROMPT, Prompt("", "w4 w5")])])
+    assert texts[0] == texts[1] == texts[2]

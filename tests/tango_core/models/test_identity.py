@@ -1,0 +1,76 @@
+"""What enters the name of a token cache, byte for byte as the first release wrote it.
+
+A change here makes every cache on disk a miss.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+from llava_checkpoints import build_llava, save_llava
+from llava_originals import build_original, save_original
+from qwen_checkpoints import build_qwen, save_qwen
+
+from tango_core.models import describe_model
+from tango_core.models.sinks import SinkList
+
+START = (
+    '{"name": "%s", "digest": "D", "dtype": "float32", "frames": {"num_frames": %d, "size": %s, '
+)
+LLAVA = (
+    START + '"sampling": "%s", "decoder": "auto", "max_pixels": null, "min_pixels": 0, "multiple": '
+    '28, "folder_fps": 3.0}, "decoder": "V", "pooling": "%s", "sinks": null}'
+)
+QWEN = (
+    START + '"sampling": "round", "decoder": "auto", "max_pixels": %d, "min_pixels": %d, '
+    '"multiple": 8, "folder_fps": 3.0}, "decoder": "V", "pooling": null, "sinks": null}'
+)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    root = tmp_path_factory.mktemp("checkpoints")
+    return {
+        "tiny": None,
+        "llava-onevision-7b": str(save_llava(build_llava(), root / "onevision")),
+        "llava-video-7b": str(save_original(build_original(), root / "video")),
+        "qwen2.5-vl-7b": str(save_qwen(build_qwen(), root / "qwen")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("tiny", {}, LLAVA % ("tiny", 8, "[128, 128]", "truncate", "bilinear")),
+        (
+            "llava-onevision-7b",
+            {},
+            LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
+        ),
+        ("llava-video-7b", {}, LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average")),
+        (
+            "llava-video-7b",
+            {"pooling": "bilinear", "time_instruction": "none", "sampling": "middles"},
+            LLAVA % ("llava-video-7b", 64, "[28, 28]", "middles", "bilinear"),
+        ),
+        ("qwen2.5-vl-7b", {}, QWEN % ("qwen2.5-vl-7b", 32, "null", 16384, 8192)),
+        (
+            "qwen2.5-vl-7b",
+            {"position_rule": "hf5", "seconds_per_grid": 0.5, "max_pixels": 640},
+            QWEN % ("qwen2.5-vl-7b", 32, "null", 640, 640),
+        ),
+    ],
+)
+def test_identity_is_that_of_the_first_release(paths, name, options, expected):
+    spec = describe_model(name, paths[name], **options)
+    identity = replace(spec, digest="D").identity() | {"decoder": "V"}
+    assert json.dumps(identity) == expected
+
+
+def test_sinks_enter_as_their_positions():
+    spec = replace(describe_model("tiny"), sinks=SinkList((8, 8), (3, 1), "a file"))
+    assert spec.identity()["sinks"] == [3, 1]
+
+
+def test_the_embedded_model_is_the_one_that_was_published():
+    assert describe_model("tiny").digest == "24bf9040190b96000a73198ff68be28501a6a1ab"
