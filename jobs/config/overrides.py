@@ -26,10 +26,10 @@ _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a recipe file.
+    """Return the content of a recipe file.
 
     Raises:
-        RecipeError: If it cannot be read, is not YAML, or is not a mapping.
+        RecipeError: If it cannot be read, is not YAML, or holds something else than sections.
     """
     try:
         content = yaml.safe_load(path.read_text())
