@@ -27,7 +27,7 @@ def tracking(uri: str) -> CheckResult:
 def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     """Check that the pools of a recipe fit the cluster, or this machine.
 
-    Without an address no Ray is started: its CPUs and GPUs are counted as Ray would count them.
+    Without an address no Ray is started: CPUs and GPUs of this machine are counted as Ray counts.
 
     Args:
         job: The recipe; `None` to check Ray alone.

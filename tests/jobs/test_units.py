@@ -17,13 +17,13 @@ def test_sizes_are_read_as_people_write_them(text, num_bytes):
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 apples", "1iB", "1e3"])
-def test_what_is_no_size_is_refused(text):
+def test_an_invalid_size_is_refused(text):
     with pytest.raises(ValueError, match=r"--max-size .* is not a size"):
         parse_bytes(text, "--max-size")
 
 
 @pytest.mark.parametrize("text", ["", "30", "30x", "-1d", "d", "1" * 40 + "w"])
-def test_what_is_no_age_is_refused(text):
+def test_an_invalid_age_is_refused(text):
     with pytest.raises(ValueError, match=r"--older-than .* is not an age"):
         parse_age(text, "--older-than")
 

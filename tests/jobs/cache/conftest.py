@@ -12,7 +12,7 @@ from filled_caches import fill, path_of
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A cache of six clips of which four are bad, each in another way."""
+    """A cache of six clips of which four are bad, each for another reason."""
     cache = fill(tmp_path / "caches", range(6))
     paths = [path_of(cache, number) for number in range(6)]
     paths[0].write_bytes(paths[0].read_bytes()[:-20])

@@ -9,7 +9,7 @@ from filled_caches import files_of, fill, key_of, path_of
 
 
 @pytest.mark.parametrize("form", ["safetensors", "parquet"])
-def test_export_leaves_bad_clips_out_and_says_so(tango, tmp_path, damaged, form):
+def test_export_skips_bad_clips_and_names_them(tango, tmp_path, damaged, form):
     options = ("--cache", "caches", "--format", form)
     code, out, _ = tango("cache", "export", damaged.name, "out", *options)
     assert code == 1
@@ -22,7 +22,7 @@ def test_export_leaves_bad_clips_out_and_says_so(tango, tmp_path, damaged, form)
     assert "out is not empty; name a new directory" in err
 
 
-def test_compact_says_what_went_where_and_what_stays(tango, tmp_path, damaged):
+def test_compact_names_the_clips_that_it_does_not_move(tango, tmp_path, damaged):
     code, out, _ = tango("cache", "compact", "--cache", "caches", damaged.name)
     assert code == 1
     assert out.count(f"not moved: {damaged.name}/") == 4

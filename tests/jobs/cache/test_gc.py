@@ -24,7 +24,7 @@ def caches(tmp_path):
     return old, new
 
 
-def test_gc_only_says_what_it_would_do(tango, caches):
+def test_gc_without_yes_removes_nothing(tango, caches):
     before = [files_of(cache) for cache in caches]
     size = sum(path_of(caches[0], number).stat().st_size for number in range(3))
     size += len(caches[0].manifest)
@@ -83,7 +83,7 @@ def test_gc_removes_what_a_killed_writer_left_and_not_what_a_live_one_writes(tan
     assert cache.keys() == {key_of(0)}
 
 
-def test_gc_leaves_alone_what_is_not_ours(tango, tmp_path, caches):
+def test_gc_keeps_files_that_no_cache_wrote(tango, tmp_path, caches):
     root = tmp_path / "caches"
     (Path(caches[0].storage.root) / "notes.txt").write_text("mine")
     (Path(caches[0].storage.root) / "own.parquet").write_text("mine")

@@ -21,7 +21,7 @@ def test_verify_names_what_is_bad_and_why(tango, damaged):
     assert len(damaged.keys()) == 6
 
 
-def test_verify_makes_what_is_bad_a_miss(tango, damaged):
+def test_verify_deletes_bad_clips_and_nothing_else(tango, damaged):
     (Path(damaged.storage.root) / "notes.parquet").write_text("not ours")
     assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
     assert damaged.keys() == {key_of(4), key_of(5), "notes"}

@@ -83,7 +83,7 @@ def test_a_mistake_ends_in_one_line_that_helps(changes, message):
         ("- a\n- b\n", "a recipe is a mapping"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_refused_in_one_line(tmp_path, text, message):
+def test_a_file_that_is_not_a_recipe_is_refused_in_one_line(tmp_path, text, message):
     path = tmp_path / "broken.yaml"
     path.write_text(text)
     with pytest.raises(RecipeError, match=message) as error:

@@ -15,7 +15,7 @@ from jobs.doctor import machine
 from jobs.doctor.checks import Check, CheckResult, print_result, run_checks
 
 
-def test_whatever_a_check_does_becomes_a_line_and_the_next_one_runs():
+def test_a_check_that_fails_is_a_problem_and_the_next_one_runs():
     checks = [
         Check("raises", int, ("x",)),
         Check("surprises", getitem, ({}, "key")),
@@ -47,7 +47,7 @@ def test_a_line_is_wrapped_beside_its_subject_on_a_terminal_only(terminal):
     assert lines[-1].rstrip().endswith("] end")
 
 
-def test_checks_start_without_what_they_look_at():
+def test_the_command_imports_no_library_that_it_checks():
     code = (
         "import sys, jobs.doctor.command\n"
         "print(sorted({'torch', 'ray', 'transformers', 'mlflow', 'av'} & set(sys.modules)))"

@@ -106,7 +106,7 @@ def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus):
     assert machine.cpus(tmp_path).status in ("ok", "note")
 
 
-def test_a_process_bound_to_fewer_cpus_than_ray_counts_is_told(tmp_path):
+def test_a_process_bound_to_fewer_cpus_than_ray_counts_is_noted(tmp_path):
     (tmp_path / "cpu.max").write_text("100000000 100000")
     result = machine.cpus(tmp_path)
     assert result.status == "note"
@@ -121,6 +121,6 @@ def test_a_container_has_the_memory_of_its_limit(tmp_path):
     assert machine.available_memory(tmp_path)[0] > 3 * 10**9
 
 
-def test_a_machine_without_shared_memory_is_none_of_rays_concern(tmp_path):
+def test_without_shared_memory_ray_keeps_objects_in_files(tmp_path):
     assert machine.shared_memory(tmp_path / "none").status == "ok"
     assert "free, Ray takes" in machine.shared_memory(Path("/dev/shm")).text

@@ -95,7 +95,7 @@ def test_annotations_are_found_or_missed(tmp_path):
     assert "is not a folder" in result.text
 
 
-def test_generated_clips_need_a_place(tmp_path):
+def test_generated_clips_need_a_writable_directory(tmp_path):
     (here,) = job(benchmark={"name": "shapes", "root": str(tmp_path)}).all_benchmarks
     assert result_of(recipe.benchmark, here).status in ("ok", "note")
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from jobs.doctor import services
 from jobs.doctor.checks import CheckResult
 
 
-def test_a_store_that_is_not_there_is_left_so(tmp_path):
+def test_a_missing_store_is_not_created(tmp_path):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert result_of(services.tracking, uri) == CheckResult(
         "ok", f"{uri} will be created by the first run"
@@ -35,14 +35,14 @@ def test_the_retired_file_store_is_a_problem():
     assert "retired file store" in result.text
 
 
-def test_a_port_that_nobody_listens_at_is_a_problem():
+def test_a_port_without_a_server_is_a_problem():
     result = result_of(services.tracking, "http://127.0.0.1:1")
     assert result.status == "problem"
     assert "nothing listens at 127.0.0.1:1" in result.text
     assert "log-run" in result.text
 
 
-def test_a_server_that_stays_silent_is_given_up():
+def test_a_server_that_does_not_answer_is_a_problem():
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
         started = time.monotonic()
@@ -75,7 +75,7 @@ def test_a_server_of_another_kind_is_a_problem():
     assert "404" in result.text
 
 
-def test_a_plain_loop_needs_no_ray():
+def test_the_local_executor_needs_no_ray():
     assert result_of(services.ray_pools, job(), None).text == "not used: one process on the CPU"
     assert result_of(services.ray_pools, job(), "127.0.0.1:1").status == "note"
     profile = job(executor="ray", mode="profile")

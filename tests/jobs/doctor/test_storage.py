@@ -11,20 +11,20 @@ from jobs.doctor import storage
 from jobs.doctor.checks import CheckResult
 
 
-def test_a_place_is_tried_and_left_as_it_was(tmp_path):
+def test_a_directory_is_written_to_and_left_unchanged(tmp_path):
     for location in (tmp_path, tmp_path / "a" / "b"):
         assert result_of(storage.writable, str(location), "--output").status in ("ok", "note")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_urls_are_tried_too(tmp_path):
+def test_urls_are_written_to(tmp_path):
     assert result_of(storage.writable, "memory://bucket/cache", "--cache").status == "ok"
     result = result_of(storage.writable, "nonsense://bucket", "--cache")
     assert result.status == "problem"
     assert "nonsense://bucket" in result.text
 
 
-def test_a_file_in_the_way_is_a_problem(tmp_path):
+def test_a_file_instead_of_a_directory_is_a_problem(tmp_path):
     (tmp_path / "file").write_text("here")
     result = result_of(storage.writable, str(tmp_path / "file" / "runs"), "--output")
     assert result == CheckResult(
@@ -33,7 +33,7 @@ def test_a_file_in_the_way_is_a_problem(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
-def test_a_place_that_nobody_can_write_to_is_a_problem():
+def test_a_read_only_directory_is_a_problem():
     result = result_of(storage.writable, "/proc/runs", "--output")
     assert result.status == "problem"
     assert "/proc cannot be written to" in result.text

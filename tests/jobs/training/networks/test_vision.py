@@ -10,7 +10,7 @@ from jobs.training.networks.vision import VisionTrainer
 from jobs.training.recipe import architecture
 
 
-def test_heads_of_the_first_block_look_at_their_neighbours():
+def test_heads_of_the_first_block_attend_to_their_neighbours():
     torch.manual_seed(0)
     trainer = VisionTrainer(architecture().vision_config)
     pixels = torch.from_numpy(np.stack([labelled_frame(0, index)[0] for index in range(4)]))
