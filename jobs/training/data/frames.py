@@ -54,7 +54,6 @@ class PatchLabels:
         digit: (N,) 0 for none, else 1 + digit; -100 where unclear.
         count: (N,) copies of the icon's shape in this frame, minus 1; -100 off icons.
         scene: Index in `SCENES`.
-        share: (N,) share of the patch that objects cover.
         phrases: (PHRASES,) 1 where the label applies to the frame.
     """
 
@@ -63,7 +62,6 @@ class PatchLabels:
     digit: npt.NDArray[np.int64]
     count: npt.NDArray[np.int64]
     scene: int
-    share: npt.NDArray[np.float32]
     phrases: npt.NDArray[np.float32]
 
 
@@ -82,14 +80,13 @@ def label_patches(clip: Clip, moment: int) -> PatchLabels:
     boxes = clip.boxes(moment)
     kind, color, digit = (np.zeros((SIDE, SIDE), dtype=np.int64) for _ in range(3))
     count = np.full((SIDE, SIDE), _IGNORE, dtype=np.int64)
-    best, total = (np.zeros((SIDE, SIDE), dtype=np.float32) for _ in range(2))
+    best = np.zeros((SIDE, SIDE), dtype=np.float32)
     scene = SCENES.index(clip.scene_at(moment).kind)
     phrases = np.zeros(PHRASES, dtype=np.float32)
     phrases[-len(SCENES) + scene] = 1
     shown = [clip.sprites[box.sprite] for box in boxes]
     for box, sprite in zip(boxes, shown, strict=True):
         share = coverage(box)
-        total += share
         largest = share > best
         best = np.maximum(best, share)
         tint = COLOR_NAMES.index(sprite.color) if sprite.kind != "plate" else -1
@@ -114,7 +111,6 @@ def label_patches(clip: Clip, moment: int) -> PatchLabels:
         digit=digit.reshape(-1),
         count=count.reshape(-1),
         scene=scene,
-        share=np.minimum(total, 1).reshape(-1),
         phrases=phrases,
     )
 
@@ -174,7 +170,7 @@ class FrameBatches(IterableDataset[Batch]):
 def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:
     """Stack labelled frames: `pixels` (B, H, W, 3) uint8, and one (B, ...) entry per label."""
     batch = {"pixels": torch.from_numpy(np.stack([pixels for pixels, _ in frames]))}
-    for name in ("kind", "color", "digit", "count", "share", "phrases"):
+    for name in ("kind", "color", "digit", "count", "phrases"):
         batch[name] = torch.from_numpy(np.stack([getattr(label, name) for _, label in frames]))
     batch["scene"] = torch.tensor([label.scene for _, label in frames])
     return batch

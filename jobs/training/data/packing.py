@@ -18,9 +18,9 @@ PromptAndReply = tuple[int, tuple[int, ...], tuple[int, ...]]
 class Packed:
     """Clips of equal length, each followed by its questions, which do not attend to each other.
 
+    A sequence is `PROMPT_START`, the visual tokens, a newline token, and `text`.
+
     Attributes:
-        prompt_start: Ids before the clip.
-        num_visual: Tokens of a clip, newline included.
         text: (B, L) int64 ids of all questions and replies, padded with 0.
         positions: (B, S) float32; the positions of every question start after the clip.
         mask: (B, 1, S, S) bool, `True` where attention is allowed.
@@ -31,8 +31,6 @@ class Packed:
         kinds: Type of every question.
     """
 
-    prompt_start: tuple[int, ...]
-    num_visual: int
     text: Tensor
     positions: Tensor
     mask: Tensor
@@ -82,16 +80,14 @@ def pack(
     visible = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
     mask = visible & torch.ones(size, size, dtype=torch.bool).tril()
     return Packed(
-        PROMPT_START,
-        num_tokens + 1,
-        text,
-        positions,
-        mask[:, None],
-        torch.tensor(rows),
-        torch.tensor(columns),
-        torch.tensor(targets),
-        torch.tensor(question),
-        tuple(kinds),
+        text=text,
+        positions=positions,
+        mask=mask[:, None],
+        rows=torch.tensor(rows),
+        columns=torch.tensor(columns),
+        targets=torch.tensor(targets),
+        question=torch.tensor(question),
+        kinds=tuple(kinds),
     )
 
 

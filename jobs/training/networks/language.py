@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, LlavaOnevisionConfig
 
 from jobs.training.data.packing import Packed
-from jobs.training.data.samples import TYPE_NAMES, word_id
+from jobs.training.data.samples import PROMPT_START, TYPE_NAMES, word_id
 from jobs.training.data.token_targets import TARGET_WORDS
 from tango_core.models.language.decoder import Decoder
 
@@ -60,7 +60,7 @@ class LanguageTrainer(nn.Module):
         embed = self.language_model.embed_tokens
         hidden = torch.cat(
             [
-                embed(torch.tensor(packed.prompt_start)).expand(len(visual), -1, -1),
+                embed(torch.tensor(PROMPT_START)).expand(len(visual), -1, -1),
                 visual,
                 self.image_newline.expand(len(visual), 1, -1),
                 embed(packed.text),

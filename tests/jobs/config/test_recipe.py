@@ -51,6 +51,10 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
     [
         ({"benchmrk": {}}, r"unknown key 'benchmrk'; did you mean 'benchmark'\?"),
         ({"model": {"nam": "tiny"}}, r"unknown key 'model.nam'; did you mean 'name'\?"),
+        (
+            {"benchmark": None, "benchmarks": [{"name": "shapes", "rot": "x"}]},
+            r"unknown key 'benchmarks.0.rot'; did you mean 'root'\?",
+        ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from jobs.training.data.curriculum import CurriculumDataset, QuestionSampler
-from jobs.training.data.samples import (
-    TYPE_NAMES,
-    synthetic_sample,
-)
+from jobs.training.data.samples import TYPE_NAMES, synthetic_sample
 from jobs.training.recipe import JOINT_PHASES, LANGUAGE_PHASES
 from tango_core.benchmarks.shapes.benchmark import clip_at
 

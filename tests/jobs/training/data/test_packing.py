@@ -6,12 +6,8 @@ import pytest
 import torch
 
 from jobs.training.data.packing import pack
-from jobs.training.data.samples import (
-    synthetic_sample,
-)
-from jobs.training.data.token_targets import (
-    TOKENS_PER_FRAME,
-)
+from jobs.training.data.samples import PROMPT_START, synthetic_sample
+from jobs.training.data.token_targets import TOKENS_PER_FRAME
 from jobs.training.networks.language import LanguageTrainer, synthetic_tokens
 from jobs.training.recipe import architecture
 from tango_core.models.language.decoder import Decoder
@@ -35,7 +31,7 @@ def test_packed_questions_get_the_logits_that_they_get_alone(language):
         embed = language.language_model.embed_tokens
         plain = Decoder(language.language_model, language.lm_head)
         for number, (_, prompt, reply) in enumerate(chosen):
-            before = embed(torch.tensor(packed.prompt_start))
+            before = embed(torch.tensor(PROMPT_START))
             after = embed(torch.tensor([*prompt, *reply[:-1]]))
             sequence = torch.cat([before, visual[0], language.image_newline[None], after])[None]
             states = plain.run(sequence, torch.arange(sequence.shape[1])[None])
@@ -49,7 +45,7 @@ def test_the_increment_sets_the_distance_of_visual_tokens_alone(language):
     sample = synthetic_sample(0, 2, 2)
     chosen = [(one.kind, one.prompt, one.reply) for one in sample.questions[:2]]
     wide, narrow = pack([chosen], 2 * TOKENS_PER_FRAME), pack([chosen], 2 * TOKENS_PER_FRAME, 1 / 4)
-    start = len(narrow.prompt_start)
+    start = len(PROMPT_START)
     clip = narrow.positions[0, start : start + 2 * TOKENS_PER_FRAME + 1]
     assert clip.tolist() == [start + index / 4 for index in range(2 * TOKENS_PER_FRAME + 1)]
     behind = start + 2 * TOKENS_PER_FRAME + 1

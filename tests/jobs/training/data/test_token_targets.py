@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.training.data.samples import (
-    training_clip,
-)
-from jobs.training.data.token_targets import (
-    TARGET_WORDS,
-    TOKEN_SIDE,
-    token_targets,
-)
+from jobs.training.data.samples import training_clip
+from jobs.training.data.token_targets import TARGET_WORDS, TOKEN_SIDE, token_targets
 
 
 def test_targets_name_the_objects_where_they_are():
