@@ -1,4 +1,4 @@
-"""`tango ask`: one question about one's own video."""
+"""`tango ask`: answer one question about a video of the user."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jobs.config.recipe import RecipeError
 from jobs.report.tables.cells import milliseconds
 from tango_core.ask import VideoAnswer, VideoChat
 
-# Stage of `VideoAnswer.latency_ms` -> word.
-_WORDS = {
+# Stage of `VideoAnswer.latency_ms` -> its name in the output.
+_STAGE_NAMES = {
     "decode_video": "read",
     "vision": "vision",
     "compress": "compress",
@@ -22,9 +22,8 @@ _WORDS = {
     "decode": "rest",
 }
 
-
-# Arguments of `VideoChat.ask` that the command has flags for.
-_OWN_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
+# Arguments of `VideoChat.ask` that are flags of the command, not options of a method.
+_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
 
 
 def ask(
@@ -42,40 +41,40 @@ def ask(
     method_options: Sequence[str] = (),
     console: Console,
 ) -> int:
-    """Answer and print; returns 0, or 1 if the reply names none of the options.
+    """Answer and print; returns 0, or 1 if the reply is none of the options.
 
     Args:
         video: File, or directory of frames.
         question: The question.
-        choices: Options; `"a|b"` is two of them.
+        choices: Options; `"a|b"` stands for two of them.
         model: See `VideoChat`.
         path: See `VideoChat`.
         method: See `VideoChat.ask`.
         retention: See `VideoChat.ask`.
-        clip: `"12.5-30"`: from and to in seconds; `None` for the whole video.
+        clip: Start and end in seconds, `"12.5-30"`; `None` for the whole video.
         max_new_tokens: See `VideoChat.ask`.
-        model_options: See `VideoChat`; `None` values are left out.
+        model_options: See `VideoChat`; `None` values are not passed on.
         method_options: `"name=value"` with a YAML value.
         console: Where to print.
 
     Raises:
-        ValueError: In one line.
-        FileNotFoundError: If video or checkpoint are not there.
+        ValueError: If an option is wrong, in one line.
+        FileNotFoundError: If the video or the checkpoint is missing.
     """
     bounds = None if clip is None else _bounds(clip)
-    offered = [option for given in choices for option in given.split("|")]
-    options = dict(_option(text) for text in method_options)
-    chosen = {k: v for k, v in (model_options or {}).items() if v is not None}
-    chat = VideoChat(model, path, **chosen)
+    options = [option for given in choices for option in given.split("|")]
+    of_method = dict(_option(text) for text in method_options)
+    of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
+    chat = VideoChat(model, path, **of_model)
     answer = chat.ask(
         video,
         question,
-        offered,
+        options,
         method=method,
         retention=retention,
         clip=bounds,
         max_new_tokens=max_new_tokens,
-        **options,
+        **of_method,
     )
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(reply(answer))
@@ -86,7 +85,7 @@ def ask(
 
 
 def reply(answer: VideoAnswer) -> str:
-    """The option that was chosen with its letter, or the model's words."""
+    """The chosen option with its letter, or the text of the reply."""
     if answer.choice is not None:
         return f"{answer.letter}. {answer.choices[answer.choice]}"
     if answer.status == "unparsed":
@@ -99,7 +98,7 @@ def cost(answer: VideoAnswer) -> str:
     share = 100 * answer.tokens_kept / answer.tokens_total
     times = [
         f"{word} {milliseconds(answer.latency_ms[stage])}"
-        for stage, word in _WORDS.items()
+        for stage, word in _STAGE_NAMES.items()
         if stage in answer.latency_ms
     ]
     return (
@@ -109,7 +108,7 @@ def cost(answer: VideoAnswer) -> str:
 
 
 def _bounds(text: str) -> tuple[float, float]:
-    """Read `"12.5-30"`."""
+    """Parse `"12.5-30"`."""
     start, dash, end = text.partition("-")
     try:
         bounds = float(start), float(end)
@@ -121,9 +120,9 @@ def _bounds(text: str) -> tuple[float, float]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Read `"alpha=2"`."""
+    """Parse `"alpha=2"`."""
     name, equals, value = text.partition("=")
-    if not equals or not name or name in _OWN_FLAGS:
+    if not equals or not name or name in _FLAGS:
         raise RecipeError(f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2")
     try:
         return name, yaml.safe_load(value)

@@ -1,4 +1,4 @@
-"""Bytes and ages as people write and read them."""
+"""Sizes and ages as users write and read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BINARY = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def human_bytes(num_bytes: float) -> str:
-    """A size with about three digits, in powers of 1000: `"31.4 kB"`."""
+    """A size with up to three digits and a unit in powers of 1000: `"31.4 kB"`."""
     for unit in ("B", "kB", "MB", "GB"):
         if num_bytes < 999.5:
             return f"{num_bytes:.{0 if unit == 'B' or num_bytes >= 99.95 else 1}f} {unit}"
@@ -23,38 +23,40 @@ def parse_bytes(text: str, option: str) -> int:
     """Bytes of `"50GB"`, `"1.5 TiB"` or `"1000"`.
 
     Args:
-        text: A number and perhaps a unit.
-        option: What the user gave it for.
+        text: A number, with or without a unit.
+        option: The option that the user set, for the message.
 
     Raises:
-        ValueError: If it is no size.
+        ValueError: If the text is not a size.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper())
     if found is None or (found[3] and not found[2]):
-        raise ValueError(f"{option} {text!r} is no size; write a number and a unit, such as 50GB")
+        raise ValueError(
+            f"{option} {text!r} is not a size; write a number and a unit, such as 50GB"
+        )
     return int(float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]])
 
 
 def parse_age(text: str, option: str) -> timedelta:
-    """Length of `"36h"`, `"30d"` or `"2w"`.
+    """Age of `"36h"`, `"30d"` or `"2w"`.
 
     Args:
         text: A number and a unit.
-        option: What the user gave it for.
+        option: The option that the user set, for the message.
 
     Raises:
-        ValueError: If it is no length of time.
+        ValueError: If the text is not an age, or too long for a `timedelta`.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
     if found is None or (age := _timedelta(float(found[1]), found[2])) is None:
         raise ValueError(
-            f"{option} {text!r} is no age; write hours, days or weeks, such as 36h, 30d or 2w"
+            f"{option} {text!r} is not an age; write hours, days or weeks, such as 36h, 30d or 2w"
         )
     return age
 
 
 def _timedelta(number: float, unit: str) -> timedelta | None:
-    """`None` if it is longer than time itself."""
+    """`None` if it is longer than a `timedelta` can be."""
     try:
         return number * _AGE[unit]
     except OverflowError:

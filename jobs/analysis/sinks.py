@@ -1,4 +1,4 @@
-"""`tango analyze sinks`: find the attention sinks of an encoder, for a recipe to name."""
+"""`tango analyze sinks`: find the attention sinks of an encoder and write them for recipes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCORES = ("saliency", "attention")
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What to rank, and when a rank makes a sink.
+    """Which score to rank positions by, and when a position is a sink.
 
     Attributes:
         output: File to write.
-        score: `"saliency"`, `"attention"`, or `None` for the first of them that the encoder has.
+        score: `"saliency"`, `"attention"`, or `None` for the first of these that the encoder has.
         rule: See `SinkRule`.
     """
 
@@ -43,13 +43,13 @@ class SinkOptions:
 
 
 def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
-    """Rank the positions of all frames of a recipe's clips, and write what was found.
+    """Rank the positions of all frames of a recipe's clips, and write the sinks.
 
-    Clips that cannot be decoded are left out and counted.
+    Clips that cannot be decoded are skipped and counted.
 
     Args:
-        job: Its benchmarks, model, limit and shard say what to look at; methods do not matter.
-        options: What to rank, and where to write.
+        job: Its benchmarks, model, limit and shard are used; its methods are not.
+        options: Score, rule and output file.
         console: Where to print.
 
     Returns:
@@ -69,12 +69,12 @@ def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
     for line in describe(report, options.output):
         say(line)
     if num_failed:
-        say(f"{num_failed} clip(s) could not be decoded and are left out")
+        say(f"{num_failed} clip(s) could not be decoded and are skipped")
     return 0 if num_failed <= job.max_failures else 1
 
 
 def describe(report: SinkReport, path: Path) -> Sequence[str]:
-    """The report in words."""
+    """The report as lines of text."""
     height, width = report.grid
     total = height * width
     lines = [
@@ -94,16 +94,16 @@ def describe(report: SinkReport, path: Path) -> Sequence[str]:
         lines.append(f"of the {len(published)} published for this grid, {len(shared)}: {shared}")
     if report.num_clips < FEWEST_CLIPS:
         lines.append(
-            f"note: {report.num_clips} clip(s) are few: what stands still in all of them looks "
-            f"like a sink; take at least {FEWEST_CLIPS} clips that differ"
+            f"note: {report.num_clips} clip(s) are few: a position with the same content in all of "
+            f"them is taken for a sink; use at least {FEWEST_CLIPS} different clips"
         )
     use = f"to use them: --set model.sinks={path}"
-    none = f"no position stands out; with {path} Tango treats all positions alike"
+    none = f"no sinks found; with {path} Tango treats all positions alike"
     return [*lines, use if report.sinks else none]
 
 
 def _score(model: ModelSpec, wanted: str | None) -> str:
-    """The signal to rank."""
+    """The score to rank by."""
     available = [score for score in SCORES if score in model.provides]
     if wanted is None and available:
         return available[0]

@@ -1,1 +1,5 @@
-"""What `tango cache ...` prints; the work is done in `pipeline.cache`."""
+"""`tango cache ...`: the lines that the commands print; `pipeline.cache` does the work.
+
+`table.py` writes the table of `ls`, `maintenance.py` runs all other commands. Imports
+`pipeline.cache` and `jobs.units`. A new command goes into `maintenance.py` and `jobs/cli/cache.py`.
+"""

@@ -1,4 +1,4 @@
-"""`tango cache verify`, `gc` and `export`: what they say about what they do."""
+"""`tango cache verify`, `gc`, `export` and `compact`: run them and print what was done."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipeline.cache.removal import plan_removals
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
-    """Read every clip of the caches and name what is bad.
+    """Read every clip of the caches and name the bad files.
 
     Args:
         root: Directory or URL of the caches.
-        names: Names or patterns of those to read; none for all.
-        delete: Whether what is bad is removed.
-        console: Receives a line per bad file, and a sum.
+        names: Names or patterns of the caches to read; none for all.
+        delete: Whether bad files are deleted.
+        console: Where a line per bad file and a total are printed.
 
     Returns:
         Exit code: 1 if anything was bad.
@@ -54,7 +54,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     if not num_bad:
         _say(console, f"{what}, all good")
         return 0
-    end = "removed, the next job makes them again" if delete else "--delete removes them"
+    end = "removed, the next job writes them again" if delete else "--delete removes them"
     _say(console, f"{what}, {num_bad} bad file(s): {end}")
     return 1
 
@@ -67,22 +67,22 @@ def gc(
     yes: bool,
     console: Console,
 ) -> None:
-    """Say what can go, and remove it if that is wished.
+    """List the files that can be deleted, and delete them with `yes`.
 
     Args:
         root: Directory or URL of the caches.
-        names: Names or patterns of those to look at; none for all.
+        names: Names or patterns of the caches to clean; none for all.
         older_than: See `plan_removals`.
         max_bytes: See `plan_removals`.
-        yes: Whether anything is removed.
-        console: Receives a line per cache and reason, and a sum.
+        yes: Whether the files are deleted.
+        console: Where a line per cache and reason and a total are printed.
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
     removals = plan_removals(folders, datetime.now(timezone.utc), older_than, max_bytes, whole)
     for folder in folders:
         if folder.problem:
-            _say(console, f"left alone: {folder.name}: {folder.problem}")
+            _say(console, f"skipped: {folder.name}: {folder.problem}")
     for removal in removals:
         size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
         verb = "removing" if yes else "to remove"
@@ -106,10 +106,10 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         name: Name or pattern of the cache.
         destination: See `export_cache`.
         form: See `export_cache`.
-        console: Receives a line per clip that is left out, and a sum.
+        console: Where a line per skipped clip and a total are printed.
 
     Returns:
-        Exit code: 1 if any clip was left out.
+        Exit code: 1 if any clip was skipped.
 
     Raises:
         ValueError: If the name stands for several caches, or as `export_cache` says.
@@ -118,39 +118,39 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
     if others:
         names = ", ".join(found.name for found in (folder, *others))
         raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
-    left_out: list[str] = []
+    skipped: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("writing clips", total=len(folder.places))
 
         def report(file: str, problem: str | None) -> None:
             progress.advance(task)
             if problem:
-                left_out.append(file)
-                _say(console, f"left out: {folder.name}/{file}: {problem}")
+                skipped.append(file)
+                _say(console, f"skipped: {folder.name}/{file}: {problem}")
 
         export_cache(folder, destination, form, report)
-    num_clips = folder.num_clips - len(left_out)
-    _say(console, f"{num_clips} clips written to {destination}, {len(left_out)} left out")
-    return 1 if left_out else 0
+    num_clips = folder.num_clips - len(skipped)
+    _say(console, f"{num_clips} clips written to {destination}, {len(skipped)} skipped")
+    return 1 if skipped else 0
 
 
 def compact(root: str, names: Sequence[str], console: Console) -> int:
-    """Put the clips of the caches into few large files.
+    """Move the clips of the caches from single files into shards.
 
     Args:
         root: Directory or URL of the caches.
-        names: Names or patterns of those to compact; none for all.
-        console: Receives a line per cache, and per clip that stays because something is wrong.
+        names: Names or patterns of the caches to compact; none for all.
+        console: Where a line per cache and per clip that is not moved is printed.
 
     Returns:
-        Exit code: 1 if anything is wrong.
+        Exit code: 1 if any clip is bad.
     """
     num_bad = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for folder in find_caches(root, names):
             if folder.problem:
                 num_bad += 1
-                _say(console, f"left alone: {folder.name}: {folder.problem}")
+                _say(console, f"skipped: {folder.name}: {folder.problem}")
                 continue
             task = progress.add_task("moving clips", total=len(folder.singles))
             num_moved = 0
@@ -158,7 +158,7 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
                 progress.advance(task)
                 if problem:
                     num_bad += 1
-                    _say(console, f"stays: {folder.name}/{file}: {problem}")
+                    _say(console, f"not moved: {folder.name}/{file}: {problem}")
                 else:
                     num_moved += 1
             _say(console, f"{folder.name}: {num_moved} clips moved into shards")
@@ -166,5 +166,5 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
 
 
 def _say(console: Console, line: str) -> None:
-    """One line, as it is."""
+    """Print one line, without markup and without wrapping."""
     console.print(" ".join(line.split()), markup=False, highlight=False, soft_wrap=True)

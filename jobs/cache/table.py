@@ -1,4 +1,4 @@
-"""The lines of `tango cache ls`."""
+"""The table of `tango cache ls`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
 _HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "remarks")
 Settings = Mapping[str, Any]
 
-_NUMBERS = {"clips", "size", "tokens"}
+_RIGHT_ALIGNED = {"clips", "size", "tokens"}
 
 
 def cache_table(folders: Sequence[CacheFolder]) -> str:
-    """One line per cache and a last one with the sum; empty if there is none.
+    """One line per cache and a last one with totals; empty without caches.
 
-    Caches whose names differ in the hash alone are told apart by the settings they differ in.
+    For caches whose names differ only in the hash, the remarks name the settings that differ.
     """
     if not folders:
         return ""
@@ -38,14 +38,14 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
         f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}",
     ]
     if any(_is_sampled(f, c) for f, c in zip(folders, counts, strict=True)):
-        lines.append("tokens: kept of all, mean per clip; ~ stands for a mean of some of the clips")
+        lines.append("tokens: kept of all, mean per clip; ~ marks the mean of some of the clips")
     return "\n".join(lines)
 
 
 def _row(
     folder: CacheFolder, settings: Settings, counts: TokenCounts | None, remarks: str
 ) -> list[str]:
-    """One line in pieces."""
+    """The cells of one line."""
     frames, retention = (
         settings.get(key) for key in ("model.frames.num_frames", "compressor.retention")
     )
@@ -64,7 +64,7 @@ def _row(
 
 
 def _tokens(folder: CacheFolder, counts: TokenCounts | None) -> str:
-    """Kept, total and their ratio."""
+    """Kept tokens, all tokens and their ratio."""
     if counts is None:
         return DASH
     about = "~" if _is_sampled(folder, counts) else ""
@@ -73,23 +73,23 @@ def _tokens(folder: CacheFolder, counts: TokenCounts | None) -> str:
 
 
 def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
-    """Whether not every clip was counted."""
+    """Whether the tokens of only some clips were counted."""
     return counts is not None and counts.num_clips < folder.num_clips
 
 
 def _time(moment: datetime | None) -> str:
-    """In the zone of whoever reads it."""
+    """A time in the local time zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else DASH
 
 
 def _differences(folders: Sequence[CacheFolder], settings: Sequence[Settings]) -> Iterator[str]:
-    """Per cache the settings that tell it from the others of its readable name."""
-    namesakes: dict[str, list[Settings]] = {}
+    """Per cache, the settings that differ among caches whose names differ only in the hash."""
+    by_name: dict[str, list[Settings]] = {}
     for folder, own in zip(folders, settings, strict=True):
         if own:
-            namesakes.setdefault(folder.name.rpartition("-")[0], []).append(own)
+            by_name.setdefault(folder.name.rpartition("-")[0], []).append(own)
     for folder, own in zip(folders, settings, strict=True):
-        group = namesakes.get(folder.name.rpartition("-")[0], []) if own else []
+        group = by_name.get(folder.name.rpartition("-")[0], []) if own else []
         keys = dict.fromkeys(key for one in group for key in one)
         differing = [key for key in keys if len({str(one.get(key)) for one in group}) > 1]
         yield " ".join(f"{key}={_short(own.get(key))}" for key in differing)
@@ -105,17 +105,17 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _short(value: object) -> str:
-    """A digest needs not be shown whole."""
+    """A value as text; long ones, such as digests, are cut."""
     text = str(value).replace(" ", "")
     return text if len(text) <= 40 else f"{text[:12]}…"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with words to the left and numbers to the right."""
+    """Pad the cells of all rows to columns; numbers are aligned to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     return [
         "  ".join(
-            text.rjust(width) if name in _NUMBERS else text.ljust(width)
+            text.rjust(width) if name in _RIGHT_ALIGNED else text.ljust(width)
             for name, text, width in zip(_HEADER, row, widths, strict=True)
         ).rstrip()
         for row in rows

@@ -1,5 +1,6 @@
-"""Recipes: what a YAML file may say, `--set` overrides, and lists of methods spelled out.
+"""Recipes: the schema of the YAML file, `--set` overrides, and methods with lists of values.
 
-Imports `pipeline` and `tango_core` only for the types of settings. A new recipe key goes into
-`recipe.py`.
+`overrides.py` reads the file and applies `--set`, `recipe.py` checks the result, `methods.py`
+expands lists of values, `errors.py` writes what is wrong in one line. The room imports only types
+of settings from `pipeline` and `tango_core`. A new recipe key goes into a section of `recipe.py`.
 """

@@ -1,4 +1,4 @@
-"""How a recipe writes its methods: lists of values, and the names of what they stand for."""
+"""The methods of a recipe: entries with lists of values, and the names of cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.config.overrides import RecipeError
+from jobs.config.errors import RecipeError
 
 
 def cell_name(options: Mapping[str, Any]) -> str:
@@ -14,17 +14,20 @@ def cell_name(options: Mapping[str, Any]) -> str:
     parts = [str(options["name"])]
     if "retention" in options:
         parts.append(f"r={options['retention']}")
-    parts += [f"{k}={_short(v)}" for k, v in options.items() if k not in ("name", "retention")]
+    parts += [f"{k}={_text(v)}" for k, v in options.items() if k not in ("name", "retention")]
     return " ".join(parts)
 
 
-def _short(value: Any) -> str:
-    """An option's value in a cell's name."""
+def _text(value: Any) -> str:
+    """An option's value as part of a cell's name."""
     return "+".join(str(v) for v in value.values()) if isinstance(value, dict) else str(value)
 
 
-def spelled_out(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One set of options per combination of the values that are lists.
+def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The options of every method that an entry stands for.
+
+    An option with a list of values stands for one method per value; several lists stand for one
+    method per combination.
 
     Raises:
         RecipeError: If the entry has no name.

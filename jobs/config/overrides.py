@@ -1,13 +1,13 @@
-"""A recipe before it is checked: the file, and the changes of `--set a.b=c`.
+"""Read a recipe file and apply `--set a.b=c`, before the recipe is checked.
 
-Three rules make one override do what a person means by it:
+Three rules keep a recipe valid after a single override:
 
-- `--set benchmark.name=shapes` in a recipe that lists `benchmarks` replaces the list, and `--set
-  method.name=full` a list `methods`: a recipe has one or the other.
-- Another `benchmark.name` or `model.name` leaves behind what belongs to the old one (its files,
-  its checkpoint, the options only it has), unless they are set as well. The embedded model also
-  leaves `pools` behind: it needs no GPU.
-- A number is a place in a list, from 0: `--set methods.1.inner.layer=2`.
+- `--set benchmark.name=shapes` in a recipe that lists `benchmarks` replaces that list, and `--set
+  method.name=full` replaces a list `methods`, because a recipe must not have both.
+- Another `benchmark.name` or `model.name` removes the keys that belong to the old one (its files,
+  its checkpoint, its own options), unless they are set as well. The embedded model also removes
+  `pools`, because it needs no GPU.
+- A number is an index in a list, from 0: `--set methods.1.inner.layer=2`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from typing import Any
 
 import yaml
 
-# section -> keys that mean the same under another name of the section
+from jobs.config.errors import RecipeError
+
+# section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
-
-
-class RecipeError(ValueError):
-    """A recipe or a `--set` that cannot be used; the message is one line for the user."""
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -49,14 +47,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of a recipe with all `a.b=c` applied, in their order.
+    """A copy of a recipe with all overrides applied, in their order.
 
     Args:
-        content: The recipe as YAML gives it.
-        overrides: The values of `--set`.
+        content: The recipe as read from YAML.
+        overrides: The values of `--set`, each `a.b=c`.
 
     Raises:
-        RecipeError: If one of them is malformed or leads nowhere, in one line.
+        RecipeError: If an override is malformed or its key does not exist, in one line.
     """
     changes = [_parsed(override) for override in overrides]
     result = dict(content)
@@ -71,7 +69,7 @@ def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict
             if (section, value) == ("model", "tiny"):
                 result.pop("pools", None)
     for keys, value, override in changes:
-        result = _replaced(result, keys, value, override)
+        result = _with_value(result, keys, value, override)
     return result
 
 
@@ -86,24 +84,24 @@ def _parsed(override: str) -> tuple[list[str], Any, str]:
         raise RecipeError(f"--set {override!r}: {text!r} is not a YAML value") from error
 
 
-def _replaced(place: Any, keys: Sequence[str], value: Any, override: str) -> Any:
-    """A copy of `place` in which the value at `keys` is another one; absent sections appear."""
+def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> Any:
+    """A copy of `node` with `value` at `keys`; missing sections are created."""
     if not keys:
         return value
     key, *rest = keys
-    if isinstance(place, list):
-        if not key.isdigit() or int(key) >= len(place):
+    if isinstance(node, list):
+        if not key.isdigit() or int(key) >= len(node):
             raise RecipeError(
-                f"--set {override!r}: {key!r} is no place in a list of {len(place)}; "
-                f"use 0 to {len(place) - 1}"
+                f"--set {override!r}: {key!r} is not an index of a list of {len(node)}; "
+                f"use 0 to {len(node) - 1}"
             )
-        changed = list(place)
-        changed[int(key)] = _replaced(place[int(key)], rest, value, override)
+        changed = list(node)
+        changed[int(key)] = _with_value(node[int(key)], rest, value, override)
         return changed
-    if place is not None and not isinstance(place, dict):
+    if node is not None and not isinstance(node, dict):
         before = override.partition("=")[0].split(".")
         where = ".".join(before[: len(before) - len(keys)])
-        raise RecipeError(f"--set {override!r}: {where} is no section of the recipe")
-    section = dict(place or {})
-    section[key] = _replaced(section.get(key), rest, value, override)
+        raise RecipeError(f"--set {override!r}: {where} is not a section of the recipe")
+    section = dict(node or {})
+    section[key] = _with_value(section.get(key), rest, value, override)
     return section

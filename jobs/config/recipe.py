@@ -7,9 +7,8 @@ fields with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, fields, is_dataclass
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,9 +16,10 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from jobs.config.methods import cell_name, spelled_out
+from jobs.config.errors import RecipeError as RecipeError
+from jobs.config.errors import explain
+from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
-from jobs.config.overrides import RecipeError as RecipeError
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
 from tango_core.video.sampling import Sampling
@@ -29,14 +29,14 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class BenchmarkSection:
-    """Which clips and questions.
+    """The clips and questions.
 
     Attributes:
         name: Entry of `BENCHMARKS`, or a class elsewhere: `my_package.my_module:MyBenchmark`.
         root: Directory (or table) of the benchmark's files; `null` for its own default.
         split: Split of the benchmark.
-        seed: Draw of a generated benchmark.
-        protocol: Whose prompts and answer rules: `vlmevalkit` or `lmms_eval`.
+        seed: Random seed of a generated benchmark.
+        protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`.
     """
 
     name: str
@@ -84,7 +84,7 @@ class DecodeSection:
 
     Attributes:
         decoder: `auto | decord | pyav | torchcodec`.
-        timeout_s: Seconds after which a clip is given up.
+        timeout_s: Seconds after which decoding of a clip is stopped.
         memory_gib: Memory one decoder may use, in GiB.
     """
 
@@ -107,16 +107,16 @@ class Job:
         decode: How clips are decoded.
         pools: Workers of each stage.
         executor: `ray`, or `local` for a plain loop.
-        mode: `throughput`, or `profile` for honest latencies: serial, one question at a time,
-            warmed up.
-        max_failures: Clips that may fail before the exit code is not zero.
-        limit: Only the first clips of every benchmark.
-        shard: `i/n`: only every n-th clip, starting at the i-th (0-based); for arrays of
+        mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
+            after a warm-up.
+        max_failures: Number of clips that may fail; with more the exit code is 1.
+        limit: Use only this number of clips of every benchmark, the first ones.
+        shard: `i/n`: use only every n-th clip, from the i-th (0-based); for arrays of
             independent jobs.
-        hash_content: Identify files by their bytes and not by size and modification time.
-        infeasible: What becomes of a method that cannot have its retention in the layers of this
-            model: `error`, or `skip` to leave it out, which a warning, the summary and the report
-            then say.
+        hash_content: Identify files by their bytes instead of size and modification time.
+        infeasible: What happens if the model has too few layers for a method to reach its
+            retention: `error`, or `skip` the method; a warning, the summary and the report name
+            it.
     """
 
     benchmark: BenchmarkSection | None = None
@@ -135,30 +135,30 @@ class Job:
     infeasible: Literal["error", "skip"] = "error"
 
     def __post_init__(self) -> None:
-        """Exactly one of each pair of keys."""
+        """Check that exactly one key of each pair is given, and that the shard exists."""
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
                 raise ValueError(f"give either {one!r} or {many!r}")
-        if self.shard is not None and int(self.shard.split("/")[0]) >= int(
-            self.shard.split("/")[1]
-        ):
-            raise ValueError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
+        if self.shard is not None:
+            index, _, number = self.shard.partition("/")
+            if int(index) >= int(number):
+                raise ValueError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
 
     @property
     def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
-        """The benchmarks, however they were given."""
+        """The benchmarks of `benchmark` or `benchmarks`."""
         return self.benchmarks or ((self.benchmark,) if self.benchmark else ())
 
     @property
     def all_methods(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """(cell name, options with `name`) of every method, lists of values spelled out.
+        """(cell name, options with `name`) of every method, lists of values expanded.
 
         Raises:
             RecipeError: If a method has no name, or two are the same.
         """
         cells: dict[str, dict[str, Any]] = {}
         for entry in self.methods or ((self.method,) if self.method else ()):
-            for options in spelled_out(entry):
+            for options in expand_method(entry):
                 name = cell_name(options)
                 if name in cells:
                     raise RecipeError(f"methods: {name!r} is listed twice; remove one")
@@ -166,17 +166,17 @@ class Job:
         return tuple(cells.items())
 
     def to_yaml(self) -> str:
-        """The resolved recipe, ready to be run again."""
+        """The resolved recipe as YAML, which `load_job` reads again."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
-        return yaml.safe_dump(_plain(plain), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read a recipe of one job, apply `--set` overrides, and check everything.
 
     Raises:
-        RecipeError: If the file is missing, not a recipe, or stands for several jobs; the message
+        RecipeError: If the file is missing, is not a recipe, or describes several jobs; the message
             names file, key, value and what is allowed.
     """
     jobs = load_jobs(path, overrides)
@@ -191,11 +191,11 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and check everything.
 
-    Where `model.num_frames` is a list, the recipe stands for one job per number: other frames are
-    other features, so nothing could be shared between them.
+    A list in `model.num_frames` stands for one job per number, because clips with another number of
+    frames share no features.
 
     Raises:
-        RecipeError: As `load_job`, but several jobs are none.
+        RecipeError: As `load_job`, but several jobs are allowed.
     """
     content = with_overrides(read_recipe(path), overrides)
     model = content.get("model")
@@ -209,7 +209,7 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
 
 
 def parse_job(content: Mapping[str, Any], source: str) -> Job:
-    """Check a recipe given as nested mappings; `source` is named in errors.
+    """Check a recipe that is already read; errors name `source`.
 
     Raises:
         RecipeError: In one line.
@@ -217,60 +217,12 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
     try:
         job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
     except ValidationError as error:
-        raise RecipeError(f"{source}: {_explain(error)}") from error
+        raise RecipeError(f"{source}: {explain(error, Job)}") from error
     except ValueError as error:
         raise RecipeError(f"{source}: {error}") from error
-    job.all_methods  # noqa: B018  (raises on a nameless or doubled method)
+    job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     return job
-
-
-def _explain(error: ValidationError) -> str:
-    """The first complaint of pydantic, in one line with what is allowed."""
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"] if not str(part)[:1].isupper()]
-    key = ".".join(location)
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        allowed = _keys_at(location[:-1])
-        close = difflib.get_close_matches(location[-1], allowed, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"
-        return f"unknown key {key!r}; {hint}"
-    if first["type"] in ("missing", "missing_argument"):
-        return f"key {key!r} is missing"
-    message = first["msg"].removeprefix("Value error, ").split(" or an instance of ")[0]
-    message = message[:1].lower() + message[1:]
-    if isinstance(first.get("input"), (dict, list)) or not key:
-        return f"{key}: {message}" if key else message
-    return f"{key}: {message}, got {first['input']!r}"
-
-
-def _keys_at(location: Sequence[str]) -> list[str]:
-    """Keys that are allowed in the section at `location`."""
-    section: Any = Job
-    for name in location:
-        if name.isdigit():
-            continue
-        section = _SECTIONS.get(name, section)
-    names = [f.name for f in fields(section)] if is_dataclass(section) else []
-    return list(flat_model(dict.fromkeys(names))) if section is ModelSection else names
 
 
 # Keys under `model` that every model has.
 _COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")
-
-_SECTIONS: dict[str, Any] = {
-    "benchmark": BenchmarkSection,
-    "benchmarks": BenchmarkSection,
-    "model": ModelSection,
-    "decode": DecodeSection,
-    "pools": Pools,
-    **{f.name: f.default_factory for f in fields(Pools)},
-}
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, for YAML."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value

@@ -1,5 +1,9 @@
-"""What `tango doctor` looks at, as plain functions that each give one `Remark`.
+"""`tango doctor`: checks of the machine, the stores and a recipe, before a long job starts.
 
-They run in a child process (`remarks.examine`) and import what they look at when they are called:
-a library that is missing, hangs or crashes costs its own line and no other.
+Each module holds the checks of one topic. A check is a plain function that returns a `CheckResult`.
+It runs in a child process (`checks.run_checks`) and imports its libraries when it is called:
+a library that is missing, hangs or crashes fails its own check and no other.
+
+Imports every other room of `jobs`, but only inside the checks. A new check goes into the module of
+its topic, and into the list in `command.py`.
 """

@@ -1,4 +1,4 @@
-"""One line about one thing, and how it comes about without ever failing."""
+"""One check, its result, and how checks run without ending the command."""
 
 from __future__ import annotations
 
@@ -14,112 +14,112 @@ from rich.text import Text
 
 from pipeline.stages.child import Child
 
-Mark = Literal["ok", "note", "problem"]
+Status = Literal["ok", "note", "problem"]
 
-_STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
-_MARK_WIDTH, _SUBJECT_WIDTH = 7, 14
+_STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
+_STATUS_WIDTH, _SUBJECT_WIDTH = 7, 14
 
 
 @dataclass(frozen=True)
-class Remark:
-    """What was found.
+class CheckResult:
+    """What a check found.
 
     Attributes:
-        mark: `"ok"`; `"note"`: nothing will fail, but somebody may want to know; `"problem"`: a job
-            will fail, or not do all that it is asked to.
+        status: `"ok"`; `"note"`: no job fails because of it, but the user may want to know;
+            `"problem"`: a job will fail, or will not do all that it is asked to.
         text: One line; for a problem it ends in what to do.
     """
 
-    mark: Mark
+    status: Status
     text: str
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something to look at.
+    """A function to run and the name of what it checks.
 
     Attributes:
-        subject: One or two words for it.
-        look: Function of an importable module.
+        subject: One or two words, printed in front of the result.
+        function: Function of an importable module.
         args: Its arguments, picklable.
-        limit_s: Seconds it may take.
+        timeout_s: Seconds after which the check is stopped.
     """
 
     subject: str
-    look: Callable[..., Remark]
+    function: Callable[..., CheckResult]
     args: tuple[Any, ...] = ()
-    limit_s: float = 20.0
+    timeout_s: float = 20.0
 
 
-def ok(text: str) -> Remark:
-    """Everything is as it should be."""
-    return Remark("ok", text)
+def ok(text: str) -> CheckResult:
+    """A result with status `"ok"`."""
+    return CheckResult("ok", text)
 
 
-def note(text: str) -> Remark:
-    """Worth knowing."""
-    return Remark("note", text)
+def note(text: str) -> CheckResult:
+    """A result with status `"note"`."""
+    return CheckResult("note", text)
 
 
-def problem(text: str) -> Remark:
-    """Something to put right first."""
-    return Remark("problem", text)
+def problem(text: str) -> CheckResult:
+    """A result with status `"problem"`."""
+    return CheckResult("problem", text)
 
 
-def examine(checks: Sequence[Check]) -> Iterator[tuple[str, Remark]]:
-    """Run checks one by one in a child process; yields (subject, remark), and never raises.
+def run_checks(checks: Sequence[Check]) -> Iterator[tuple[str, CheckResult]]:
+    """Run checks one by one in a child process; yields (subject, result), and never raises.
 
-    A check that raises, runs out of time or takes its process down is a problem with that as its
-    text, and the next one starts in a new process.
+    A check that raises, takes too long or ends its process is a problem with that as its text, and
+    the next check starts in a new process.
     """
     child = Child()
     try:
         for check in checks:
-            yield check.subject, _look(child, check)
+            yield check.subject, _run(child, check)
     finally:
         child.close()
 
 
-def _look(child: Child, check: Check) -> Remark:
-    """One check, whatever comes of it."""
+def _run(child: Child, check: Check) -> CheckResult:
+    """Run one check; an error becomes a problem."""
     try:
         return child.call(
-            _quietly,
-            check.look,
+            _without_log,
+            check.function,
             check.args,
-            timeout_s=check.limit_s,
+            timeout_s=check.timeout_s,
             about=check.subject,
             what="check",
         )
     except (ValueError, OSError) as error:
         return problem(_one_line(str(error) or type(error).__name__))
-    # Whatever is broken here is what the user wants to know: no surprise may end the list.
+    # Any error is what the user wants to know, and the remaining checks must still run.
     except Exception as error:
         return problem(_one_line(f"{type(error).__name__}: {error}"))
 
 
-def _quietly(look: Callable[..., Remark], args: tuple[Any, ...]) -> Remark:
-    """Run in the child: what libraries want to log does not belong between the lines."""
+def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) -> CheckResult:
+    """Run a check in the child; log messages of libraries would mix with the results."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    return look(*args)
+    return function(*args)
 
 
-def print_remark(subject: str, remark: Remark, console: Console) -> None:
-    """One line; on a terminal it is wrapped beside its mark and subject, elsewhere never."""
-    text = _one_line(remark.text)
+def print_result(subject: str, result: CheckResult, console: Console) -> None:
+    """Print one result; wrapped in columns on a terminal, as a single line elsewhere."""
+    text = _one_line(result.text)
     if not console.is_terminal:
-        line = f"{remark.mark:<{_MARK_WIDTH}} {subject:<{_SUBJECT_WIDTH}} {text}"
+        line = f"{result.status:<{_STATUS_WIDTH}} {subject:<{_SUBJECT_WIDTH}} {text}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
         return
     row = Table.grid(padding=(0, 1))
-    row.add_column(width=_MARK_WIDTH)
+    row.add_column(width=_STATUS_WIDTH)
     row.add_column(width=_SUBJECT_WIDTH)
     row.add_column(overflow="fold")
-    row.add_row(Text(remark.mark, style=_STYLES[remark.mark]), subject, Text(text))
+    row.add_row(Text(result.status, style=_STYLES[result.status]), subject, Text(text))
     console.print(row)
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks."""
+    """Replace line breaks and repeated spaces by one space."""
     return " ".join(text.split())

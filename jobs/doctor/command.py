@@ -1,4 +1,4 @@
-"""`tango doctor`: can this machine run, before a long job finds out?"""
+"""`tango doctor`: run all checks and print their results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.console import Console
 from jobs.config.recipe import Job, RecipeError, load_jobs
 from jobs.doctor import decoding, machine, services, storage
 from jobs.doctor import recipe as recipes
-from jobs.doctor.checks import Check, Remark, examine, ok, print_remark, problem
+from jobs.doctor.checks import Check, CheckResult, ok, print_result, problem, run_checks
 from jobs.run.locations import Places
 from jobs.tracking.upload import default_tracking_uri
 
 
 def doctor(recipe: Path | None, changes: Sequence[str], where: Places, console: Console) -> int:
-    """Look at everything that a job needs and print one line about each.
+    """Check everything that a job needs and print one line per check.
 
     Args:
-        recipe: Also look at what this recipe names; `None` for the machine alone.
+        recipe: Also check what this recipe names; `None` to check the machine alone.
         changes: `--set` overrides of the recipe.
         where: Where the job would read and write.
-        console: Where the lines go.
+        console: Where the lines are printed.
 
     Returns:
         Exit code: 1 if there is any problem.
@@ -33,18 +33,18 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Places, console: 
     """
     if changes and recipe is None:
         raise RecipeError(f"--set {changes[0]} changes a recipe; name one: tango doctor RECIPE")
-    marks: Counter[str] = Counter()
+    number: Counter[str] = Counter()
     job: Job | None = None
     if recipe is not None:
-        job, remark = _read(recipe, changes)
-        print_remark("recipe", remark, console)
-        marks[remark.mark] += 1
-    for subject, remark in examine(checks_for(job, where)):
-        print_remark(subject, remark, console)
-        marks[remark.mark] += 1
-    counts = [f"{marks[mark]} {mark}{'s' * (marks[mark] != 1)}" for mark in ("problem", "note")]
+        job, result = _read(recipe, changes)
+        print_result("recipe", result, console)
+        number[result.status] += 1
+    for subject, result in run_checks(checks_for(job, where)):
+        print_result(subject, result, console)
+        number[result.status] += 1
+    counts = [f"{number[name]} {name}{'s' * (number[name] != 1)}" for name in ("problem", "note")]
     console.print(", ".join(counts), highlight=False)
-    return 1 if marks["problem"] else 0
+    return 1 if number["problem"] else 0
 
 
 def checks_for(job: Job | None, where: Places) -> list[Check]:
@@ -52,38 +52,38 @@ def checks_for(job: Job | None, where: Places) -> list[Check]:
     chosen = job.decode.decoder if job else "auto"
     uri = where.tracking_uri or default_tracking_uri(where.output)
     cache = "--cache" if where.cache else "--output or --cache"
-    found = [
+    checks = [
         Check("python", machine.python_version),
         Check("packages", machine.packages),
         # The first import of torch may read hundreds of megabytes.
-        Check("accelerators", machine.accelerators, limit_s=60),
-        Check("CPUs", machine.processors),
+        Check("accelerators", machine.accelerators, timeout_s=60),
+        Check("CPUs", machine.cpus),
         Check("memory", machine.memory),
         Check("shared memory", machine.shared_memory),
-        Check("output", storage.place, (str(where.output), "--output")),
-        Check("cache", storage.place, (where.cache_root, cache)),
+        Check("output", storage.writable, (str(where.output), "--output")),
+        Check("cache", storage.writable, (where.cache_root, cache)),
         Check("temporary", storage.temporary),
         Check("MLflow", services.tracking, (uri,)),
         *(
-            Check(name, decoding.decoder, (name, chosen), limit_s=15)
+            Check(name, decoding.video_decoder, (name, chosen), timeout_s=15)
             for name in ("decord", "pyav", "torchcodec")
         ),
-        Check("embedded model", decoding.embedded_model, limit_s=60),
+        Check("embedded model", decoding.embedded_model, timeout_s=60),
     ]
     if job is not None:
-        found += [
-            Check("model", recipes.model, (job,), limit_s=60),
-            Check("methods", recipes.methods, (job, where.cache_root), limit_s=60),
+        checks += [
+            Check("model", recipes.model, (job,), timeout_s=60),
+            Check("methods", recipes.methods, (job, where.cache_root), timeout_s=60),
             *(
-                Check("benchmark", recipes.benchmark, (section,), limit_s=60)
+                Check("benchmark", recipes.benchmark, (section,), timeout_s=60)
                 for section in job.all_benchmarks
             ),
         ]
-    return [*found, Check("Ray", services.workers, (job, where.address), limit_s=60)]
+    return [*checks, Check("Ray", services.ray_pools, (job, where.address), timeout_s=60)]
 
 
-def _read(recipe: Path, changes: Sequence[str]) -> tuple[Job | None, Remark]:
-    """The recipe, or why it is none."""
+def _read(recipe: Path, changes: Sequence[str]) -> tuple[Job | None, CheckResult]:
+    """The recipe, or `None` and the reason why it cannot be read."""
     try:
         job = load_jobs(recipe, changes)[0]
         benchmarks = ", ".join(section.name for section in job.all_benchmarks)

@@ -1,4 +1,4 @@
-"""Whether videos can be read and asked about: every decoder and the embedded model at work."""
+"""Every video decoder on a small clip, and the embedded model on one question."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from jobs.doctor.checks import Remark, note, ok, problem
+from jobs.doctor.checks import CheckResult, note, ok, problem
 
 if TYPE_CHECKING:
     from tango_core.types import VideoFrames
     from tango_core.video import DecoderName
 
-# Frames of one grey each: H.264 changes a level by one or two, far less than half a step.
+# Every frame has one grey level. H.264 changes a level by one or two, far less than half a step.
 _NUM_FRAMES, _SIDE, _STEP = 24, 64, 10
 
 
-def decoder(name: DecoderName, chosen: str = "auto") -> Remark:
-    """Decode a small clip, all of it and a part of it, and compare every frame.
+def video_decoder(name: DecoderName, chosen: str = "auto") -> CheckResult:
+    """Decode all frames of a small clip, then some of them, and compare their contents.
 
     Args:
-        name: Which decoder.
+        name: The decoder.
         chosen: The recipe's `decode.decoder`.
     """
     from tango_core.video import (
@@ -43,29 +43,28 @@ def decoder(name: DecoderName, chosen: str = "auto") -> Remark:
         if name == chosen:
             return problem(str(error))
         if find_spec(name) is None:
-            return ok(f"not installed; nothing but decode.decoder: {name} needs it")
+            return ok(f"not installed; only decode.decoder: {name} needs it")
         return note(str(error))
     with grey_clip() as (path, levels):
         for number in (_NUM_FRAMES, 5):
             frames = decode_frames(str(path), FrameSpec(num_frames=number, decoder=name))
-            if not shows(frames, levels):
+            if not frames_match(frames, levels):
                 return problem(
-                    f"{version} gives other frames than it is asked for; set decode.decoder to "
-                    "another one"
+                    f"{version} returns the wrong frames; set decode.decoder to another one"
                 )
-    return ok(f"{version} reads H.264, frame by frame and with jumps")
+    return ok(f"{version} reads H.264, all frames and selected frames")
 
 
-def shows(frames: VideoFrames, levels: npt.NDArray[np.int64]) -> bool:
-    """Whether every frame is the one of its time: second i of the clip has grey level i."""
-    at = np.rint(frames.timestamps).astype(int)
-    expected = levels[at][:, None, None, None]
-    worst = np.abs(frames.pixels.astype(int) - expected).max()
-    return len(set(at)) == len(at) and bool(worst < _STEP / 2)
+def frames_match(frames: VideoFrames, levels: npt.NDArray[np.int64]) -> bool:
+    """Whether every frame has the grey level of its timestamp, and no frame comes twice."""
+    seconds = np.rint(frames.timestamps).astype(int)
+    expected = levels[seconds][:, None, None, None]
+    largest_error = np.abs(frames.pixels.astype(int) - expected).max()
+    return len(set(seconds)) == len(seconds) and bool(largest_error < _STEP / 2)
 
 
-def embedded_model() -> Remark:
-    """Ask the embedded model one question about one clip of its world."""
+def embedded_model() -> CheckResult:
+    """Ask the embedded model one question about a generated clip."""
     from tango_core.ask import VideoChat
     from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
     from tango_core.models.placement import resolve_device
@@ -80,13 +79,13 @@ def embedded_model() -> Remark:
     if chat.spec.note:
         return note(f"{text}; {chat.spec.note}")
     if answer.choice != question.answer:
-        return note(f"{text}: a wrong answer, which happens; see `tango evaluate` for how often")
+        return note(f"{text}: wrong, which can happen; `tango evaluate` measures how often")
     return ok(f"{text}: right")
 
 
 @contextmanager
 def grey_clip() -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
-    """A video of one frame per second, and the grey level of each of its frames."""
+    """A temporary video with one frame per second, and the grey level of each frame."""
     from tango_core.benchmarks.shapes.video import write_mp4
 
     levels = 8 + _STEP * np.arange(_NUM_FRAMES)

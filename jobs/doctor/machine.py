@@ -1,4 +1,4 @@
-"""Python, packages, processors and memory of this machine."""
+"""Python, packages, GPUs, CPUs and memory of this machine or its container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from jobs.doctor.checks import Remark, note, ok, problem
+from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.units import human_bytes
 
 PACKAGE = "tango-video"
@@ -19,14 +19,14 @@ SHARED_MEMORY = Path("/dev/shm")
 
 # A driver, one worker per stage and Ray itself, with the embedded model.
 _LITTLE_MEMORY = 4 * 2**30
-# Ray's object store: its share of the free memory, the size up to which it moves to a disk in
-# silence, and its largest size.
+# Ray's object store: its share of the free memory, the size up to which Ray moves it to a disk
+# without a warning, and its largest size.
 _STORE_SHARE, _STORE_ON_DISK, _STORE_MAX = 0.3, 10**10, 200 * 10**9
-_SHOWN = 3
+_MAX_LISTED = 3
 
 
-def python_version(package: str = PACKAGE) -> Remark:
-    """Compare the interpreter with what the package asks for."""
+def python_version(package: str = PACKAGE) -> CheckResult:
+    """Compare the Python version with the range that the package supports."""
     from packaging.specifiers import SpecifierSet
 
     found = platform.python_version()
@@ -36,12 +36,12 @@ def python_version(package: str = PACKAGE) -> Remark:
     return ok(f"{found}, {platform.system()} {platform.machine()}")
 
 
-def packages(package: str = PACKAGE) -> Remark:
-    """Compare what is installed with the ranges that the package asks for.
+def packages(package: str = PACKAGE) -> CheckResult:
+    """Compare installed versions with the ranges that the package supports.
 
-    Extras are optional: of them only what is installed is compared.
+    Packages of an extra are optional: they are compared only if they are installed.
     """
-    wrong, counted = [], 0
+    wrong, num_found = [], 0
     for text in metadata.requires(package) or ():
         wanted = Requirement(text)
         needed = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
@@ -53,25 +53,25 @@ def packages(package: str = PACKAGE) -> Remark:
             if needed:
                 wrong.append(f"{wanted.name} is missing (wanted: {wanted.specifier})")
             continue
-        counted += 1
+        num_found += 1
         if not wanted.specifier.contains(found, prereleases=True):
             wrong.append(f"{wanted.name} {found} is not {wanted.specifier}")
     if not wrong:
-        return ok(f"{package} {metadata.version(package)} and {counted} others in their ranges")
-    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        return ok(f"{package} {metadata.version(package)} and {num_found} others in their ranges")
+    more = f" and {len(wrong) - _MAX_LISTED} more" if len(wrong) > _MAX_LISTED else ""
     return problem(
-        f"{'; '.join(wrong[:_SHOWN])}{more}; reinstall with `pip install --upgrade {package}`, or "
-        "`pip install -e .` in a checkout"
+        f"{'; '.join(wrong[:_MAX_LISTED])}{more}; reinstall with "
+        f"`pip install --upgrade {package}`, or `pip install -e .` in a checkout"
     )
 
 
 def _is_of_extra(wanted: Requirement) -> bool:
-    """Whether an optional package is one that jobs use and that fits this platform."""
+    """Whether a package belongs to an extra that jobs use, on this platform."""
     return wanted.marker is not None and wanted.marker.evaluate({"extra": "torchcodec"})
 
 
-def accelerators() -> Remark:
-    """See which GPUs torch can use, and let each of them compute."""
+def accelerators() -> CheckResult:
+    """List the GPUs that torch can use, and check a product on each of them."""
     import torch
 
     build = f"torch {torch.__version__}"
@@ -87,7 +87,9 @@ def accelerators() -> Remark:
     for index in range(torch.cuda.device_count()):
         values = torch.ones(64, 64, device=f"cuda:{index}")
         if float((values @ values).sum()) != 64.0**3:
-            return problem(f"cuda:{index} multiplies wrongly; take it out of CUDA_VISIBLE_DEVICES")
+            return problem(
+                f"cuda:{index} computes a wrong product; remove it from CUDA_VISIBLE_DEVICES"
+            )
         free, total = torch.cuda.mem_get_info(index)
         name = torch.cuda.get_device_name(index)
         devices.append(f"{name} ({human_bytes(free)} of {human_bytes(total)} free)")
@@ -96,9 +98,9 @@ def accelerators() -> Remark:
 
 
 def num_cpus(cgroups: Path = CGROUPS) -> int:
-    """CPUs that a Ray of our own counts here: those of the machine, or of its container.
+    """CPUs that a Ray started here counts: those of the machine, or of its container.
 
-    Ray reads the quota of either version of cgroups, rounds it down, and does not see what
+    Ray reads the quota of cgroups (version 1 or 2) and rounds it down. It ignores the CPUs that
     `taskset` or a batch system binds this process to.
     """
     limits = [
@@ -107,8 +109,8 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
     return max(1, int(min(limits))) if limits else os.cpu_count() or 1
 
 
-def processors(cgroups: Path = CGROUPS) -> Remark:
-    """Count CPUs of the machine, of its container and of this process."""
+def cpus(cgroups: Path = CGROUPS) -> CheckResult:
+    """Compare the CPUs of the machine, of its container and of this process."""
     total, counted = os.cpu_count() or 1, num_cpus(cgroups)
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     if bound < counted:
@@ -121,8 +123,8 @@ def processors(cgroups: Path = CGROUPS) -> Remark:
     return ok(f"{total}")
 
 
-def memory() -> Remark:
-    """See how much memory is free here or in this container."""
+def memory() -> CheckResult:
+    """Report the free memory of the machine or of its container."""
     total, available = available_memory()
     text = f"{human_bytes(available)} of {human_bytes(total)} free"
     if available < _LITTLE_MEMORY:
@@ -131,7 +133,7 @@ def memory() -> Remark:
 
 
 def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
-    """(total, available) bytes; those of the container where it has a limit."""
+    """(total, available) bytes; of the container if that has a limit."""
     import psutil
 
     machine = psutil.virtual_memory()
@@ -146,8 +148,8 @@ def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
     return total, available
 
 
-def shared_memory(directory: Path = SHARED_MEMORY) -> Remark:
-    """Compare the size of /dev/shm with the object store that Ray will want there."""
+def shared_memory(directory: Path = SHARED_MEMORY) -> CheckResult:
+    """Compare the free space of /dev/shm with the size of Ray's object store."""
     if not directory.is_dir():
         return ok(f"there is no {directory}: Ray keeps its objects in files")
     free = shutil.disk_usage(directory).free
@@ -162,18 +164,18 @@ def shared_memory(directory: Path = SHARED_MEMORY) -> Remark:
 
 
 def object_store(shared: int, available: int) -> int:
-    """Bytes that Ray sets aside for objects if nobody tells it how many.
+    """Bytes that Ray reserves for its object store by default.
 
     Args:
         shared: Bytes free in /dev/shm.
         available: Bytes of free memory.
     """
-    most = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
-    return min(int(_STORE_SHARE * available), most)
+    largest = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
+    return min(int(_STORE_SHARE * available), largest)
 
 
 def _quota(cgroups: Path) -> float | None:
-    """CPUs of a container's quota, or `None` without one."""
+    """CPUs of a container's quota, or `None` if it has none."""
     quota = _number(cgroups / "cpu/cpu.cfs_quota_us")
     period = _number(cgroups / "cpu/cpu.cfs_period_us")
     if quota is None or period is None:
@@ -191,7 +193,7 @@ def _cpuset(file: Path) -> int | None:
 
 
 def _number(file: Path) -> float | None:
-    """The number in a file, or `None`."""
+    """The number in a file, or `None` if there is none."""
     try:
         return float(_read(file))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a recipe names: its model, its methods and the files of its benchmarks."""
+"""The model, the methods and the benchmark files that a recipe names."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.doctor.checks import Remark, note, ok, problem
-from jobs.doctor.storage import place
+from jobs.doctor.checks import CheckResult, note, ok, problem
+from jobs.doctor.storage import writable
 from jobs.units import human_bytes
 
 if TYPE_CHECKING:
     from jobs.config.recipe import BenchmarkSection, Job
 
 
-def model(job: Job) -> Remark:
-    """Load both halves of a model but for the values: names and shapes of all tensors are compared.
+def model(job: Job) -> CheckResult:
+    """Load encoder and language model on the device `meta`: names and shapes of tensors must fit.
 
-    Nothing of a large checkpoint is read but its small files and the headers of its weights.
+    Of a checkpoint only the small files and the headers of the weight files are read.
     """
     from tango_core.models import load_encoder, load_language_model
     from tango_core.models.checkpoints.directory import Checkpoint, raise_if_damaged
 
-    away = _to_download(job)
-    if away:
-        return _about_download(away)
+    missing = _missing_checkpoints(job)
+    if missing:
+        return _download_result(missing)
     from jobs.run.build import model_of
 
     spec = model_of(job)
@@ -39,61 +39,61 @@ def model(job: Job) -> Remark:
     return note(f"{text}; {spec.note}") if spec.note else ok(text)
 
 
-def methods(job: Job, cache: str) -> Remark:
-    """Build every method for the model: its options, its layers, the signals it needs."""
+def methods(job: Job, cache: str) -> CheckResult:
+    """Build every method for the model; this checks its options, layers and signals."""
     from jobs.run.build import methods_of, model_of, raise_if_wrong_methods
     from pipeline.plan import build_cells
     from tango_core.video import decoder_versions
 
     raise_if_wrong_methods(job)
-    unknown = note(f"{len(job.all_methods)}; whether the model can run them is not known yet")
-    if _to_download(job):
+    unknown = note(f"{len(job.all_methods)}; not checked: model or decoder is missing")
+    if _missing_checkpoints(job):
         return unknown
     try:
         spec = model_of(job)
         decoder_versions(job.decode.decoder)
-    except (ValueError, OSError):  # the line about the model or the decoder says why
+    except (ValueError, OSError):  # the check of the model or the decoder reports it
         return unknown
-    built, left_out = methods_of(job, spec)
+    built, skipped = methods_of(job, spec)
     cells, _, caches = build_cells(built, spec, cache)
     text = f"{len(cells)} with {len(caches)} token cache(s)"
-    if left_out:
-        names = ", ".join(entry.name for entry in left_out)
-        return note(f"{text}; left out, because the model has too few layers: {names}")
+    if skipped:
+        names = ", ".join(entry.name for entry in skipped)
+        return note(f"{text}; skipped, because the model has too few layers: {names}")
     return ok(text)
 
 
-def benchmark(section: BenchmarkSection) -> Remark:
-    """Find a benchmark's annotations; its videos are not looked at."""
+def benchmark(section: BenchmarkSection) -> CheckResult:
+    """Open a benchmark's annotations; its video files are not checked."""
     from jobs.run.build import benchmark_of
 
     opened = benchmark_of(section)
     if opened.generated_in is not None:
-        remark = place(str(opened.generated_in), "benchmark.root")
-        return Remark(remark.mark, f"{section.name}, generated in {remark.text}")
+        result = writable(str(opened.generated_in), "benchmark.root")
+        return CheckResult(result.status, f"{section.name}, generated in {result.text}")
     split = "" if section.split == "test" else f" --split {section.split}"
     return ok(
-        f"{section.name} in {section.root}; look at every file with "
+        f"{section.name} in {section.root}; check every file with "
         f"`tango data check {section.name} {section.root}{split}`"
     )
 
 
-def _to_download(job: Job) -> list[str]:
+def _missing_checkpoints(job: Job) -> list[str]:
     """Hub checkpoints of the recipe that are not on this machine."""
     from tango_core.models import MODELS
     from tango_core.models.checkpoints.directory import is_here
 
     section = job.model
     entry = MODELS.get(section.name)
-    named = (
+    sources = (
         (section.path or (entry.path if entry else None), section.revision),
         (section.saliency_from, None),
     )
-    return [source for source, revision in named if source and not is_here(source, revision)]
+    return [source for source, revision in sources if source and not is_here(source, revision)]
 
 
-def _about_download(sources: list[str]) -> Remark:
-    """A note, or a problem where the hub may not be asked."""
+def _download_result(sources: list[str]) -> CheckResult:
+    """A note, or a problem if `HF_HUB_OFFLINE` forbids the download."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     names = " and ".join(sources)
@@ -101,7 +101,7 @@ def _about_download(sources: list[str]) -> Remark:
     if HF_HUB_OFFLINE:
         return problem(
             f"{names} is not on this machine and HF_HUB_OFFLINE="
-            f"{os.environ.get('HF_HUB_OFFLINE', '1')} forbids to fetch it; run {commands} where "
-            "there is a network, and give the directory as model.path"
+            f"{os.environ.get('HF_HUB_OFFLINE', '1')} forbids the download; run {commands} where "
+            "there is a network, and set model.path to the directory"
         )
     return note(f"{names} will be downloaded; {commands} does so now")

@@ -1,10 +1,10 @@
-"""What a job talks to: MLflow and Ray."""
+"""The services that a job uses: MLflow and Ray."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.doctor.checks import Remark, note, ok, problem
+from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.doctor.machine import num_cpus
 
 if TYPE_CHECKING:
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 _STAGES = ("decode", "compress", "answer")
 
 
-def tracking(uri: str) -> Remark:
-    """Ask an MLflow server or store one question."""
+def tracking(uri: str) -> CheckResult:
+    """Send one request to an MLflow server or store."""
     from jobs.tracking.upload import raise_if_unreachable
 
     try:
         answered = raise_if_unreachable(uri)
     except OSError as error:
         return problem(f"{uri}: {error}; start it, or log later with `tango log-run`")
-    return ok(f"{uri} {'answers' if answered else 'is made with the first run'}")
+    return ok(f"{uri} {'answers' if answered else 'will be created by the first run'}")
 
 
-def workers(job: Job | None, address: str | None) -> Remark:
-    """See whether the pools of a recipe fit the cluster, or a Ray of our own on this machine.
+def ray_pools(job: Job | None, address: str | None) -> CheckResult:
+    """Check that the pools of a recipe fit the cluster, or this machine.
 
-    Without an address nothing is started: the machine is counted as Ray would count it.
+    Without an address no Ray is started: CPUs and GPUs of this machine are counted as Ray counts.
 
     Args:
-        job: The recipe; `None` to look at Ray alone.
-        address: Of an existing cluster.
+        job: The recipe; `None` to check Ray alone.
+        address: Address of a running cluster; `None` for a Ray that the job starts.
     """
     import ray
     import torch
@@ -49,14 +49,14 @@ def workers(job: Job | None, address: str | None) -> Remark:
 
 
 def _is_on_ray(job: Job) -> bool:
-    """A profile never is."""
+    """Whether the job runs on Ray; in profile mode no job does."""
     from jobs.run.build import make_settings
 
     return make_settings(job, None).executor == "ray"
 
 
-def _without_ray(job: Job, address: str | None) -> Remark:
-    """The plain loop: one process, whose device must be there."""
+def _without_ray(job: Job, address: str | None) -> CheckResult:
+    """The local executor: one process, whose device must exist."""
     from tango_core.models.placement import resolve_device
 
     device = resolve_device(job.model.device)
@@ -65,8 +65,8 @@ def _without_ray(job: Job, address: str | None) -> Remark:
     return ok(f"not used: one process on the {str(device).upper()}")
 
 
-def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> Remark:
-    """The pre-flight check of the job itself."""
+def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
+    """The same check of the pools that the job does when it starts."""
     from pipeline.pools import preflight
 
     if job is None:
@@ -76,6 +76,6 @@ def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> Remark:
 
 
 def _resources(nodes: list[dict[str, float]]) -> str:
-    """What all nodes have together."""
+    """CPUs and GPUs of all nodes together."""
     cpus, gpus = (sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
     return f"{cpus:g} CPUs and {gpus:g} GPUs"

@@ -1,4 +1,4 @@
-"""Directories and stores that a job writes to."""
+"""Directories and object stores that a job writes to."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from jobs.doctor.checks import Remark, note, ok, problem
+from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.units import human_bytes
 from pipeline.storage import Storage
 
-# All tokens of a clip of a 7B model are 45 MB, so this is gone after twenty or two hundred clips.
+# All tokens of one clip of a 7B model take 45 MB: this is room for 20 and for 200 clips.
 _TOO_LITTLE, _LITTLE = 10**9, 10**10
-# Above this share of a full disk Ray stops moving objects there.
+# Ray moves no objects to a disk that is fuller than this.
 _FULL_FOR_RAY = 0.95
 
 
-def place(location: str, setting: str) -> Remark:
-    """Write a file, read it back, remove it, and see how much room there is.
+def writable(location: str, setting: str) -> CheckResult:
+    """Write a small file, read it back, delete it, and report the free space.
 
-    Nothing is left behind: for a directory that does not exist yet, the nearest one that does is
-    tried.
+    No directory is created: if the location does not exist yet, the nearest existing parent is
+    checked.
 
     Args:
         location: Local path or URL.
-        setting: What the user can change.
+        setting: The option or key that the user can change.
     """
     if "://" in location and not location.startswith("file://"):
         _write_and_remove(Storage.at(location))
         return ok(f"{location} can be written to")
-    wanted = Path(Storage.at(location).root)
-    existing = next(parent for parent in (wanted, *wanted.parents) if parent.exists())
+    directory = Path(Storage.at(location).root)
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     if not existing.is_dir():
         return problem(f"{existing} is not a directory; choose another {setting}")
     try:
@@ -40,29 +40,29 @@ def place(location: str, setting: str) -> Remark:
         return problem(
             f"{existing} cannot be written to ({error.strerror or error}); choose another {setting}"
         )
-    about = f"{wanted}, {'' if wanted == existing else 'to be made, '}"
+    about = f"{directory}, {'' if directory == existing else 'will be created, '}"
     free = shutil.disk_usage(existing).free
     if free < _TOO_LITTLE:
         return problem(
-            f"{about}only {human_bytes(free)} free; make room or choose another {setting}"
+            f"{about}only {human_bytes(free)} free; free some space or choose another {setting}"
         )
     text = f"{about}{human_bytes(free)} free"
     return note(f"{text}: little for token caches") if free < _LITTLE else ok(text)
 
 
-def temporary() -> Remark:
-    """As `place`, for the directory where Ray keeps its logs and what it cannot hold in memory."""
+def temporary() -> CheckResult:
+    """As `writable`, for the directory of Ray's logs and of objects that do not fit in memory."""
     directory = tempfile.gettempdir()
-    remark = place(directory, "directory with the environment variable TMPDIR")
+    result = writable(directory, "directory with the environment variable TMPDIR")
     usage = shutil.disk_usage(directory)
     share = 1 - usage.free / usage.total
-    if remark.mark != "problem" and share > _FULL_FOR_RAY:
+    if result.status != "problem" and share > _FULL_FOR_RAY:
         return note(f"{directory} is {share:.1%} full: Ray moves no objects there above 95 %")
-    return remark
+    return result
 
 
 def _write_and_remove(storage: Storage) -> None:
-    """Prove that files can be made and removed; raises what the file system raises."""
+    """Write, read and delete a small file; raises what the file system raises."""
     name = f".tango-doctor-{uuid.uuid4().hex}"
     storage.write(name, b"tango")
     try:

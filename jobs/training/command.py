@@ -1,9 +1,9 @@
-"""From nothing to the embedded model: `tango train-tiny`.
+"""`tango train-tiny`: train the embedded model from random weights.
 
-Three stages. The vision tower learns to say what is in every patch of single frames; the decoder
-learns to answer from tokens drawn from descriptions of clips; then the projector is fitted to
-produce such tokens, and projector and decoder learn together on real frames. Only the training
-split is seen. No token is ever dropped, and no pruning method is run.
+First the vision tower is trained on labelled frames. Then the language model is trained on
+synthetic tokens, which are computed from descriptions of clips. Last the projector is fitted to
+produce such tokens, and projector and language model are trained together on rendered frames.
+Only the training split is used, no token is dropped, and no pruning method is run.
 """
 
 from __future__ import annotations
@@ -12,26 +12,30 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 
-from jobs.training.assemble import assemble, save
-from jobs.training.card import write_card
-from jobs.training.course import train_drawn, train_seen, train_vision
-from jobs.training.display import StageDisplay
+from jobs.training.display import show_progress
+from jobs.training.evaluation.card import write_card
+from jobs.training.evaluation.held_out import (
+    Evaluation,
+    evaluate_model,
+    read_evaluations,
+    write_evaluations,
+)
+from jobs.training.evaluation.tracking import track_training
+from jobs.training.files import CLIPS, EVALUATIONS, OPTIONS, TRAINING
+from jobs.training.networks.assemble import assemble, save
 from jobs.training.recipe import MINUTES, Recipe, architecture, recipe_for
-from jobs.training.tracking import TRIALS, track_training
-from jobs.training.trial import Trial, read_trials, try_model, write_trials
+from jobs.training.stages import Training
 
 logger = logging.getLogger(__name__)
 
-TRAINING = "training"
-RECORD = "training.json"
-TRIED = ((0, 8), (0, 16), (1, 8))
-"""Draws of the held-out clips, and frames of each; the first pair is the card's table."""
+HELD_OUT = ((0, 8), (0, 16), (1, 8))
+"""Seed and number of frames of every evaluation; the first one is the card's table."""
 
 
 def train_tiny(
@@ -45,17 +49,18 @@ def train_tiny(
     recipe: Recipe | None = None,
     tracking_uri: str | None = None,
     console: Console | None = None,
-) -> Trial:
+) -> Evaluation:
     """Train the embedded model and write its directory.
 
     Args:
-        output: Receives the checkpoint, its card, and `training/` with what resuming needs.
-        seed: Decides everything that is drawn.
-        minutes: Time to aim at on two free cores; less than the full recipe shortens all stages.
-        resume: Go on from the checkpoints in `output`; seed and minutes must be the same.
+        output: Directory of the checkpoint, its card, and `training/` with the files for resuming.
+        seed: Seed of everything that is random.
+        minutes: Planned time on two free cores; less than the full recipe takes shortens all
+            stages.
+        resume: Continue from the checkpoints in `output`; seed and minutes must be the same.
         clips: Held-out clips for the card, up to 200.
-        beside: Finished trainings with other seeds, whose accuracy the card shows too.
-        recipe: Lengths of the stages; `None` for those that fit `minutes`.
+        beside: Finished trainings with other seeds, whose accuracy the card shows as well.
+        recipe: Lengths of the stages; `None` for the full recipe, shortened to `minutes`.
         tracking_uri: MLflow store; `None` for SQLite in `output`.
         console: Where progress is shown.
 
@@ -63,52 +68,52 @@ def train_tiny(
         The accuracy that the card reports.
 
     Raises:
-        ValueError: If an option is out of range, `output` holds a training that is not to be
-            resumed, or one with other options; if one of `beside` has another recipe.
-        FileNotFoundError: If one of `beside` holds no finished training.
+        ValueError: If an option is out of range; if `output` holds a training and `resume` is not
+            set, or its options are others; if one of `beside` has another recipe.
+        FileNotFoundError: If one of `beside` is not a finished training.
     """
     chosen = recipe or recipe_for(minutes)
     directory = output / TRAINING
-    others = [_finished(other, chosen) for other in beside]
-    _open(directory, {"seed": seed, **asdict(chosen)}, resume)
-    # One thread and one process that prepares the next batches: two cores, equal results.
+    others = [_finished_training(other, chosen) for other in beside]
+    _start_or_resume(directory, {"seed": seed, **chosen.record()}, resume)
+    # One thread here and one process that prepares batches use two cores; more threads would
+    # change the order of sums, and with it the weights.
     torch.set_num_threads(1)
-    config = architecture()
     started = time.monotonic()
-    with StageDisplay(console or Console()) as display:
-        vision = train_vision(config, chosen, seed, directory, display.report)
-        decoder = train_drawn(config, chosen, seed, directory, display.report)
-        seen = train_seen(config, chosen, vision, decoder, seed, directory, display.report)
-    save(assemble(config, vision, seen.projector, seen.decoder), output)
+    with show_progress(console or Console()) as report:
+        training = Training(chosen, seed, directory, report)
+        vision = training.vision()
+        joint = training.joint(vision, training.language())
+    save(assemble(architecture(), vision, joint), output)
     spent = (time.monotonic() - started) / 60
-    logger.info("trained in %.1f minutes; asking about held-out clips", spent)
-    trials = [
-        try_model(output, directory / "clips", clips=clips, num_frames=num_frames, seed=draw)
-        for draw, num_frames in TRIED
+    logger.info("trained in %.1f minutes; evaluating on held-out clips", spent)
+    evaluations = [
+        evaluate_model(
+            output, directory / CLIPS, clips=clips, num_frames=num_frames, seed=clip_seed
+        )
+        for clip_seed, num_frames in HELD_OUT
     ]
-    write_trials(trials, directory / TRIALS)
-    write_card(output, trials, [(seed, trials[0]), *others], chosen)
+    write_evaluations(evaluations, directory / EVALUATIONS)
+    write_card(output, evaluations, [(seed, evaluations[0]), *others], chosen)
     track_training(output, tracking_uri)
-    return trials[0]
+    return evaluations[0]
 
 
-def _finished(output: Path, recipe: Recipe) -> tuple[int, Trial]:
-    """Seed and accuracy of a training that ran before, with the same recipe."""
+def _finished_training(output: Path, recipe: Recipe) -> tuple[int, Evaluation]:
+    """Seed and accuracy of a finished training with the same recipe."""
     directory = output / TRAINING
-    if not (directory / TRIALS).is_file():
+    if not (directory / EVALUATIONS).is_file():
         raise FileNotFoundError(f"--beside: {output} holds no finished training")
-    record = json.loads((directory / RECORD).read_text())
+    record = json.loads((directory / OPTIONS).read_text())
     seed = int(record.pop("seed"))
-    if record != json.loads(json.dumps(asdict(recipe))):
+    if record != recipe.record():
         raise ValueError(f"--beside: {output} was trained with another recipe or --minutes")
-    return seed, read_trials(directory / TRIALS)[0]
+    return seed, read_evaluations(directory / EVALUATIONS)[0]
 
 
-def _open(directory: Path, options: dict[str, object], resume: bool) -> None:
-    """Make the training's directory, or check that it is the one to go on with."""
-    record = directory / RECORD
-    # Through JSON, so that it compares with what is read back.
-    options = json.loads(json.dumps(options))
+def _start_or_resume(directory: Path, options: dict[str, Any], resume: bool) -> None:
+    """Create the directory of a training, or check that it has the same options."""
+    record = directory / OPTIONS
     if record.is_file():
         if not resume:
             raise ValueError(

@@ -81,7 +81,7 @@ def main() -> None:
         "`too few`: share of pairs whose comparison says `too few clips`; `interval`: coverage of",
         "the others; `all`: coverage with the wider interval of the former.",
         "",
-        "| clips | base | difference | clustering | changed clips | too few % | interval % | all % |",
+        "| clips | base | difference | clustering | changed | too few % | interval % | all % |",
         "|---|---|---|---|---|---|---|---|",
         *coverage_rows(num_runs),
         "",

@@ -34,7 +34,7 @@ def test_one_method_replaces_the_list_of_a_recipe():
     assert "methods" not in changed
 
 
-def test_another_model_leaves_the_checkpoint_of_the_old_one_behind():
+def test_another_model_removes_the_checkpoint_of_the_old_one():
     changed = with_overrides(TABLE, ["model.name=tiny"])
     assert changed["model"] == {"name": "tiny", "num_frames": 32}
 
@@ -62,7 +62,7 @@ def test_what_is_set_with_another_name_stays_in_any_order(order):
     }
 
 
-def test_a_number_is_a_place_in_a_list():
+def test_a_number_is_an_index_of_a_list():
     changed = with_overrides(TABLE, ["methods.1.inner.layer=2", "methods.1.retention.0=0.05"])
     assert changed["methods"][1]["inner"] == {"layer": 2, "retention": 0.5}
     assert changed["methods"][1]["retention"] == [0.05, 0.2]
@@ -73,9 +73,9 @@ def test_a_number_is_a_place_in_a_list():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("methods.7.retention=1", r"'7' is no place in a list of 2; use 0 to 1"),
-        ("methods.first.retention=1", r"'first' is no place in a list of 2"),
-        ("model.name.x=1", r"model\.name is no section of the recipe"),
+        ("methods.7.retention=1", r"'7' is not an index of a list of 2; use 0 to 1"),
+        ("methods.first.retention=1", r"'first' is not an index of a list of 2"),
+        ("model.name.x=1", r"model\.name is not a section of the recipe"),
         ("model.num_frames=[", r"'\[' is not a YAML value"),
         ("model", "not of the form key.subkey=value"),
     ],

@@ -90,6 +90,10 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             {"model": {"name": "qwen2.5-vl-7b", "seconds_per_grid": "fast"}},
             r"model.seconds_per_grid must be a number, got 'fast'",
         ),
+        (
+            {"benchmark": None, "benchmarks": [{"name": "shapes", "rot": "x"}]},
+            r"unknown key 'benchmarks.0.rot'; did you mean 'root'\?",
+        ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
@@ -122,7 +126,7 @@ def test_a_mistake_ends_in_one_line_that_helps(changes, message):
         ("- a\n- b\n", "a recipe is a mapping"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_refused_in_one_line(tmp_path, text, message):
+def test_a_file_that_is_not_a_recipe_is_refused_in_one_line(tmp_path, text, message):
     path = tmp_path / "broken.yaml"
     path.write_text(text)
     with pytest.raises(RecipeError, match=message) as error:

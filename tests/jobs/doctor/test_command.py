@@ -89,7 +89,7 @@ def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
         assert part in problems[subject]
 
 
-def test_a_recipe_that_is_none_leaves_the_machine_to_look_at(doctor):
+def test_without_a_valid_recipe_the_machine_is_checked(doctor):
     code, found = doctor("nothing.yaml")
     assert code == 1
     mark, text = found["recipe"]

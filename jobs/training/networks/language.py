@@ -1,4 +1,4 @@
-"""The decoder while it is trained: a start that can already look things up, and its loss."""
+"""The language model while it is trained: initial weights, loss, and synthetic tokens."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModel, LlavaOnevisionConfig
 
-from jobs.training.lessons import TYPE_NAMES, word_id
-from jobs.training.meanings import MEANINGS
-from jobs.training.packing import Packed
+from jobs.training.data.packing import Packed
+from jobs.training.data.samples import PROMPT_START, TYPE_NAMES, word_id
+from jobs.training.data.token_targets import TARGET_WORDS
 from tango_core.models.language.decoder import Decoder
 
-_SHARPNESS = 1.3
-_READ_BACK = 0.25
+# Scales of the initial weights: of queries and keys, and of what attention copies.
+_MATCH_SCALE = 1.3
+_COPY_SCALE = 0.25
+_OFFSET_BIAS = 4.5
 
 
-class DecoderTrainer(nn.Module):
-    """Decoder, tied output projection and newline token of the embedded model.
+class LanguageTrainer(nn.Module):
+    """Language model, tied output projection and newline token of the embedded model.
 
     Args:
         config: Of the whole model.
+
+    Attributes:
+        meaning: (len(TARGET_WORDS), D) initial embeddings of the words of synthetic tokens.
     """
 
     meaning: Tensor
@@ -36,29 +41,28 @@ class DecoderTrainer(nn.Module):
         head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
         head.weight = self.language_model.embed_tokens.weight
         self.lm_head = head
-        self.register_buffer("meaning", torch.empty(len(MEANINGS), text.hidden_size))
+        self.register_buffer("meaning", torch.empty(len(TARGET_WORDS), text.hidden_size))
         initialise(self.language_model)
         with torch.no_grad():
-            rows = [word_id(word) for word in MEANINGS]
+            rows = [word_id(word) for word in TARGET_WORDS]
             self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
 
     def forward(self, visual: Tensor, packed: Packed) -> Tensor:
         """Predict the words of all replies.
 
         Args:
-            visual: (B, T * TOKENS, D) tokens of the clips.
+            visual: (B, T * TOKENS_PER_FRAME, D) tokens of the clips.
             packed: Their questions.
 
         Returns:
             (R, vocabulary) logits.
         """
         embed = self.language_model.embed_tokens
-        number = len(visual)
         hidden = torch.cat(
             [
-                embed(torch.tensor(packed.opening)).expand(number, -1, -1),
+                embed(torch.tensor(PROMPT_START)).expand(len(visual), -1, -1),
                 visual,
-                self.image_newline.expand(number, 1, -1),
+                self.image_newline.expand(len(visual), 1, -1),
                 embed(packed.text),
             ],
             dim=1,
@@ -68,9 +72,9 @@ class DecoderTrainer(nn.Module):
         return decoder.logits(states[packed.rows, packed.columns])
 
     def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
-        """Cross-entropy of the replies' words; by type, which questions are answered right.
+        """Cross-entropy of the replies' words; and by type, which questions were answered right.
 
-        A question is right if all words of its reply are.
+        A question counts as right if all words of its reply are right.
         """
         logits = self(visual, packed)
         loss = F.cross_entropy(logits.float(), packed.targets)
@@ -83,17 +87,18 @@ class DecoderTrainer(nn.Module):
         return loss, by_kind
 
 
-def figures_of(by_kind: dict[int, list[bool]]) -> dict[str, float]:
+def accuracy_by_type(by_kind: dict[int, list[bool]]) -> dict[str, float]:
     """Share of right answers by type."""
     return {f"right/{TYPE_NAMES[kind]}": sum(hits) / len(hits) for kind, hits in by_kind.items()}
 
 
 @torch.no_grad()
 def initialise(model: Any) -> None:
-    """Start from layers that match equal contents and copy what they find.
+    """Initialise attention so that every head copies from tokens with equal content.
 
-    Words get orthogonal embeddings. Queries equal keys, outputs undo values, all orthogonal; in the
-    first layer two heads look one and two tokens back, by biases alone.
+    Words get orthogonal embeddings. Queries and keys have equal orthogonal weights; the output
+    weights are the transposed value weights. In the first layer two heads attend to the token one
+    and two positions before, by biases alone.
     """
     text = model.config
     width, heads, size = text.hidden_size, text.num_attention_heads, text.head_dim
@@ -106,31 +111,30 @@ def initialise(model: Any) -> None:
         for head in range(heads):
             here = slice(head * size, (head + 1) * size)
             match, copy = _orthogonal(size, width), _orthogonal(size, width)
-            attention.q_proj.weight[here] = _SHARPNESS * match
-            attention.k_proj.weight[here] = _SHARPNESS * match
+            attention.q_proj.weight[here] = _MATCH_SCALE * match
+            attention.k_proj.weight[here] = _MATCH_SCALE * match
             attention.v_proj.weight[here] = copy
-            attention.o_proj.weight[:, here] = _READ_BACK * copy.T
+            attention.o_proj.weight[:, here] = _COPY_SCALE * copy.T
         for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
             projection.bias.zero_()
         if index == 0:
             for head in (0, 1):
-                _look_back(attention, head, size, head + 1, model.rotary_emb.inv_freq)
+                _attend_before(attention, head, size, head + 1, model.rotary_emb.inv_freq)
         for projection in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
             projection.weight.normal_(0, 0.5 * projection.weight.shape[1] ** -0.5)
         layer.mlp.down_proj.weight.mul_(0.5)
 
 
-def _look_back(attention: Any, head: int, size: int, offset: int, pitch: Tensor) -> None:
-    """Make a head attend to the token `offset` places before, whatever it holds."""
+def _attend_before(attention: Any, head: int, size: int, offset: int, frequencies: Tensor) -> None:
+    """Make a head attend to the token `offset` positions before, independent of its content."""
     here = slice(head * size, (head + 1) * size)
     attention.q_proj.weight[here] = 0
     attention.k_proj.weight[here] = 0
-    strength = 4.5
-    ahead = torch.cat([torch.cos(offset * pitch), -torch.sin(offset * pitch)])
-    attention.k_proj.bias[here] = strength * torch.cat(
+    angles = offset * frequencies
+    attention.q_proj.bias[here] = _OFFSET_BIAS * torch.cat([angles.cos(), -angles.sin()])
+    attention.k_proj.bias[here] = _OFFSET_BIAS * torch.cat(
         [torch.ones(size // 2), torch.zeros(size // 2)]
     )
-    attention.q_proj.bias[here] = strength * ahead
 
 
 def _orthogonal(rows: int, columns: int) -> Tensor:
@@ -138,9 +142,20 @@ def _orthogonal(rows: int, columns: int) -> Tensor:
     return nn.init.orthogonal_(torch.empty(rows, columns))
 
 
-def drawn_tokens(meaning: Tensor, mixtures: Sequence[Tensor], noise: torch.Generator) -> Tensor:
-    """Turn mixtures of words into noisy tokens: (B, T * TOKENS, D)."""
-    mix = torch.stack(list(mixtures))
-    scale = 0.7 + 0.6 * torch.rand(*mix.shape[:2], 1, generator=noise)
-    tokens = scale * (mix @ meaning)
+def synthetic_tokens(
+    embeddings: Tensor, weights: Sequence[Tensor], noise: torch.Generator
+) -> Tensor:
+    """Noisy visual tokens from `token_targets`.
+
+    Args:
+        embeddings: (len(TARGET_WORDS), D) embeddings of the words.
+        weights: Per clip (T * TOKENS_PER_FRAME, len(TARGET_WORDS)).
+        noise: Source of random numbers.
+
+    Returns:
+        (B, T * TOKENS_PER_FRAME, D).
+    """
+    batch = torch.stack(list(weights))
+    scale = 0.7 + 0.6 * torch.rand(*batch.shape[:2], 1, generator=noise)
+    tokens = scale * (batch @ embeddings)
     return tokens + 0.05 * torch.randn(tokens.shape, generator=noise)

@@ -1,4 +1,4 @@
-"""From a finished training to MLflow; a store that is down never costs a model."""
+"""Log a finished training to MLflow; if that fails, the training still succeeds."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from urllib.parse import urlparse
 
 from jobs.tracking.upload import default_tracking_uri
 from jobs.tracking.values import flatten
-from jobs.training.trial import read_trials
+from jobs.training.evaluation.held_out import read_evaluations
+from jobs.training.files import CARD, EVALUATIONS, OPTIONS, TRAINING
 
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "tango-train-tiny"
-TRIALS = "trials.json"
-"""File in the training's directory that holds what `try_model` found."""
-_AT_ONCE = 1000
+_METRICS_PER_REQUEST = 1000
+"""The most that MLflow accepts."""
 
 
 def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
-    """Log options, curves and final accuracy of a training.
+    """Log the options, the metrics of all steps, and the accuracy of a training.
 
     Args:
-        output: What `train_tiny` wrote.
+        output: Directory that `train_tiny` wrote.
         tracking_uri: Where to log; `None` for the SQLite store in `output`.
 
     Returns:
-        The MLflow run id, or `None` with a warning if it could not be logged.
+        The MLflow run id, or `None` after a warning if logging failed.
     """
     uri = tracking_uri or default_tracking_uri(output)
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
 
-    directory = output / "training"
+    directory = output / TRAINING
     try:
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(EXPERIMENT)
@@ -48,14 +48,14 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
             else client.create_experiment(EXPERIMENT, artifact_location=root)
         )
         run = client.create_run(experiment, run_name=output.name).info.run_id
-        options = flatten(json.loads((directory / "training.json").read_text()))
+        options = flatten(json.loads((directory / OPTIONS).read_text()))
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, step) for name, value, step in _points(directory)]
         client.log_batch(run, params=[Param(key, value) for key, value in options.items()])
-        for start in range(0, len(points), _AT_ONCE):
-            client.log_batch(run, metrics=points[start : start + _AT_ONCE])
-        client.log_artifact(run, str(output / "README.md"))
-        client.log_artifact(run, str(directory / TRIALS))
+        for start in range(0, len(points), _METRICS_PER_REQUEST):
+            client.log_batch(run, metrics=points[start : start + _METRICS_PER_REQUEST])
+        client.log_artifact(run, str(output / CARD))
+        client.log_artifact(run, str(directory / EVALUATIONS))
         client.set_terminated(run)
     except (MlflowException, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -65,16 +65,16 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
 
 
 def _points(directory: Path) -> Iterator[tuple[str, float, int]]:
-    """Every logged figure with its step, and the accuracies of the trial."""
+    """Name, value and step of every metric, and the accuracies of the first evaluation."""
     for log in sorted(directory.glob("*.jsonl")):
         for line in log.read_text().splitlines():
-            figures: dict[str, float] = json.loads(line)
-            step = int(figures.pop("step"))
-            for name, value in figures.items():
+            metrics: dict[str, float] = json.loads(line)
+            step = int(metrics.pop("step"))
+            for name, value in metrics.items():
                 yield f"{log.stem}/{name}", value, step
-    trial = read_trials(directory / TRIALS)[0]
-    yield "accuracy", trial.overall.value, 0
-    for kind, accuracy in trial.by_type.items():
+    evaluation = read_evaluations(directory / EVALUATIONS)[0]
+    yield "accuracy", evaluation.overall.value, 0
+    for kind, accuracy in evaluation.by_type.items():
         yield f"accuracy/{kind}", accuracy.value, 0
-    yield "saliency_on_objects", trial.saliency_share, 0
-    yield "object_tokens", trial.object_share, 0
+    yield "saliency_on_objects", evaluation.saliency_share, 0
+    yield "object_tokens", evaluation.object_share, 0

@@ -1,4 +1,4 @@
-"""One stage of training: fixed number of steps, checkpoints to go on from, figures on the way."""
+"""The loop of one stage: a fixed number of steps, with checkpoints, a log and progress reports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Figures = dict[str, float]
-Report = Callable[[str, int, int, Figures], None]
+Metrics = dict[str, float]
+"""Value by name."""
+ReportProgress = Callable[[str, int, int, Metrics], None]
+"""Called with stage, step, number of steps, and mean metrics since the last call."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How a stage runs.
+    """Length and learning rate of a stage.
 
     Attributes:
-        name: Names its files.
+        name: Name of its files.
         steps: Optimiser steps.
-        rate: Highest learning rate; linear warm-up, then a cosine down to 3 %.
+        rate: Highest learning rate; linear warm-up, then cosine decay to 3 % of it.
         warmup: Steps of warm-up.
         every: Steps between checkpoints and reports.
     """
@@ -40,21 +42,21 @@ def run_stage(
     stage: Stage,
     model: nn.Module,
     batches: Callable[[int, int], Iterator[Any]],
-    loss_of: Callable[[Any, int], tuple[Tensor, Figures]],
+    loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
     directory: Path,
-    report: Report,
+    report: ReportProgress,
     state: dict[str, Any] | None = None,
 ) -> None:
     """Train `model` in place, from the last checkpoint in `directory` if there is one.
 
     Args:
-        stage: How.
-        model: Parameters that need gradients are trained.
-        batches: Batches of the steps from the first to before the second argument.
-        loss_of: Loss of a batch at a step, and figures to report.
+        stage: Its length and learning rate.
+        model: Its parameters that need gradients are trained.
+        batches: Makes the batches from its first argument, a step, to before its second.
+        loss_of: Loss of a batch at a step, and metrics to report.
         directory: Holds `<stage>.pt` and `<stage>.jsonl`.
-        report: Called with stage, step, steps and mean figures since the last call.
-        state: Further things to save and restore, changed in place by `loss_of`.
+        report: Called at every checkpoint.
+        state: Further values to save and restore, changed in place by `loss_of`.
     """
     path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
     state = {} if state is None else state
@@ -66,22 +68,22 @@ def run_stage(
         optimizer.load_state_dict(saved["optimizer"])
         state.update(saved["state"])
         first = saved["step"]
-    _forget_after(log, first)
+    _truncate_log(log, first)
     model.train()
-    seen: list[Figures] = []
+    since_report: list[Metrics] = []
     for step, batch in enumerate(batches(first, stage.steps), start=first):
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(stage, step)
-        loss, figures = loss_of(batch, step)
+            group["lr"] = learning_rate(stage, step)
+        loss, metrics = loss_of(batch, step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        seen.append({"loss": float(loss.detach()), **figures})
+        since_report.append({"loss": float(loss.detach()), **metrics})
         done = step + 1
         if done % stage.every == 0 or done == stage.steps:
-            means = mean_figures(seen)
-            seen = []
+            means = mean_metrics(since_report)
+            since_report = []
             with log.open("a") as lines:
                 lines.write(json.dumps({"step": done, **means}) + "\n")
             content = {
@@ -90,12 +92,12 @@ def run_stage(
                 "state": state,
                 "step": done,
             }
-            save_whole(content, path)
+            save_atomically(content, path)
             report(stage.name, done, stage.steps, means)
     model.eval()
 
 
-def rate_at(stage: Stage, step: int) -> float:
+def learning_rate(stage: Stage, step: int) -> float:
     """Learning rate of a step."""
     if step < stage.warmup:
         return stage.rate * (step + 1) / stage.warmup
@@ -103,32 +105,32 @@ def rate_at(stage: Stage, step: int) -> float:
     return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
 
 
-def _forget_after(log: Path, step: int) -> None:
-    """Drop lines that a killed training wrote after its last checkpoint."""
+def _truncate_log(log: Path, step: int) -> None:
+    """Delete the lines that a stopped training wrote after its last checkpoint."""
     if log.is_file():
         lines = log.read_text().splitlines(keepends=True)
         log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
 
 
-def mean_figures(seen: list[Figures]) -> Figures:
-    """Means over steps of every figure, leaving out steps where it is not a number."""
+def mean_metrics(steps: list[Metrics]) -> Metrics:
+    """Mean of every metric over the steps where it is a number."""
     means = {}
-    for name in dict.fromkeys(key for one in seen for key in one):
-        values = [one[name] for one in seen if name in one and not math.isnan(one[name])]
+    for name in dict.fromkeys(key for one in steps for key in one):
+        values = [one[name] for one in steps if name in one and not math.isnan(one[name])]
         if values:
             means[name] = sum(values) / len(values)
     return means
 
 
-def save_whole(content: object, path: Path) -> None:
+def save_atomically(content: object, path: Path) -> None:
     """Write a file completely or not at all."""
-    aside = path.with_suffix(".tmp")
-    torch.save(content, aside)
-    os.replace(aside, path)
+    temporary = path.with_suffix(".tmp")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices only."""
+    """AdamW with weight decay for matrices only."""
     trained = [value for value in model.parameters() if value.requires_grad]
     groups = [
         {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},

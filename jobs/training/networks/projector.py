@@ -1,4 +1,4 @@
-"""Start the projector where its tokens already say what is in them, by least squares."""
+"""Initial weights of the projector: a least-squares fit to the wanted tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from jobs.training.frames import HEADS, SIDE
-from jobs.training.vision import VisionTrainer, normalise
+from jobs.training.data.frames import HEADS, SIDE
+from jobs.training.networks.vision import VisionTrainer, normalise
 from tango_core.ops.saliency import pool_grid
 
-_GAIN = {"kind": 0.3, "color": 0.3, "digit": 0.3, "count": 0.3, "scene": 0.3, "place": 2.0}
+# Scales of the outputs that the first layer repeats.
+_SCALES = {"kind": 0.3, "color": 0.3, "digit": 0.3, "count": 0.3, "scene": 0.3, "place": 2.0}
 _RIDGE = 1e-3
 
 
 def pooled(values: Tensor) -> Tensor:
-    """Shrink (F, N, C) patches to (F, TOKENS, C) tokens as the model does."""
+    """Pool (F, N, C) patches to (F, TOKENS_PER_FRAME, C) tokens as the model does."""
     return pool_grid(values, (SIDE, SIDE), "bilinear")
 
 
 @torch.no_grad()
 def patch_states(trainer: VisionTrainer, pixels: Tensor) -> Tensor:
-    """What the projector sees, (F, N, D): the tower before its last normalisation."""
+    """Input of the projector, (F, N, D): states of the tower before its last normalisation."""
     tower = trainer.tower
     hidden: Tensor = tower.embeddings(normalise(pixels))
     for block in tower.encoder.layers:
@@ -39,20 +40,20 @@ def fit_projector(
 ) -> tuple[LlavaOnevisionMultiModalProjector, float]:
     """Build a projector whose pooled outputs are close to given tokens.
 
-    The first layer repeats the tower's read-outs (each class against "nothing", places in both
-    directions), the rest of it is random; the second layer is a ridge regression.
+    The first layer repeats the tower's linear heads (each class minus "nothing", places in both
+    signs); its remaining rows are random. The second layer is a ridge regression.
 
     Args:
         config: Of the whole model.
-        trainer: A trained tower with its read-outs.
+        trainer: A trained tower with its heads.
         states: (F, N, D) from `patch_states`.
-        targets: (F, TOKENS, D) what the tokens should be.
+        targets: (F, TOKENS_PER_FRAME, D) the wanted tokens.
 
     Returns:
         The projector, and the share of the targets' variance that it explains.
     """
     projector = LlavaOnevisionMultiModalProjector(config)
-    rows, biases = _directions(trainer, states)
+    rows, biases = _head_weights(trainer, states)
     width = projector.linear_1.weight.shape[0]
     rows, biases = rows[:width], biases[:width]
     centre = states.mean(dim=(0, 1))
@@ -69,15 +70,15 @@ def fit_projector(
     solution = torch.linalg.solve(gram, design.T @ wanted / len(design))
     projector.linear_2.weight.copy_(solution[:-1].T.float())
     projector.linear_2.bias.copy_(solution[-1].float())
-    rest = (wanted - design @ solution).square().sum()
-    explained = 1 - rest / (wanted - wanted.mean(dim=0)).square().sum()
+    residual = (wanted - design @ solution).square().sum()
+    explained = 1 - residual / (wanted - wanted.mean(dim=0)).square().sum()
     return projector, float(explained)
 
 
-def _directions(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and biases of the read-outs, folded through the tower's last normalisation.
+def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and biases of the heads, for states before the tower's last normalisation.
 
-    A normalisation divides by a length that differs from patch to patch; its mean stands for it.
+    The normalisation divides by a norm that differs between patches; its mean is used for all.
     """
     norm = trainer.tower.post_layernorm
     centred = states - states.mean(dim=-1, keepdim=True)
@@ -93,8 +94,8 @@ def _directions(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]
             part, offset = part[1:] - part[:1], offset[1:] - offset[:1]
         else:
             part, offset = part - part.mean(dim=0), offset - offset.mean()
-        rows.append(_GAIN[name] * part)
-        biases.append(_GAIN[name] * offset)
+        rows.append(_SCALES[name] * part)
+        biases.append(_SCALES[name] * offset)
     row, shift = torch.cat(rows), torch.cat(biases)
     folded = row * norm.weight * scale
     folded = folded - folded.mean(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Ask the finished model about held-out clips: accuracy by type, confusions, and its saliency."""
+"""Evaluate a trained model on held-out clips: accuracy by type, confusions, and saliency."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tango_core.video import decode_frames
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What was found on held-out clips.
+class Evaluation:
+    """Results on held-out clips; the names of the attributes are keys of `trials.json`.
 
     Attributes:
         overall: Accuracy over all questions.
         by_type: Accuracy by type of question.
-        seed: Of the benchmark.
+        seed: Seed of the benchmark.
         num_frames: Frames per clip.
-        unparsed: Replies that name no option.
-        confusions: By type, the most frequent wrong (right option, reply) pairs.
-        saliency_share: Share of the pooling head's attention that falls on tokens of things.
-        object_share: Share of tokens that things touch.
+        unparsed: Number of replies that name no option.
+        confusions: By type, the most frequent wrong replies: (right option, reply, number).
+        saliency_share: Share of the pooling head's attention on tokens that objects touch.
+        object_share: Share of these tokens in all tokens.
     """
 
     overall: Accuracy
@@ -50,7 +50,7 @@ class Trial:
     object_share: float
 
 
-def try_model(
+def evaluate_model(
     directory: Path,
     root: Path,
     *,
@@ -58,16 +58,16 @@ def try_model(
     seed: int = 0,
     num_frames: int = 8,
     split: str = "test",
-) -> Trial:
-    """Ask all questions of held-out clips, from their video files, all tokens kept.
+) -> Evaluation:
+    """Ask all questions about held-out clips, read from video files, with all tokens kept.
 
     Args:
         directory: A checkpoint of the embedded model.
-        root: Where the clips' files are or are written.
-        clips: How many.
-        seed: Of the benchmark.
+        root: Directory of the clips' video files; missing ones are written.
+        clips: Number of clips.
+        seed: Seed of the benchmark.
         num_frames: Frames per clip.
-        split: `"test"`, or `"validation"` while the recipe is being changed.
+        split: `"test"`; or `"validation"`, to compare recipes without using the test split.
     """
     spec = describe_model("tiny", str(directory), num_frames=num_frames)
     encoder, language_model = load_encoder(spec), load_language_model(spec)
@@ -77,7 +77,7 @@ def try_model(
     kinds: list[str] = []
     confusions: dict[str, Counter[tuple[str, str]]] = {kind: Counter() for kind in TYPES}
     unparsed = 0
-    masses, shares = [], []
+    saliency_shares, object_shares = [], []
     for index, item in enumerate(ShapesBenchmark(str(root), split, seed).items(clips)):
         frames = decode_frames(item.path, spec.frames)
         features = encoder.encode(frames, frozenset({"saliency"}))
@@ -97,9 +97,11 @@ def try_model(
             if choice != question.answer:
                 confusions[kind][(question.choices[question.answer], answer.text)] += 1
         assert features.saliency is not None
-        touched = _touched(split, seed, index, num_frames, features.grid[1])
-        masses.append(float((features.saliency * touched).sum() / features.saliency.sum()))
-        shares.append(float(touched.float().mean()))
+        on_objects = _object_tokens(split, seed, index, num_frames, features.grid[1])
+        saliency_shares.append(
+            float((features.saliency * on_objects).sum() / features.saliency.sum())
+        )
+        object_shares.append(float(on_objects.float().mean()))
     table = np.array(kinds)
     overall = clustered_accuracy(right, clusters)
     assert overall is not None
@@ -109,7 +111,7 @@ def try_model(
         found = clustered_accuracy(np.array(right)[rows], np.array(clusters)[rows])
         assert found is not None
         by_type[kind] = found
-    return Trial(
+    return Evaluation(
         overall,
         by_type,
         seed,
@@ -120,27 +122,27 @@ def try_model(
             for kind, counter in confusions.items()
             if counter
         },
-        float(np.mean(masses)),
-        float(np.mean(shares)),
+        float(np.mean(saliency_shares)),
+        float(np.mean(object_shares)),
     )
 
 
-def write_trials(trials: Sequence[Trial], path: Path) -> None:
-    """Write what was found, for `read_trials`."""
-    path.write_text(json.dumps([asdict(trial) for trial in trials], indent=2) + "\n")
+def write_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Write evaluations as JSON, for `read_evaluations`."""
+    path.write_text(json.dumps([asdict(one) for one in evaluations], indent=2) + "\n")
 
 
-def read_trials(path: Path) -> list[Trial]:
-    """Read what `write_trials` wrote.
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """Read the file of `write_evaluations`.
 
     Raises:
-        FileNotFoundError: If the file is not there: the training has not finished.
+        FileNotFoundError: If the file is missing: the training has not finished.
     """
-    return [_as_trial(found) for found in json.loads(path.read_text())]
+    return [_from_json(found) for found in json.loads(path.read_text())]
 
 
-def _as_trial(found: dict[str, Any]) -> Trial:
-    """A trial from its JSON."""
+def _from_json(found: dict[str, Any]) -> Evaluation:
+    """An evaluation from its JSON."""
     changed = {
         "overall": Accuracy(**found["overall"]),
         "by_type": {kind: Accuracy(**accuracy) for kind, accuracy in found["by_type"].items()},
@@ -149,11 +151,11 @@ def _as_trial(found: dict[str, Any]) -> Trial:
             for kind, pairs in found["confusions"].items()
         },
     }
-    return Trial(**{**found, **changed})
+    return Evaluation(**{**found, **changed})
 
 
-def _touched(split: str, seed: int, index: int, num_frames: int, side: int) -> torch.Tensor:
-    """(T, side * side) bool: tokens that a thing touches, from the clip's description."""
+def _object_tokens(split: str, seed: int, index: int, num_frames: int, side: int) -> torch.Tensor:
+    """(T, side * side) bool: tokens that an object touches, from the clip's description."""
     clip = clip_at(split, seed, index)
     moments = sample_moments(clip.num_moments, num_frames)
     touched = torch.zeros(len(moments), side, side, dtype=torch.bool)

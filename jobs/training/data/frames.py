@@ -1,4 +1,4 @@
-"""Labelled frames of the embedded world: what a vision tower should see in every patch."""
+"""Labelled frames: rendered single frames with the right output for every patch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from tango_core.benchmarks.shapes.benchmark import (
     COLORS,
     FRAME,
     SCENES,
     SHAPES,
+    Box,
     ClipDescription,
     clip_at,
     dense_clip_at,
@@ -32,19 +33,20 @@ MAX_COUNT = 4
 KINDS = (*SHAPES, "flash", "plate")
 COLOR_NAMES = tuple(COLORS)
 HEADS = {"kind": 9, "color": 9, "digit": 11, "count": 4, "scene": 6, "place": 2}
-"""Outputs of every linear read-out of a patch; the first class of the first three is "nothing"."""
+"""Number of outputs of every linear head per patch; class 0 of the first three is "nothing"."""
 PHRASES = len(SHAPES) * len(COLORS) + 10 + len(COLORS) + len(SCENES)
-"""What a frame can hold: coloured icons, digits, coloured flashes, and its scene."""
+"""Labels of a whole frame: coloured icons, digits, coloured flashes, and the scene."""
 
-# A patch belongs to a thing that covers at least this share of it, and to none below the second;
-# between the two it has no label.
+# A patch has the label of an object that covers at least the first share of it, and the label
+# "nothing" below the second share; in between it has no label.
 _COVERED, _FREE = 0.5, 0.12
 _IGNORE = -100
+_EDGES = np.arange(SIDE + 1, dtype=np.float32) * PATCH
 
 
 @dataclass(frozen=True, eq=False)
 class PatchLabels:
-    """What a frame shows, patch by patch (row-major).
+    """Labels of every patch of a frame (row-major), and of the whole frame.
 
     Attributes:
         kind: (N,) 0 for background, else 1 + index in `KINDS`; -100 where unclear.
@@ -52,8 +54,7 @@ class PatchLabels:
         digit: (N,) 0 for none, else 1 + digit; -100 where unclear.
         count: (N,) copies of the icon's shape in this frame, minus 1; -100 off icons.
         scene: Index in `SCENES`.
-        share: (N,) share of the patch that things cover.
-        phrases: (PHRASES,) 1 where the frame holds the phrase.
+        phrases: (PHRASES,) 1 where the label applies to the frame.
     """
 
     kind: npt.NDArray[np.int64]
@@ -61,38 +62,41 @@ class PatchLabels:
     digit: npt.NDArray[np.int64]
     count: npt.NDArray[np.int64]
     scene: int
-    share: npt.NDArray[np.float32]
     phrases: npt.NDArray[np.float32]
+
+
+def coverage(box: Box) -> npt.NDArray[np.float32]:
+    """(SIDE, SIDE) share of every patch that a box covers."""
+    across, down = (
+        np.clip(np.minimum(_EDGES[1:], high) - np.maximum(_EDGES[:-1], low), 0, None) / PATCH
+        for low, high in ((box.left, box.right), (box.top, box.bottom))
+    )
+    share: npt.NDArray[np.float32] = down[:, None] * across[None, :]
+    return share
 
 
 def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
     """Label the patches of one frame from the clip's description."""
     boxes = clip.boxes(moment)
-    edges = np.arange(SIDE + 1, dtype=np.float32) * PATCH
     kind, color, digit = (np.zeros((SIDE, SIDE), dtype=np.int64) for _ in range(3))
     count = np.full((SIDE, SIDE), _IGNORE, dtype=np.int64)
-    best, total = (np.zeros((SIDE, SIDE), dtype=np.float32) for _ in range(2))
+    best = np.zeros((SIDE, SIDE), dtype=np.float32)
     scene = SCENES.index(clip.scene_at(moment).kind)
     phrases = np.zeros(PHRASES, dtype=np.float32)
     phrases[-len(SCENES) + scene] = 1
     shown = [clip.sprites[box.sprite] for box in boxes]
     for box, sprite in zip(boxes, shown, strict=True):
-        across, down = (
-            np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None) / PATCH
-            for low, high in ((box.left, box.right), (box.top, box.bottom))
-        )
-        share = down[:, None] * across[None, :]
-        total += share
-        mine = share > best
+        share = coverage(box)
+        largest = share > best
         best = np.maximum(best, share)
         tint = COLOR_NAMES.index(sprite.color) if sprite.kind != "plate" else -1
-        kind[mine] = 1 + KINDS.index("plate" if sprite.kind == "plate" else sprite.name)
-        color[mine] = 1 + tint
-        digit[mine] = 1 + int(sprite.name) if sprite.kind == "plate" else 0
-        count[mine] = _IGNORE
+        kind[largest] = 1 + KINDS.index("plate" if sprite.kind == "plate" else sprite.name)
+        color[largest] = 1 + tint
+        digit[largest] = 1 + int(sprite.name) if sprite.kind == "plate" else 0
+        count[largest] = _IGNORE
         if sprite.kind == "icon":
             copies = sum(one.kind == "icon" and one.name == sprite.name for one in shown)
-            count[mine] = min(copies, MAX_COUNT) - 1
+            count[largest] = min(copies, MAX_COUNT) - 1
             phrases[SHAPES.index(sprite.name) * len(COLOR_NAMES) + tint] = 1
         elif sprite.kind == "plate":
             phrases[len(SHAPES) * len(COLOR_NAMES) + int(sprite.name)] = 1
@@ -107,7 +111,6 @@ def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
         digit=digit.reshape(-1),
         count=count.reshape(-1),
         scene=scene,
-        share=np.minimum(total, 1).reshape(-1),
         phrases=phrases,
     )
 
@@ -115,12 +118,12 @@ def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
 def labelled_frame(
     seed: int, index: int, plates: float = 0.0
 ) -> tuple[npt.NDArray[np.uint8], PatchLabels]:
-    """Return the training frame at a position: crowded frames and single moments in turn.
+    """Return one training frame; dense frames and frames of ordinary clips alternate.
 
     Args:
-        seed: Which frames.
-        index: Position.
-        plates: Share of the icons of crowded frames that become digits on plates.
+        seed: Seed of the frames.
+        index: Number of the frame.
+        plates: Share of the icons of dense frames that are replaced by digits on plates.
 
     Returns:
         (FRAME, FRAME, 3) uint8 pixels and their labels.
@@ -133,7 +136,7 @@ def labelled_frame(
 
 
 def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
-    """Put digits in the place of some icons, which are larger, so that nothing touches."""
+    """Replace some icons by digits on plates, which are smaller, so that no objects overlap."""
     rng = rng_of(clip.split, clip.seed, clip.index, "plates")
     sprites = tuple(
         replace(one, kind="plate", name=str(rng.integers(10)), color="white", size=PLATE[0])
@@ -167,17 +170,7 @@ class FrameBatches(IterableDataset[Batch]):
 def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:
     """Stack labelled frames: `pixels` (B, H, W, 3) uint8, and one (B, ...) entry per label."""
     batch = {"pixels": torch.from_numpy(np.stack([pixels for pixels, _ in frames]))}
-    for name in ("kind", "color", "digit", "count", "share", "phrases"):
+    for name in ("kind", "color", "digit", "count", "phrases"):
         batch[name] = torch.from_numpy(np.stack([getattr(label, name) for _, label in frames]))
     batch["scene"] = torch.tensor([label.scene for _, label in frames])
     return batch
-
-
-def frame_batches(seed: int, size: int, plates: float, first: int, last: int) -> DataLoader[Batch]:
-    """Batches for steps `first` to `last`, drawn ahead in one other process."""
-    return DataLoader(
-        FrameBatches(seed, size, plates, first, last),
-        batch_size=None,
-        num_workers=1,
-        prefetch_factor=8,
-    )

@@ -1,4 +1,4 @@
-"""Teach the vision tower from scratch: every patch is read out, and every frame as a whole."""
+"""The vision tower while it is trained: linear heads on patches and frames, initial weights."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
-from jobs.training.frames import HEADS, NUM_PATCHES, PHRASES, SIDE, Batch
+from jobs.training.data.frames import HEADS, NUM_PATCHES, PHRASES, SIDE, Batch
 
-# Most patches show background; these classes would otherwise be all that is learned.
+# Loss weight of the class "nothing": most patches show background, and would dominate the loss.
 _NOTHING_WEIGHT = 0.12
 _NEIGHBOURS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
-_FOCUS = (0.8, 1.2, 1.2)
+# Scale of the initial queries and keys of every block.
+_SCALES = (0.8, 1.2, 1.2)
 
 
 class VisionTrainer(nn.Module):
-    """A tower with read-outs that only training needs.
+    """A tower with linear heads that only training needs.
 
     Args:
-        config: Of the tower; it has its pooling head.
+        config: Of the tower, which has a pooling head.
     """
 
     places: Tensor
@@ -31,42 +32,42 @@ class VisionTrainer(nn.Module):
         self.tower: Any = SiglipVisionModel._from_config(config, attn_implementation="sdpa")
         self.read_patch = nn.Linear(config.hidden_size, sum(HEADS.values()))
         self.read_frame = nn.Linear(config.hidden_size, PHRASES)
-        look_around(self.tower)
+        initialise(self.tower)
         self.register_buffer("places", grid_places())
 
     def forward(self, pixels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Read (B, H, W, 3) uint8 frames: per patch (B, N, outputs), and per frame (B, PHRASES)."""
+        """Outputs by head (B, N, outputs) and of frames (B, PHRASES), from (B, H, W, 3) uint8."""
         out = self.tower(pixel_values=normalise(pixels))
         patches = self.read_patch(out.last_hidden_state)
         parts = torch.split(patches, list(HEADS.values()), dim=-1)
         return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Sum of all read-outs' losses, and accuracies on object patches."""
-        read, frame = self(batch["pixels"])
+        """Sum of the losses of all heads; losses and accuracies on patches of objects by head."""
+        patches, frame = self(batch["pixels"])
         losses = {}
         for name in ("kind", "color", "digit"):
             weight = torch.ones(HEADS[name])
             weight[0] = _NOTHING_WEIGHT
             losses[name] = F.cross_entropy(
-                read[name].flatten(0, 1), batch[name].flatten(), weight=weight
+                patches[name].flatten(0, 1), batch[name].flatten(), weight=weight
             )
         losses["count"] = 0.5 * F.cross_entropy(
-            read["count"].flatten(0, 1), batch["count"].flatten()
+            patches["count"].flatten(0, 1), batch["count"].flatten()
         )
         scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
-        losses["scene"] = 0.3 * F.cross_entropy(read["scene"].flatten(0, 1), scene.flatten())
-        losses["place"] = 0.5 * (read["place"] - self.places).square().mean()
+        losses["scene"] = 0.3 * F.cross_entropy(patches["scene"].flatten(0, 1), scene.flatten())
+        losses["place"] = 0.5 * (patches["place"] - self.places).square().mean()
         losses["frame"] = 4 * F.binary_cross_entropy_with_logits(
             frame, batch["phrases"], pos_weight=torch.tensor(4.0)
         )
-        figures = {f"loss/{name}": float(value.detach()) for name, value in losses.items()}
+        metrics = {f"loss/{name}": float(value.detach()) for name, value in losses.items()}
         for name in ("kind", "color", "digit", "count"):
-            there = batch[name] > (-1 if name == "count" else 0)
-            hits = read[name].argmax(-1)[there] == batch[name][there]
-            figures[f"accuracy/{name}"] = float(hits.float().mean()) if len(hits) else float("nan")
-        figures["accuracy/scene"] = float((read["scene"].argmax(-1) == scene).float().mean())
-        return torch.stack(list(losses.values())).sum(), figures
+            labelled = batch[name] > (-1 if name == "count" else 0)
+            hits = patches[name].argmax(-1)[labelled] == batch[name][labelled]
+            metrics[f"accuracy/{name}"] = float(hits.float().mean()) if len(hits) else float("nan")
+        metrics["accuracy/scene"] = float((patches["scene"].argmax(-1) == scene).float().mean())
+        return torch.stack(list(losses.values())).sum(), metrics
 
 
 def normalise(pixels: Tensor) -> Tensor:
@@ -81,16 +82,16 @@ def grid_places() -> Tensor:
 
 
 @torch.no_grad()
-def look_around(tower: Any) -> None:
-    """Start with places as sines and cosines, and with heads that look at neighbouring patches.
+def initialise(tower: Any) -> None:
+    """Initialise positions as sines and cosines, and heads that attend to neighbouring patches.
 
-    Every head of the first block looks at another neighbour, those of the second block at patches
-    twice as far away; half of the last block's heads look at neighbours, the others anywhere.
+    Every head of the first block attends to another neighbour, those of the second block to patches
+    twice as far away. Half of the last block's heads attend to neighbours; the others are random.
     """
     config = tower.config
     size = config.hidden_size // config.num_attention_heads
-    pitches = torch.tensor([1.5, 1.0, 0.6, 0.3])
-    line = torch.arange(SIDE)[:, None] * pitches
+    frequencies = torch.tensor([1.5, 1.0, 0.6, 0.3])
+    line = torch.arange(SIDE)[:, None] * frequencies
     waves = torch.cat([line.sin(), line.cos()], dim=1)
     rows = waves[:, None].expand(SIDE, SIDE, -1)
     columns = waves[None].expand(SIDE, SIDE, -1)
@@ -98,8 +99,8 @@ def look_around(tower: Any) -> None:
     table = tower.embeddings.position_embedding.weight
     table.normal_(0, 0.02)
     table[:, : places.shape[1]] += 1.5 * places
-    # Nothing else writes where the places are, at first; one more entry stays zero, and is
-    # subtracted, because normalisation takes the mean of a patch from all entries.
+    # At first nothing else writes into the entries of the positions. Normalisation subtracts the
+    # mean of a patch from all entries: one more entry stays zero, and the heads subtract it again.
     zero = places.shape[1]
     kept = zero + 1
     table[:, zero] = 0
@@ -114,17 +115,20 @@ def look_around(tower: Any) -> None:
         for head in range(local):
             here = slice(head * size, (head + 1) * size)
             down, right = _NEIGHBOURS[head]
-            turn = torch.block_diag(  # type: ignore[no-untyped-call]
-                _turn(reach * down * pitches), _turn(reach * right * pitches)
+            shift = torch.block_diag(  # type: ignore[no-untyped-call]
+                _rotation(reach * down * frequencies), _rotation(reach * right * frequencies)
             )
-            for projection, seen in ((attention.q_proj, turn), (attention.k_proj, torch.eye(16))):
+            for projection, matrix in (
+                (attention.q_proj, shift),
+                (attention.k_proj, torch.eye(16)),
+            ):
                 projection.weight[here] = 0
-                projection.weight[here, :zero] = _FOCUS[layer] * seen
-                projection.weight[here, zero] = -_FOCUS[layer] * seen.sum(dim=1)
+                projection.weight[here, :zero] = _SCALES[layer] * matrix
+                projection.weight[here, zero] = -_SCALES[layer] * matrix.sum(dim=1)
                 projection.bias[here] = 0
 
 
-def _turn(angles: Tensor) -> Tensor:
-    """(8, 8) matrix that moves sines and cosines on by given angles."""
+def _rotation(angles: Tensor) -> Tensor:
+    """(8, 8) matrix that adds the given angles to those of sines and cosines."""
     sine, cosine = torch.diag(angles.sin()), torch.diag(angles.cos())
     return torch.cat([torch.cat([cosine, sine], dim=1), torch.cat([-sine, cosine], dim=1)])

@@ -1,0 +1,57 @@
+"""Errors in recipes: one line that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from pydantic import ValidationError
+
+from jobs.config.model_options import flat_model
+
+
+class RecipeError(ValueError):
+    """A recipe or a `--set` that cannot be used; the message is one line for the user."""
+
+
+def explain(error: ValidationError, schema: type) -> str:
+    """Describe the first error that pydantic found, in one line with what is allowed.
+
+    Args:
+        error: From checking a recipe.
+        schema: The dataclass that the recipe was checked against.
+    """
+    first = error.errors()[0]
+    # pydantic adds the names of types to the location; keys of recipes are in lower case.
+    location = [str(part) for part in first["loc"] if not str(part)[:1].isupper()]
+    key = ".".join(location)
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        allowed = _keys_at(schema, location[:-1])
+        close = difflib.get_close_matches(location[-1], allowed, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"
+        return f"unknown key {key!r}; {hint}"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"key {key!r} is missing"
+    message = first["msg"].removeprefix("Value error, ").split(" or an instance of ")[0]
+    message = message[:1].lower() + message[1:]
+    if isinstance(first.get("input"), (dict, list)) or not key:
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}, got {first['input']!r}"
+
+
+def _keys_at(schema: type, location: Sequence[str]) -> list[str]:
+    """Keys that are allowed in the section at `location`."""
+    section: Any = schema
+    for key in location:
+        if not key.isdigit():
+            section = _dataclass_in(get_type_hints(section)[key])
+    return list(flat_model({field.name: None for field in fields(section)}))
+
+
+def _dataclass_in(hint: Any) -> Any:
+    """The dataclass in a type such as `Section | None` or `tuple[Section, ...]`, or `None`."""
+    if is_dataclass(hint):
+        return hint
+    return next((found for part in get_args(hint) if (found := _dataclass_in(part))), None)

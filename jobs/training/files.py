@@ -1,0 +1,12 @@
+"""Names of the files that a training writes into `--output`."""
+
+CARD = "README.md"
+"""The model card."""
+TRAINING = "training"
+"""Directory of all that resuming and the card need; the names below are in it."""
+OPTIONS = "training.json"
+"""Seed and recipe; a training is resumed only with the same ones."""
+EVALUATIONS = "trials.json"
+"""Accuracy on held-out clips."""
+CLIPS = "clips"
+"""Video files of the held-out clips."""

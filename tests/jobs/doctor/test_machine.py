@@ -1,0 +1,126 @@
+"""Checks of Python, packages, GPUs, CPUs and memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from doctor_results import result_of
+
+from jobs.doctor import machine
+
+
+@pytest.fixture
+def other(tmp_path, monkeypatch):
+    """Installs a package `other` with the given lines of metadata."""
+
+    def install(*lines):
+        folder = tmp_path / "other-1.0.dist-info"
+        folder.mkdir()
+        text = ["Metadata-Version: 2.1", "Name: other", "Version: 1.0", *lines]
+        (folder / "METADATA").write_text("\n".join(text) + "\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+def test_this_installation_is_in_its_ranges():
+    assert result_of(machine.python_version).status == "ok"
+    result = result_of(machine.packages)
+    assert result.status == "ok", result
+    assert "tango-video" in result.text
+
+
+def test_packages_that_are_too_old_or_missing_are_named(other):
+    other(
+        "Requires-Dist: numpy<1",
+        "Requires-Dist: no-such-package>=2",
+        "Requires-Dist: nor-this; extra == 'dev'",
+        "Requires-Dist: nor-that; platform_system == 'Amiga'",
+        "Requires-Dist: pytest<1; extra == 'torchcodec'",
+    )
+    result = result_of(machine.packages, "other")
+    assert result.status == "problem"
+    assert "numpy " in result.text
+    assert "is not <1; no-such-package is missing (wanted: >=2); pytest" in result.text
+    assert "nor" not in result.text
+    assert "pip install" in result.text
+
+
+def test_another_python_is_refused(other):
+    other("Requires-Python: <3")
+    result = result_of(machine.python_version, "other")
+    assert result.status == "problem"
+    assert "is not <3" in result.text
+
+
+def test_a_package_that_is_not_installed_is_a_problem():
+    assert "no-such-package" in result_of(machine.packages, "no-such-package").text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_without_a_gpu_models_run_on_the_cpu():
+    assert torch.__version__ in result_of(machine.accelerators).text
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_named_with_its_memory():
+    result = result_of(machine.accelerators)
+    assert result.status == "ok"
+    assert torch.cuda.get_device_name() in result.text
+    assert "bfloat16" in result.text
+
+
+def test_cpus_and_objects_are_counted_as_ray_counts_them():
+    from ray._private.utils import get_num_cpus, resolve_object_store_memory
+
+    assert machine.num_cpus() == get_num_cpus(override_docker_cpu_warning=True)
+    free, (_, available) = shutil.disk_usage("/dev/shm").free, machine.available_memory()
+    for some in (available, 10**9, 10**11, 10**13):
+        ours = machine.object_store(free, some)
+        # Between two looks at it the free space of /dev/shm may change.
+        assert ours == pytest.approx(resolve_object_store_memory(some), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "400000 100000\n"}, 4),
+        ({"cpu.max": "max 100000\n"}, os.cpu_count()),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, os.cpu_count()),
+        ({"cpuset/cpuset.cpus": "0-1,4,6-9\n", "cpu.max": "800000 100000"}, 7),
+        ({}, os.cpu_count()),
+    ],
+)
+def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert machine.num_cpus(tmp_path) == cpus
+    assert machine.cpus(tmp_path).status in ("ok", "note")
+
+
+def test_a_process_bound_to_fewer_cpus_than_ray_counts_is_noted(tmp_path):
+    (tmp_path / "cpu.max").write_text("100000000 100000")
+    result = machine.cpus(tmp_path)
+    assert result.status == "note"
+    assert "Ray counts 1000" in result.text
+
+
+def test_a_container_has_the_memory_of_its_limit(tmp_path):
+    (tmp_path / "memory.max").write_text("3000000000\n")
+    (tmp_path / "memory.current").write_text("1000000000\n")
+    assert machine.available_memory(tmp_path) == (3 * 10**9, 2 * 10**9)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.available_memory(tmp_path)[0] > 3 * 10**9
+
+
+def test_without_shared_memory_ray_keeps_objects_in_files(tmp_path):
+    assert machine.shared_memory(tmp_path / "none").status == "ok"
+    assert "free, Ray takes" in machine.shared_memory(Path("/dev/shm")).text
