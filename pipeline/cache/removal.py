@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from pipeline.cache.folders import MANIFEST, CacheFolder, written_at
+from pipeline.cache.folders import CacheFolder, written_at
+from pipeline.cache.tokens import MANIFEST
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -41,9 +40,8 @@ class Removal:
         """Remove the files, and the directory of a whole cache if nothing else is in it."""
         for file in self.files:
             self.folder.remove(file.base_name)
-        if self.whole and self.folder.storage.is_local:
-            with suppress(OSError):  # other people's files are in it, or a job has come back
-                Path(self.folder.storage.root).rmdir()
+        if self.whole:  # not empty if other people's files are in it, or a job writes to it again
+            self.folder.storage.remove_if_empty()
 
 
 def plan_removals(
@@ -77,8 +75,8 @@ def plan_removals(
             reason = (
                 "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
             )
-            marks = folder.marks_of(folder.shards)
-            files = (*folder.entries, *marks, *left, *_manifest(folder))
+            tombstones = folder.tombstones_of(folder.shards)
+            files = (*folder.entries, *tombstones, *left, *_manifest(folder))
             removals.append(Removal(folder, files, reason, whole=True))
             continue
         kept.append(folder)
@@ -117,8 +115,8 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
         if surplus <= 0:
             break
-        # What is struck out of a shard goes with it.
-        going.setdefault(folder.name, []).extend((file, *folder.marks_of([file])))
+        # The tombstones of a shard go with it.
+        going.setdefault(folder.name, []).extend((file, *folder.tombstones_of([file])))
         surplus -= file.size
     reason = "oldest clips, to reach the size"
     return [Removal(f, tuple(going[f.name]), reason) for f in folders if f.name in going]

@@ -45,7 +45,7 @@ def test_tokens_come_back_bit_for_bit(cache, dtype):
     assert torch.equal(read.video.indices, written.video.indices)
     assert torch.equal(read.video.timestamps, written.video.timestamps)
     assert read.video.grid == (2, 2, 3)
-    assert (read.decode_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
+    assert (read.decode_video_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize("source", [None, ClipSource(12.5, 360)])
