@@ -209,3 +209,11 @@ def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
     assert theirs.exists()
     folder.remove(f"{'0' * 20}.parquet")
     assert cache.keys() == set()
+
+
+def test_an_entry_is_dated_by_the_clock(tmp_path):
+    clock = FakeClock(60)
+    cache = TokenCache(Storage.at(tmp_path), {"n": 1}, "label", clock)
+    cache.write(clip("k1"), entry())
+    table = pq.read_table(f"{cache.storage.root}/k1.parquet")
+    assert table["created_at"].to_pylist() == [clock.now()]
