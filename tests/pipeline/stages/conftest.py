@@ -12,7 +12,11 @@ from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO, Stage
 
-METHODS = [{"name": "full"}, {"name": "uniform", "retention": 0.25}, {"name": "fastv"}]
+METHODS = [
+    {"name": "full"},
+    {"name": "uniform", "retention": 0.25},
+    {"name": "fastv", "retention": 0.75},
+]
 
 
 @dataclass(frozen=True)
