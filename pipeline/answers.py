@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.rows import ANSWER, Row, to_table
+from pipeline.stages.declarations import FAILED
 from pipeline.storage import Storage
 
 ClipName = tuple[str, str]
@@ -17,7 +18,6 @@ ClipName = tuple[str, str]
 
 _FLUSH_ROWS = 5_000
 _FLUSH_SECONDS = 10.0
-_FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
 
 class AnswerWriter:
@@ -27,21 +27,23 @@ class AnswerWriter:
 
     Args:
         folder: The run's `answers` directory; existing parts are kept and counted on.
+        clock: Says when to flush.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.storage = Storage.at(str(folder))
+    def __init__(self, folder: Path | Storage, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.storage = Storage.at(folder)
+        self._clock = clock
         self._next = 1 + max((int(n[5:-8]) for n in self.storage.names(".parquet")), default=-1)
         self._pending: list[Row] = []
         self._kept: frozenset[ClipName] | None = None
-        self._last_flush = time.monotonic()
+        self._last_flush = self._clock.monotonic()
 
     def add(self, answers: Sequence[Row]) -> None:
         """Take one clip's answers; every few seconds they are written."""
         self._pending += answers
         if (
             len(self._pending) >= _FLUSH_ROWS
-            or time.monotonic() - self._last_flush > _FLUSH_SECONDS
+            or self._clock.monotonic() - self._last_flush > _FLUSH_SECONDS
         ):
             self.flush()
 
@@ -52,11 +54,11 @@ class AnswerWriter:
         if self._pending or not self.storage.names(".parquet"):
             self._write(to_table(self._pending, ANSWER))
             self._pending = []
-        self._last_flush = time.monotonic()
+        self._last_flush = self._clock.monotonic()
 
     def _write(self, table: pa.Table) -> None:
         """Write one part atomically."""
-        _write(self.storage, f"part-{self._next:05d}.parquet", table)
+        write_table(table, self.storage, f"part-{self._next:05d}.parquet")
         self._next += 1
 
     def finished(self, cells: Sequence[str]) -> dict[ClipName, frozenset[str]]:
@@ -71,7 +73,7 @@ class AnswerWriter:
         """
         found = {}
         for clip, answers in self._by_clip().items():
-            failed = any(row["status"] in _FAILED for row in answers.values())
+            failed = any(row["status"] in FAILED for row in answers.values())
             if not failed and {cell for cell, _ in answers} == set(cells):
                 found[clip] = frozenset(question for _, question in answers)
         return found
@@ -83,7 +85,7 @@ class AnswerWriter:
     def _by_clip(self) -> dict[ClipName, dict[tuple[str, str], Row]]:
         """All rows on disk; of a row that is there twice the later one."""
         by_clip: dict[ClipName, dict[tuple[str, str], Row]] = {}
-        for row in _read_parts(self.storage).to_pylist():
+        for row in read_answers(self.storage).to_pylist():
             clip = by_clip.setdefault((row["benchmark"], row["video_id"]), {})
             clip[row["cell"], row["question_id"]] = row
         return by_clip
@@ -105,25 +107,16 @@ class AnswerWriter:
             self.storage.delete(name)
 
 
-def read_answers(folder: Path) -> pa.Table:
+def read_answers(folder: Path | Storage) -> pa.Table:
     """All parts of a run's `answers` directory, in order."""
-    return _read_parts(Storage.at(str(folder)))
-
-
-def _read_parts(storage: Storage) -> pa.Table:
-    """All parts in a directory, in order."""
+    storage = Storage.at(folder)
     names = storage.names(".parquet")
     parts = [pq.read_table(pa.BufferReader(storage.read(name))) for name in names]
     return pa.concat_tables([ANSWER.empty_table(), *parts], promote_options="default")
 
 
-def write_table(table: pa.Table, path: Path) -> None:
+def write_table(table: pa.Table, folder: Path | Storage, name: str) -> None:
     """Write one Parquet file atomically."""
-    _write(Storage.at(str(path.parent)), path.name, table)
-
-
-def _write(storage: Storage, name: str, table: pa.Table) -> None:
-    """Write a table whole."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    storage.write(name, memoryview(sink.getvalue()))
+    Storage.at(folder).write(name, memoryview(sink.getvalue()))

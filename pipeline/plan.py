@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.tokens import TokenCache, open_cache
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
+from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.storage import Storage
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
@@ -68,7 +71,10 @@ class Plan:
 
 
 def build_cells(
-    methods: Sequence[tuple[str, Method]], model: ModelSpec, cache_root: str
+    methods: Sequence[tuple[str, Method]],
+    model: ModelSpec,
+    cache_root: str | Storage,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[tuple[Cell, ...], dict[str, Compressor], dict[str, TokenCache]]:
     """Open each method's cache; methods with equal compressors share one.
 
@@ -90,7 +96,7 @@ def build_cells(
                 f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
                 "SigLIP checkpoint with its pooling head, or choose another score"
             )
-        cache = open_cache(cache_root, model, method.compressor)
+        cache = open_cache(cache_root, model, method.compressor, clock)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
         cells.append(Cell(name, method, cache.name))
@@ -103,7 +109,7 @@ def plan_clips(
     *,
     hash_content: bool = False,
     done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
-    anew: bool = False,
+    recompute: bool = False,
 ) -> pa.Table:
     """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
 
@@ -112,8 +118,8 @@ def plan_clips(
         caches: Caches that must hold every clip before it can be answered.
         hash_content: Identify files by their bytes and not by size and modification time.
         done: (benchmark name, video id) -> ids of the questions that an earlier attempt answered;
-            a clip with exactly these is left out.
-        anew: Compute every clip for every cache, whether it is there or not.
+            a clip with exactly these is skipped.
+        recompute: Compute every clip for every cache, whether it is there or not.
 
     Raises:
         ValueError: If two clips of a benchmark share an id.
@@ -136,10 +142,10 @@ def plan_clips(
             pending = []
     clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
     column = clips.column_names.index("missing")
-    return clips.set_column(column, CLIP.field(column), _missing(clips, caches, anew))
+    return clips.set_column(column, CLIP.field(column), _missing(clips, caches, recompute))
 
 
-def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], anew: bool) -> pa.ChunkedArray:
+def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool) -> pa.ChunkedArray:
     """Names of the caches that lack each clip; none for a clip that has failed.
 
     One listing is held at a time: those of many caches would be larger than the plan.
@@ -147,7 +153,7 @@ def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], anew: bool) -> p
     lacking = np.zeros((clips.num_rows, len(caches)), dtype=bool)
     keys = clips["clip_key"].to_pylist()
     for index, cache in enumerate(caches.values()):
-        there = set() if anew else cache.keys()
+        there = set() if recompute else cache.keys()
         lacking[:, index] = [key not in there for key in keys]
     lacking &= pc.equal(clips["status"], "ok").to_numpy()[:, None]
     names = pa.array(list(caches), pa.string())
@@ -166,5 +172,5 @@ def _plan_clip(benchmark: str, item: VideoItem, hash_content: bool) -> Row:
     try:
         fingerprint = source_fingerprint(item.path, hash_content)
     except SourceMissingError as error:
-        return failed(clip_row(benchmark, item, "", ""), "decode_failed", error)
+        return failed(clip_row(benchmark, item, "", ""), DECODE_VIDEO.failure, error)
     return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint)

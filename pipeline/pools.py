@@ -1,7 +1,7 @@
 """Where the stages run: how many workers each gets, checked before anything starts.
 
-Ray waits silently and for ever for a pool that does not fit the cluster, so the arithmetic is done
-here first.
+Ray waits for ever, and says nothing, for a pool that does not fit the cluster; so the fit is
+computed here first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class PoolError(ValueError):
 
 
 @dataclass(frozen=True)
-class DecodePool:
-    """CPU tasks that decode.
+class TaskPool:
+    """CPU tasks, for a stage that is a function.
 
     Attributes:
         num_cpus: CPUs one task reserves; a cluster runs as many tasks as fit beside the actors.
@@ -33,7 +33,7 @@ class DecodePool:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """Actors that hold a model.
+    """Actors, for a stage that is a class: each holds a model.
 
     Attributes:
         num_actors: Copies of the model.
@@ -64,7 +64,7 @@ class ActorPool:
 
 @dataclass(frozen=True)
 class Pools:
-    """All pools of a job; never part of the cache identity.
+    """All pools of a job, by the names of the stages; never part of the cache identity.
 
     Attributes:
         decode: CPU tasks.
@@ -72,7 +72,7 @@ class Pools:
         answer: Actors with the language model.
     """
 
-    decode: DecodePool = field(default_factory=DecodePool)
+    decode: TaskPool = field(default_factory=TaskPool)
     compress: ActorPool = field(default_factory=ActorPool)
     answer: ActorPool = field(default_factory=ActorPool)
 
@@ -81,13 +81,13 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     """Refuse pools that can never be scheduled.
 
     Actors are placed on nodes one by one, the largest first, each on the first node with room; then
-    one node must have the CPUs of one decode task left. That is at least as strict as Ray, so what
-    passes here runs.
+    one node must have room for one task of each stage that runs as tasks. That is at least as
+    strict as Ray, so what passes here runs.
 
     Args:
         pools: What the job asks for.
         nodes: Resources of every live node, e.g. `{"CPU": 8, "GPU": 1}`.
-        stages: Stages the job has: of `"decode"`, `"compress"`, `"answer"`.
+        stages: Names of the stages that the job has.
 
     Raises:
         PoolError: Names the pool, what it needs, what there is, and the setting to change.
@@ -95,29 +95,29 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     free = [{kind: float(node.get(kind, 0)) for kind in ("CPU", "GPU")} for node in nodes]
     cluster = ", ".join(f"{node['CPU']:g} CPUs and {node['GPU']:g} GPUs" for node in free[:4])
     cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
-    actors = [
-        (name, pool)
-        for name, pool in (("compress", pools.compress), ("answer", pools.answer))
-        if name in stages
-        for _ in range(pool.num_actors)
-    ]
+    wanted = {name: getattr(pools, name) for name in stages}
+    actor_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
+    task_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, TaskPool)}
+    actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.num_actors)]
     for name, pool in sorted(actors, key=lambda a: (-a[1].num_gpus, -a[1].num_cpus)):
-        if not _place({"GPU": pool.num_gpus, "CPU": pool.num_cpus}, free):
+        if not _reserve({"GPU": pool.num_gpus, "CPU": pool.num_cpus}, free):
             raise PoolError(
                 f"the cluster ({cluster}) has no room for {pool.num_actors} {name} actor(s) of "
                 f"{pool.num_cpus:g} CPUs and {pool.num_gpus:g} GPUs beside the other pool; lower "
                 f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
             )
-    if "decode" in stages and not _place({"CPU": pools.decode.num_cpus, "GPU": 0}, free):
-        raise PoolError(
-            f"the actors leave no node of the cluster ({cluster}) with the "
-            f"{pools.decode.num_cpus:g} CPUs of one decode task; lower pools.compress.num_cpus, "
-            "pools.answer.num_cpus, their num_actors, or pools.decode.num_cpus"
-        )
+    for name, tasks in task_pools.items():
+        if not _reserve({"CPU": tasks.num_cpus, "GPU": 0}, free):
+            raise PoolError(
+                f"the actors leave no node of the cluster ({cluster}) with the "
+                f"{tasks.num_cpus:g} CPUs of one {name} task; lower "
+                f"{', '.join(f'pools.{stage}.num_cpus' for stage in actor_pools)}, their "
+                f"num_actors, or pools.{name}.num_cpus"
+            )
 
 
-def _place(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bool:
-    """Take `needs` from the first node that has them."""
+def _reserve(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bool:
+    """Take `needs` from the first node that has them; `False` if none has."""
     for node in free:
         if all(node[kind] >= amount - 1e-9 for kind, amount in needs.items()):
             for kind, amount in needs.items():

@@ -33,7 +33,7 @@ _CLIP = [
     ("error", pa.string()),
 ]
 _DECODED = [
-    ("decode_ms", pa.float64()),
+    ("decode_video_ms", pa.float64()),
     ("decoder", pa.string()),
     ("warnings", pa.list_(pa.string())),
 ]
@@ -101,7 +101,7 @@ RESULT = pa.schema(
         ("path", pa.string()),
         ("status", pa.string()),
         ("error", pa.string()),
-        ("decode_ms", pa.float64()),
+        ("decode_video_ms", pa.float64()),
         ("encode_ms", pa.float64()),
         ("num_misses", pa.int64()),
         ("num_computed", pa.int64()),
@@ -129,6 +129,17 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "missing": [],
         "status": "ok",
         "error": None,
+    }
+
+
+def result(row: Mapping[str, Any], answers: Sequence[Row]) -> Row:
+    """What the driver keeps of a clip: a row of `RESULT`."""
+    return {
+        **{name: row.get(name) for name in RESULT.names},
+        "num_misses": len(row["missing"]),
+        "num_computed": len(json.loads(row.get("compress_ms") or "{}")),
+        "warnings": list(row.get("warnings") or ()),
+        "answers": list(answers),
     }
 
 

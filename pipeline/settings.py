@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from pipeline.plan import Plan
 from pipeline.pools import Pools
 
 Executor = Literal["ray", "local"]
@@ -39,34 +38,3 @@ class Settings:
         """Refuse to measure while other work goes on."""
         if self.profile and (self.executor != "local" or self.share_prefix):
             raise ValueError("a profile needs executor 'local' and no shared prefix")
-
-
-def decode_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Keyword arguments of `decode_video`."""
-    return {
-        "spec": plan.model.frames,
-        "timeout_s": settings.decode_timeout_s,
-        "memory_gib": settings.decode_memory_gib,
-    }
-
-
-def compress_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Arguments of `CompressVideo`."""
-    return {
-        "model": plan.model,
-        "compressors": plan.compressors,
-        "caches": plan.caches,
-        "num_threads": settings.pools.compress.num_threads,
-    }
-
-
-def answer_arguments(plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Arguments of `AnswerQuestions`."""
-    return {
-        "model": plan.model,
-        "cells": plan.cells,
-        "caches": plan.caches,
-        "protocols": plan.protocols,
-        "share_prefix": settings.share_prefix,
-        "num_threads": settings.pools.answer.num_threads,
-    }

@@ -6,17 +6,21 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 
 @dataclass(frozen=True)
 class Storage:
     """A directory that may be local (`runs/cache`) or remote (`s3://bucket/cache`).
+
+    Caches, answers and run directories reach files through it alone, so a test can hand them a
+    directory that fails.
 
     Attributes:
         filesystem: The pyarrow file system behind it.
@@ -27,12 +31,15 @@ class Storage:
     root: str
 
     @classmethod
-    def at(cls, location: str) -> Storage:
-        """Open a path or a URL that pyarrow or fsspec understands.
+    def at(cls, location: str | Path | Storage) -> Storage:
+        """Open a path or a URL that pyarrow or fsspec understands; a storage is returned as it is.
 
         Raises:
             ValueError: If nothing installed understands the URL.
         """
+        if isinstance(location, Storage):
+            return location
+        location = str(location)
         if location.startswith("file://"):
             location = unquote(urlsplit(location).path)
         if "://" not in location:
@@ -56,7 +63,7 @@ class Storage:
 
     def child(self, name: str) -> Storage:
         """The directory `name` inside this one."""
-        return Storage(self.filesystem, self.path(name))
+        return replace(self, root=self.path(name))
 
     def path(self, name: str) -> str:
         """Path of the file `name` in this directory."""
@@ -106,8 +113,16 @@ class Storage:
         Raises:
             FileNotFoundError: If it is not there.
         """
-        with self.filesystem.open_input_file(self.path(name)) as file:
+        with self.opened(name) as file:
             return bytes(file.read())
+
+    def opened(self, name: str) -> pa.NativeFile:
+        """A file to read parts of; close it after use.
+
+        Raises:
+            FileNotFoundError: If it is not there.
+        """
+        return self.filesystem.open_input_file(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
@@ -142,3 +157,23 @@ class Storage:
     def delete(self, name: str) -> None:
         """Remove a file."""
         self.filesystem.delete_file(self.path(name))
+
+    def create(self) -> None:
+        """Make this directory; of several callers exactly one succeeds on a local disk.
+
+        Raises:
+            FileExistsError: If it is there.
+            OSError: If it cannot be made.
+        """
+        if self.is_local:
+            Path(self.root).mkdir(parents=True)
+        elif self.is_folder():
+            raise FileExistsError(self.root)
+        else:
+            self.filesystem.create_dir(self.root, recursive=True)
+
+    def remove_if_empty(self) -> None:
+        """Remove this directory if nothing is in it; object stores have no empty directories."""
+        if self.is_local:
+            with suppress(OSError):  # something is in it
+                Path(self.root).rmdir()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.build import Ingredients, build, items_of
+from jobs.run.build import BuiltJob, build, items_of
 from pipeline.plan import plan_clips
 from pipeline.rows import Row
 from pipeline.stages.compress import frames_of
@@ -58,10 +58,10 @@ def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
     Raises:
         RecipeError: If the encoder lacks the score or no clip could be decoded, in one line.
     """
-    ingredients = build(job)
-    score = _score(ingredients.model, options.score)
-    report, num_failed = _calibrate(job, ingredients, score, options.rule)
-    model = {"name": ingredients.model.name, "digest": ingredients.model.digest}
+    built = build(job)
+    score = _score(built.model, options.score)
+    report, num_failed = _calibrate(job, built, score, options.rule)
+    model = {"name": built.model.name, "digest": built.model.digest}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_json(model), indent=2)
     options.output.write_text(text + "\n", encoding="utf-8")
@@ -116,17 +116,15 @@ def _score(model: ModelSpec, wanted: str | None) -> str:
     )
 
 
-def _calibrate(
-    job: Job, ingredients: Ingredients, score: str, rule: SinkRule
-) -> tuple[SinkReport, int]:
+def _calibrate(job: Job, built: BuiltJob, score: str, rule: SinkRule) -> tuple[SinkReport, int]:
     """Decode and encode clip by clip; the report and the number of clips that failed."""
-    clips = _clips(job, ingredients)
+    clips = _clips(job, built)
     calibration = SinkCalibration(score)
-    encoder = load_encoder(ingredients.model)
+    encoder = load_encoder(built.model)
     num_failed = 0
     for batch in clips.to_batches(max_chunksize=1024):
         for clip in batch.to_pylist():
-            row = _decoded(clip, job, ingredients.model)
+            row = _decoded(clip, job, built.model)
             if row["status"] != "ok":
                 logger.warning("%s: %s", row["video_id"], row["error"])
                 num_failed += 1
@@ -138,16 +136,15 @@ def _calibrate(
     return calibration.report(rule), num_failed
 
 
-def _clips(job: Job, ingredients: Ingredients) -> pa.Table:
+def _clips(job: Job, built: BuiltJob) -> pa.Table:
     """The recipe's clips; there must be some."""
     try:
-        clips = plan_clips(items_of(job, ingredients), {})
+        clips = plan_clips(items_of(job, built), {})
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if clips.num_rows == 0:
         raise RecipeError(
-            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
-            "check benchmark.root"
+            f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
         )
     return clips
 

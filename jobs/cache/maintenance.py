@@ -11,8 +11,9 @@ from rich.progress import Progress
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import MANIFEST, bad_clips, find_caches
+from pipeline.cache.folders import bad_clips, find_caches
 from pipeline.cache.removal import plan_removals
+from pipeline.cache.tokens import MANIFEST
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
@@ -31,7 +32,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     num_clips = sum(folder.num_clips for folder in folders)
     num_bad = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading clips", total=sum(len(f.places) for f in folders))
+        task = progress.add_task("reading clips", total=sum(len(f.locations) for f in folders))
         for folder in folders:
             if folder.problem:
                 num_bad += 1
@@ -120,7 +121,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
     skipped: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("writing clips", total=len(folder.places))
+        task = progress.add_task("writing clips", total=len(folder.locations))
 
         def report(file: str, problem: str | None) -> None:
             progress.advance(task)

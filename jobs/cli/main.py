@@ -21,7 +21,7 @@ from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
-    from jobs.run.locations import Places
+    from jobs.run.locations import Locations
 
 app = typer.Typer(
     name="tango",
@@ -64,7 +64,7 @@ HashContent = Annotated[
 RUNS = Path("runs")
 
 
-def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., None]:
+def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
@@ -85,23 +85,23 @@ def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., N
         hash_content: HashContent = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        _exit(run(recipe, changes, _places(output, cache, address, tracking_uri, resume)))
+        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume)))
 
     return command
 
 
-def _evaluate(recipe: Path, changes: list[str], places: Places) -> int:
+def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_job
     from jobs.run.evaluate import evaluate
 
-    return evaluate(load_job(recipe, changes), places, Console())
+    return evaluate(load_job(recipe, changes), locations, Console())
 
 
-def _sweep(recipe: Path, changes: list[str], places: Places) -> int:
+def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_jobs
     from jobs.run.sweep import sweep
 
-    return sweep(load_jobs(recipe, changes), places, Console())
+    return sweep(load_jobs(recipe, changes), locations, Console())
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -126,8 +126,8 @@ def precompute(
     from jobs.run.precompute import precompute
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
-    places = _places(output, cache, address)
-    _exit(max(precompute(job, places, Console()) for job in jobs))
+    locations = _locations(output, cache, address)
+    _exit(max(precompute(job, locations, Console()) for job in jobs))
 
 
 @app.command()
@@ -144,7 +144,7 @@ def doctor(
     """Say in one screen whether this machine can run, before a long job does."""
     from jobs.doctor.command import doctor
 
-    where = _places(output, cache, address, tracking_uri)
+    where = _locations(output, cache, address, tracking_uri)
     _exit(doctor(recipe, set_, where, Console()))
 
 
@@ -235,17 +235,17 @@ def _overrides(given: list[str], **flags: object) -> list[str]:
     ]
 
 
-def _places(
+def _locations(
     output: Path,
     cache: str | None,
     address: str | None,
     tracking_uri: str | None = None,
     resume: str | None = None,
-) -> Places:
+) -> Locations:
     """Where the job reads and writes."""
-    from jobs.run.locations import Places
+    from jobs.run.locations import Locations
 
-    return Places(output, cache, tracking_uri, resume, address)
+    return Locations(output, cache, tracking_uri, resume, address)
 
 
 def _fail(message: str, code: int) -> None:

@@ -32,16 +32,27 @@ def read_recipe(path: Path) -> dict[str, Any]:
         RecipeError: If it cannot be read, is not YAML, or holds something else than sections.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        text = path.read_bytes()
     except OSError as error:
         raise RecipeError(
             f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
         ) from error
+    return recipe_of(text, str(path))
+
+
+def recipe_of(text: bytes, source: str) -> dict[str, Any]:
+    """Return the content of a recipe; `source` is named in errors.
+
+    Raises:
+        RecipeError: If it is not YAML, or holds something else than sections.
+    """
+    try:
+        content = yaml.safe_load(text.decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise RecipeError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(
-            f"{path}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
+            f"{source}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
         )
     return content
 

@@ -12,11 +12,11 @@ from jobs.config.recipe import Job, RecipeError, load_jobs
 from jobs.doctor import decoding, machine, services, storage
 from jobs.doctor import recipe as recipes
 from jobs.doctor.checks import Check, CheckResult, ok, print_result, problem, run_checks
-from jobs.run.locations import Places
+from jobs.run.locations import Locations
 from jobs.tracking.upload import default_tracking_uri
 
 
-def doctor(recipe: Path | None, changes: Sequence[str], where: Places, console: Console) -> int:
+def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, console: Console) -> int:
     """Check everything that a job needs and print one line per check.
 
     Args:
@@ -47,7 +47,7 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Places, console: 
     return 1 if number["problem"] else 0
 
 
-def checks_for(job: Job | None, where: Places) -> list[Check]:
+def checks_for(job: Job | None, where: Locations) -> list[Check]:
     """All checks, those of the machine before those of the recipe."""
     chosen = job.decode.decoder if job else "auto"
     uri = where.tracking_uri or default_tracking_uri(where.output)

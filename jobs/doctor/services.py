@@ -10,8 +10,6 @@ from jobs.doctor.machine import num_cpus
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
 
-_STAGES = ("decode", "compress", "answer")
-
 
 def tracking(uri: str) -> CheckResult:
     """Send one request to an MLflow server or store."""
@@ -68,10 +66,11 @@ def _without_ray(job: Job, address: str | None) -> CheckResult:
 def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
     """The same check of the pools that the job does when it starts."""
     from pipeline.pools import preflight
+    from pipeline.stages.declarations import STAGES
 
     if job is None:
         return ok(about)
-    preflight(job.pools, nodes, _STAGES)
+    preflight(job.pools, nodes, [stage.name for stage in STAGES])
     return ok(f"{about}; the recipe's pools fit")
 
 

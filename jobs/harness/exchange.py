@@ -136,10 +136,10 @@ def import_answers(
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
     table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    write_table(table, run_dir / "answers" / "part-00000.parquet")
+    write_table(table, run_dir / "answers", "part-00000.parquet")
     failed = failed_rows(rows).reindex(columns=FAILURE.names)
     failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
-    write_table(failures, run_dir / "failures.parquet")
+    write_table(failures, run_dir, "failures.parquet")
     facts = JobFacts(
         run_id=run_dir.name,
         kind="import",

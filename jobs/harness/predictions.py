@@ -18,11 +18,10 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.rows import ANSWER, Row, option_text, to_table
+from pipeline.stages.declarations import ANSWER_QUESTIONS, FAILED
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
-
-_FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
 
 def replies_of(
@@ -47,7 +46,7 @@ def replies_of(
             f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
         )
     replies = {
-        str(question): FAILED_REPLY if status in _FAILED else str(text)
+        str(question): FAILED_REPLY if status in FAILED else str(text)
         for question, status, text in zip(
             rows["question_id"], rows["status"], rows["text"], strict=True
         )
@@ -96,7 +95,7 @@ def _answer_row(
     text = "" if failed or reply is None else reply
     choice = None if failed else protocol.read_choice(text, question)
     score = protocol.harness_score
-    status = "answer_failed" if failed else "ok" if choice is not None else "unparsed"
+    status = ANSWER_QUESTIONS.failure if failed else "ok" if choice is not None else "unparsed"
     return {
         "benchmark": benchmark.name,
         "video_id": record.video_id,

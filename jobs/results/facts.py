@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.storage import Storage
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
@@ -39,7 +40,7 @@ class CellFacts:
     protocol: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Refuse shares outside (0, 1]."""
         for share in (self.retention, *(self.layer_shares or ())):
             if not 0 < share <= 1:
                 raise ValueError(
@@ -55,8 +56,8 @@ class CellFacts:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A method of the recipe that this model cannot run, and so nothing was measured of.
+class SkippedMethod:
+    """A method of the recipe that this model cannot run, so nothing was measured of it.
 
     Attributes:
         name: What its cell would have been called.
@@ -110,11 +111,12 @@ class JobFacts:
     peak_gib: float | None = None
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedMethod, ...] = ()
 
-    def save(self, run_dir: Path) -> None:
-        """Write `facts.json` into the run directory."""
-        (run_dir / FACTS_FILE).write_text(json.dumps(asdict(self), indent=2, default=str) + "\n")
+    def save(self, run_dir: Path | Storage) -> None:
+        """Write `facts.json` into the run directory, whole or not at all."""
+        text = json.dumps(asdict(self), indent=2, default=str) + "\n"
+        Storage.at(run_dir).write(FACTS_FILE, text.encode())
 
     @classmethod
     def load(cls, run_dir: Path) -> JobFacts:
@@ -153,7 +155,7 @@ class JobFacts:
             )
             for cell in facts["cells"]
         )
-        known["left_out"] = tuple(LeftOut(**entry) for entry in facts.get("left_out") or ())
+        known["left_out"] = tuple(SkippedMethod(**entry) for entry in facts.get("left_out") or ())
         known["caches"] = tuple(facts.get("caches") or ())
         known["decoder"] = LLMShape(**facts["decoder"]) if facts.get("decoder") else None
         return cls(**known)

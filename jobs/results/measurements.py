@@ -9,9 +9,8 @@ from typing import Any
 import pandas as pd
 
 from jobs.results.facts import CellFacts, JobFacts
+from pipeline.stages.declarations import FAILED
 from tango_core.flops import lengths_per_layer, prefill_flops
-
-FAILED = ("decode_failed", "encode_failed", "answer_failed")
 
 # Stage -> columns of the answers whose sum it is. The first belong to the clip, the others to a
 # question; `segment`, `select` and `merge` are parts of `compress`, `prefill` is one of `ttft`.

@@ -12,7 +12,6 @@ import pandas as pd
 
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.measurements import (
-    FAILED,
     cache_counts,
     clips,
     latencies,
@@ -30,6 +29,7 @@ from jobs.results.scores import (
     plain_accuracies,
     read_groups,
 )
+from pipeline.stages.declarations import FAILED
 from tango_core.metrics import (
     Comparison,
     accuracy_by_group,

@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow.compute as pc
 
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
-from jobs.results.facts import LeftOut
+from jobs.results.facts import SkippedMethod
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
+from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
@@ -25,23 +27,23 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Ingredients:
-    """What a recipe names, built and checked; nothing heavy has been loaded.
+class BuiltJob:
+    """What a recipe names, built and checked; no weights have been loaded.
 
     Attributes:
         model: The Video LLM.
         benchmarks: Benchmark name -> benchmark.
         methods: (cell name, method) pairs.
-        left_out: Methods that the model has too few layers for.
+        skipped: Methods that the model has too few layers for.
     """
 
     model: ModelSpec
     benchmarks: dict[str, Benchmark]
     methods: tuple[tuple[str, Method], ...]
-    left_out: tuple[LeftOut, ...] = ()
+    skipped: tuple[SkippedMethod, ...] = ()
 
 
-def build(job: Job) -> Ingredients:
+def build(job: Job) -> BuiltJob:
     """Build everything a recipe names.
 
     Raises:
@@ -53,12 +55,12 @@ def build(job: Job) -> Ingredients:
         benchmarks = {section.name: benchmark_of(section) for section in job.all_benchmarks}
         model = model_of(job)
         raise_if_damaged(model.path)
-        built, left_out = methods_of(job, model)
+        built, skipped = methods_of(job, model)
     except (ValueError, TypeError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
-    return Ingredients(model, benchmarks, built, left_out)
+    return BuiltJob(model, benchmarks, built, skipped)
 
 
 def raise_if_wrong_methods(job: Job) -> None:
@@ -75,52 +77,53 @@ def raise_if_wrong_methods(job: Job) -> None:
 
 def make_plan(
     job: Job,
-    ingredients: Ingredients,
-    cache_root: str,
+    built: BuiltJob,
+    cache_root: str | Storage,
     *,
     answer: bool,
     done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Plan:
     """List the clips and look them up in the caches.
 
     Args:
         job: The recipe.
-        ingredients: From `build`.
+        built: From `build`.
         cache_root: Directory or URL of the caches.
         answer: Whether questions are answered, or only caches filled.
         done: See `plan_clips`.
+        clock: Dates the entries of the caches.
 
     Raises:
         RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
             model cannot serve a method.
     """
     try:
-        cells, compressors, caches = build_cells(ingredients.methods, ingredients.model, cache_root)
+        cells, compressors, caches = build_cells(built.methods, built.model, cache_root, clock)
         clips = plan_clips(
-            items_of(job, ingredients),
+            items_of(job, built),
             caches,
             hash_content=job.hash_content,
             done=done,
-            anew=job.mode == "profile",
+            recompute=job.mode == "profile",
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
         raise RecipeError(
-            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clip has a question; add a "
+            f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
             "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
         )
     if clips.num_rows == 0 and not done and job.shard is None:
         raise RecipeError(
-            f"benchmark.name {', '.join(ingredients.benchmarks)}: no clips found; "
-            "check benchmark.root"
+            f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
         )
     return Plan(
-        model=ingredients.model,
+        model=built.model,
         cells=cells,
         compressors=compressors,
         caches=caches,
-        protocols={name: bench.protocol for name, bench in ingredients.benchmarks.items()},
+        protocols={name: bench.protocol for name, bench in built.benchmarks.items()},
         clips=clips,
         answer=answer,
     )
@@ -197,16 +200,16 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def methods_of(
     job: Job, model: ModelSpec
-) -> tuple[tuple[tuple[str, Method], ...], tuple[LeftOut, ...]]:
-    """Build the methods for the layers of the model, and say which do not fit into them.
+) -> tuple[tuple[tuple[str, Method], ...], tuple[SkippedMethod, ...]]:
+    """Build the methods for the layers of the model, and warn of those that do not fit.
 
     Options and retentions have been checked before: what fails now is the number of layers.
 
     Raises:
-        ValueError: If one does not fit and may not be left out, or none fits.
+        ValueError: If one does not fit and may not be skipped, or none fits.
     """
     built: list[tuple[str, Method]] = []
-    left_out: list[LeftOut] = []
+    skipped: list[SkippedMethod] = []
     num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
@@ -217,21 +220,21 @@ def methods_of(
                     f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
                 ) from error
             retention = options.get("retention", 1.0)
-            left_out.append(LeftOut(name, options["name"], retention, str(error)))
+            skipped.append(SkippedMethod(name, options["name"], retention, str(error)))
     if not built:
         raise ValueError(
-            f"model {model.name} can run no method of the recipe; {left_out[0].name!r}: "
-            f"{left_out[0].reason}"
+            f"model {model.name} can run no method of the recipe; {skipped[0].name!r}: "
+            f"{skipped[0].reason}"
         )
-    for entry in left_out:
+    for entry in skipped:
         logger.warning(
-            "method %s at retention %g is left out on model %s: %s",
+            "method %s at retention %g is skipped on model %s: %s",
             repr(entry.name),
             entry.retention,
             model.name,
             entry.reason,
         )
-    return tuple(built), tuple(left_out)
+    return tuple(built), tuple(skipped)
 
 
 def benchmark_of(section: BenchmarkSection) -> Benchmark:
@@ -245,9 +248,9 @@ def benchmark_of(section: BenchmarkSection) -> Benchmark:
     )
 
 
-def items_of(job: Job, ingredients: Ingredients) -> Iterator[tuple[str, VideoItem]]:
+def items_of(job: Job, built: BuiltJob) -> Iterator[tuple[str, VideoItem]]:
     """All clips of the job: the first `limit` of every benchmark, and of those this shard's."""
     shard, num_shards = map(int, (job.shard or "0/1").split("/"))
-    for name, benchmark in ingredients.benchmarks.items():
+    for name, benchmark in built.benchmarks.items():
         for item in islice(benchmark.items(job.limit), shard, None, num_shards):
             yield name, item

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from jobs.config.overrides import read_recipe
+from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
+from jobs.run.locations import OpenStorage
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
 
 # A run may be continued with other workers and other patience; the rest decides its results.
 _NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
@@ -21,7 +23,13 @@ _NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
 
-def new_run_dir(job: Job, output: Path) -> Path:
+def new_run_dir(
+    job: Job,
+    output: Path,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    open_storage: OpenStorage = Storage.at,
+) -> Path:
     """An unused directory below `output`, named by time, benchmark, model and method."""
     methods = [name for name, _ in job.all_methods]
     what = [
@@ -31,59 +39,65 @@ def new_run_dir(job: Job, output: Path) -> Path:
         if len(methods) == 1
         else f"{len(methods)}-methods",
     ]
-    return make_run_dir(what, output)
+    return make_run_dir(what, output, clock=clock, open_storage=open_storage)
 
 
-def make_run_dir(what: Sequence[str], output: Path) -> Path:
-    """An unused directory below `output`, named by time and what the run is about.
+def make_run_dir(
+    what: Sequence[str],
+    output: Path,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    open_storage: OpenStorage = Storage.at,
+) -> Path:
+    """An unused directory below `output`, named by local time and what the run is about.
 
     Raises:
         RecipeError: If nothing can be written there.
     """
     parts = [re.sub(_NOT_IN_FILE_NAMES, "-", part) for part in what]
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    stamp = f"{clock.now().astimezone():%Y%m%d-%H%M%S}"
     for attempt in range(1, 1000):
         suffix = "" if attempt == 1 else f"-{attempt}"
         run_dir = output / f"{stamp}-{'-'.join(parts)}{suffix}"
         try:
-            run_dir.mkdir(parents=True)
+            open_storage(run_dir).create()
         except FileExistsError:
             continue
         except OSError as error:
             raise RecipeError(
-                f"--output {output} cannot be written to: {error.strerror}"
+                f"--output {output} cannot be written to: {error.strerror or error}"
             ) from error
         return run_dir
     raise RecipeError(f"--output {output} holds too many runs of this second; try again")
 
 
-def find_run(run: str, output: Path) -> Path:
+def find_run(run: str, output: Path, *, open_storage: OpenStorage = Storage.at) -> Path:
     """The directory of an earlier run, given as a path or as a name below `output`.
 
     Raises:
         RecipeError: If it is not there.
     """
     for candidate in (Path(run), output / run):
-        if (candidate / JOB_FILE).is_file():
+        if open_storage(candidate).exists(JOB_FILE):
             return candidate
     raise RecipeError(
         f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
     )
 
 
-def claim(run_dir: Path, job: Job) -> None:
-    """Write the resolved recipe into a run directory, new or taken up again.
+def claim(run_dir: Path, job: Job, *, open_storage: OpenStorage = Storage.at) -> None:
+    """Write the resolved recipe into a run directory, new or continued.
 
     Raises:
         RecipeError: If the directory belongs to a recipe that computes something else.
     """
-    job_file = run_dir / JOB_FILE
-    if job_file.exists():
-        _raise_if_other_job(job, job_file)
-    job_file.write_text(job.to_yaml())
+    storage = open_storage(run_dir)
+    if storage.exists(JOB_FILE):
+        _raise_if_other_job(job, storage.read(JOB_FILE), run_dir)
+    storage.write(JOB_FILE, job.to_yaml().encode())
 
 
-def _raise_if_other_job(job: Job, job_file: Path) -> None:
+def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Path) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
 
     def computed(content: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +109,12 @@ def _raise_if_other_job(job: Job, job_file: Path) -> None:
             kept["model"] = {k: v for k, v in model.items() if v is not None}
         return {**kept, "decode": decoder}
 
-    old, new = computed(read_recipe(job_file)), computed(yaml.safe_load(job.to_yaml()))
+    job_file = run_dir / JOB_FILE
+    old = computed(recipe_of(old_recipe, str(job_file)))
+    new = computed(yaml.safe_load(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(
-            f"--resume {job_file.parent}: the recipe's {', '.join(changed)} differs from that run; "
+            f"--resume {run_dir}: the recipe's {', '.join(changed)} differs from that run; "
             f"resume it with {job_file}, or start a new run without --resume"
         )

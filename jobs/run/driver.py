@@ -7,11 +7,9 @@ cheaply.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -21,21 +19,27 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.results.facts import CellFacts, JobFacts
-from jobs.run.build import Ingredients, make_plan, make_settings
+from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.directories import claim
-from jobs.run.locations import Places
-from jobs.run.progress import JobProgress, is_decoded, is_failed
+from jobs.run.locations import Locations
+from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName, write_table
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.plan import NOTHING_DONE, Cell, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
+from pipeline.settings import Settings
+from pipeline.stages.declarations import FAILED, has_failed
 from tango_core.benchmarks import Benchmark
 
 logger = logging.getLogger(__name__)
 
 Kind = Literal["evaluate", "sweep", "precompute"]
+
+RunPlan = Callable[[Plan, Settings], Iterator[Row]]
+"""Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
 
 FAILURE = pa.schema(
     [
@@ -46,8 +50,8 @@ FAILURE = pa.schema(
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a job.
+class JobResult:
+    """What a job did.
 
     Attributes:
         facts: What the run says about itself.
@@ -69,20 +73,39 @@ class Outcome:
 
 
 def execute(
-    job: Job, ingredients: Ingredients, kind: Kind, places: Places, run_dir: Path, console: Console
-) -> Outcome:
+    job: Job,
+    built: BuiltJob,
+    kind: Kind,
+    locations: Locations,
+    run_dir: Path,
+    console: Console,
+    *,
+    run_plan: RunPlan = run,
+    clock: Clock = SYSTEM_CLOCK,
+) -> JobResult:
     """Run a job and leave its answers, failures and facts in the run directory.
 
-    A run directory that already holds answers is taken up where it stopped; its failed clips are
-    tried again.
+    A run directory that already holds answers is continued; its failed clips are tried again.
+
+    Args:
+        job: The recipe.
+        built: What it names.
+        kind: The command.
+        locations: Where the job reads and writes.
+        run_dir: From `directories`.
+        console: Where the progress goes.
+        run_plan: The executor.
+        clock: For durations and dates, except for the latencies of single clips.
     """
     if job.executor == "ray":
-        raise_if_unreachable(places.address)
-    claim(run_dir, job)
-    writer = AnswerWriter(run_dir / "answers") if kind != "precompute" else None
-    done = writer.finished([name for name, _ in ingredients.methods]) if writer else NOTHING_DONE
-    started_at, started = datetime.now(timezone.utc), time.monotonic()
-    plan = make_plan(job, ingredients, places.cache_root, answer=kind != "precompute", done=done)
+        raise_if_unreachable(locations.address)
+    claim(run_dir, job, open_storage=locations.open_storage)
+    storage = locations.open_storage(run_dir)
+    writer = AnswerWriter(storage.child("answers"), clock) if kind != "precompute" else None
+    done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
+    started_at, started = clock.now(), clock.monotonic()
+    caches = locations.open_storage(locations.cache_root)
+    plan = make_plan(job, built, caches, answer=kind != "precompute", done=done, clock=clock)
     if writer:
         finished = done.keys() - _names(plan.clips) if done else frozenset()
         writer.keep(finished)
@@ -91,14 +114,14 @@ def execute(
     _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
-    with JobProgress(plan.clips.num_rows, console) as progress, _flushed(writer):
-        for result in run(plan, make_settings(job, places.address)):
+    with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
+        for result in run_plan(plan, make_settings(job, locations.address)):
             progress.add(result)
             if writer:
                 writer.add(result["answers"])
             failures += _failures(result)
             counts["clips"] += 1
-            counts["failed_clips"] += is_failed(result)
+            counts["failed_clips"] += has_failed(result)
             counts["decoded"] += is_decoded(result)
             counts["encoded"] += result["encode_ms"] is not None
             if result["status"] == "ok":
@@ -106,31 +129,31 @@ def execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
-    write_table(to_table(failures, FAILURE), run_dir / "failures.parquet")
+    write_table(to_table(failures, FAILURE), storage, "failures.parquet")
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,
-        model=ingredients.model.name,
+        model=built.model.name,
         cells=tuple(
-            _facts(benchmark, cell, ingredients.model.llm.num_layers)
-            for benchmark in ingredients.benchmarks.values()
+            _facts(benchmark, cell, built.model.llm.num_layers)
+            for benchmark in built.benchmarks.values()
             for cell in plan.cells
         ),
         mode=job.mode,
-        decoder=ingredients.model.llm,
-        # The clock of a run that was taken up again says nothing about its speed.
-        wall_s=None if done else time.monotonic() - started,
+        decoder=built.model.llm,
+        # The time of a continued run says nothing about its speed.
+        wall_s=None if done else clock.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
-        note=ingredients.model.note,
+        note=built.model.note,
         git_commit=git_commit(),
         caches=tuple(plan.caches),
-        device=device_name(ingredients.model.device),
-        num_frames=ingredients.model.frames.num_frames,
+        device=device_name(built.model.device),
+        num_frames=built.model.frames.num_frames,
         versions=versions(),
-        left_out=ingredients.left_out,
+        left_out=built.skipped,
     )
-    facts.save(run_dir)
-    return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})
+    facts.save(storage)
+    return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 
 @contextmanager
@@ -175,7 +198,7 @@ def _failures(result: Row) -> list[Row]:
     return [
         {**about, **{key: answer[key] for key in ("question_id", "cell", "status", "error")}}
         for answer in result["answers"]
-        if answer["status"].endswith("_failed")
+        if answer["status"] in FAILED
     ]
 
 

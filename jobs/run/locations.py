@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.storage import Storage
+
+OpenStorage = Callable[[str | Path], Storage]
+
 
 @dataclass(frozen=True)
-class Places:
+class Locations:
     """Where a job reads and writes; nothing here changes a result.
 
     Attributes:
@@ -16,6 +21,7 @@ class Places:
         tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
         resume: Run to continue, as a path or a name inside `output`.
         address: Ray cluster; `None` for a Ray of our own on this machine.
+        open_storage: Opens run directories and caches.
     """
 
     output: Path
@@ -23,6 +29,7 @@ class Places:
     tracking_uri: str | None = None
     resume: str | None = None
     address: str | None = None
+    open_storage: OpenStorage = Storage.at
 
     @property
     def cache_root(self) -> str:

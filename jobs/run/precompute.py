@@ -9,26 +9,28 @@ from functools import partial
 from rich.console import Console
 
 from jobs.config.recipe import Job
+from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import build
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
-from jobs.run.locations import Places
+from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code
 
 
-def precompute(job: Job, places: Places, console: Console) -> int:
+def precompute(job: Job, locations: Locations, console: Console) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
 
     A clip that is in the cache already is not touched, so the same command continues after an
     interruption.
     """
-    job = replace(job, mode="throughput")  # a profile would measure what is in the cache anew
-    ingredients = build(job)
-    run_dir = new_run_dir(job, places.output)
-    outcome = execute(job, ingredients, "precompute", places, run_dir, console)
-    (run_dir / "summary.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n")
+    job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
+    built = build(job)
+    run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
+    job_result = execute(job, built, "precompute", locations, run_dir, console)
+    text = json.dumps(asdict(job_result), indent=2, default=str) + "\n"
+    locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"clips:   {counted(outcome)}")
-    for name in outcome.facts.caches:
-        say(f"cache:   {places.cache_root}/{name}")
-    return exit_code(job, outcome, run_dir)
+    say(f"clips:   {counted(job_result)}")
+    for name in job_result.facts.caches:
+        say(f"cache:   {locations.cache_root}/{name}")
+    return exit_code(job, job_result, run_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from types import TracebackType
 
 from rich.console import Console
@@ -16,7 +15,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.rows import Row
+from pipeline.stages.declarations import DECODE_VIDEO, has_failed
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +30,14 @@ class JobProgress:
     Args:
         num_clips: Clips of this job.
         console: Where the live line goes; a console that is no terminal gets log lines instead.
+        clock: For the time that is left.
     """
 
-    def __init__(self, num_clips: int, console: Console) -> None:
+    def __init__(self, num_clips: int, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self.num_clips = num_clips
         self.clips = self.cached = self.encoded = self.answered = self.failed = 0
-        self._first = self._last_log = time.monotonic()
+        self._first = self._last_log = self._clock.monotonic()
         self._live = console.is_terminal
         self._bar = Progress(
             TextColumn("[bold]clips[/bold]"),
@@ -46,6 +49,7 @@ class JobProgress:
             TimeRemainingColumn(),
             console=console,
             disable=not self._live,
+            get_time=clock.monotonic,
         )
         self._task = self._bar.add_task("starting", total=num_clips)
 
@@ -66,14 +70,14 @@ class JobProgress:
     def add(self, result: Row) -> None:
         """Take one finished clip (`rows.RESULT`)."""
         if self.clips == 0:
-            self._first = time.monotonic()  # workers and models have been started by now
+            self._first = self._clock.monotonic()  # workers and models have been started by now
         self.clips += 1
         self.cached += result["status"] == "ok" and result["num_misses"] == 0
         self.encoded += result["encode_ms"] is not None
-        self.failed += is_failed(result)
+        self.failed += has_failed(result)
         self.answered += len(result["answers"])
         self._bar.update(self._task, completed=self.clips, description=self._state())
-        now = time.monotonic()
+        now = self._clock.monotonic()
         last = self.clips == self.num_clips
         if not self._live and (last or now - self._last_log > _LOG_EVERY_S):
             self._last_log = now
@@ -99,11 +103,4 @@ class JobProgress:
 
 def is_decoded(result: Row) -> bool:
     """Whether a clip's frames were read in this attempt."""
-    return result["decode_ms"] is not None and result["status"] != "decode_failed"
-
-
-def is_failed(result: Row) -> bool:
-    """Whether anything about a clip failed: the clip itself, or one of its answers."""
-    return result["status"] != "ok" or any(
-        a["status"].endswith("_failed") for a in result["answers"]
-    )
+    return result["decode_video_ms"] is not None and result["status"] != DECODE_VIDEO.failure

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.locations import Places
+from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 
 
-def sweep(jobs: Sequence[Job], places: Places, console: Console) -> int:
+def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
     Args:
         jobs: What the recipe stands for; several make one run each, one after the other.
-        places: Where the jobs read and write.
+        locations: Where the jobs read and write.
         console: Where the tables go.
 
     Raises:
         RecipeError: If several jobs are to continue one run.
     """
-    if len(jobs) > 1 and places.resume:
+    if len(jobs) > 1 and locations.resume:
         raise RecipeError(
-            f"--resume {places.resume}: this recipe makes {len(jobs)} runs; "
+            f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    return max(measure(job, "sweep", places, console) for job in jobs)
+    return max(measure(job, "sweep", locations, console) for job in jobs)

@@ -1,8 +1,8 @@
 """Many small files of a cache into few large ones.
 
-A shard is put in place and read back before the files it was made of go. Whoever is killed on the
-way leaves clips twice, which read as once; the next call removes what is left over. A job that
-planned with a clip's own file looks for the clip in the shards when the file is gone.
+A shard is written and read back before the files it was made of are removed. A call that is killed
+in between leaves clips twice, which counts as once; the next call removes what is left over. A job
+that planned with a clip's own file looks for the clip in the shards when the file is gone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS
 from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.cache.tokens import CacheError, read_clip
+from pipeline.clock import SYSTEM_CLOCK, Clock
 
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
@@ -25,11 +26,14 @@ MAX_CLIPS = 2000
 _START = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def compact_cache(folder: CacheFolder) -> Iterator[tuple[str, str | None]]:
+def compact_cache(
+    folder: CacheFolder, clock: Clock = SYSTEM_CLOCK
+) -> Iterator[tuple[str, str | None]]:
     """Put the clips that have a file of their own into shards of about 256 MB, by age.
 
     Args:
         folder: The cache.
+        clock: Dates a shard where the file system keeps no times.
 
     Yields:
         Name of every file that went, with `None`, and of every file that stays because something
@@ -50,19 +54,19 @@ def compact_cache(folder: CacheFolder) -> Iterator[tuple[str, str | None]]:
         else:
             loose.append(file)
     for batch in _batches(loose):
-        yield from _write_shard(folder, batch)
+        yield from _write_shard(folder, batch, clock)
 
 
 def _is_in_shard(shards: Shards, key: str) -> bool:
-    """Whether a good copy of a clip is in a shard already; a bad one is struck out."""
-    if key not in shards.places():
+    """Whether a good copy of a clip is in a shard already; a bad one becomes a miss."""
+    if key not in shards.by_key():
         return False
     try:
         shards.read(key)
     except FileNotFoundError:
         return False
     except CacheError:
-        shards.strike_out(key)
+        shards.discard(key)
         return False
     return True
 
@@ -82,11 +86,11 @@ def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
 
 
 def _write_shard(
-    folder: CacheFolder, batch: list[pafs.FileInfo]
+    folder: CacheFolder, batch: list[pafs.FileInfo], clock: Clock
 ) -> Iterator[tuple[str, str | None]]:
     """Write one shard, read it back, remove what it was made of."""
     times = [time for file in batch if (time := written_at(file)) is not None]
-    name = shard_name(max(times, default=datetime.now(timezone.utc)))
+    name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
     with (
         folder.storage.writing(name) as sink,
@@ -95,7 +99,7 @@ def _write_shard(
         for file in batch:
             try:
                 table = read_clip(folder.storage, _key(file)).table
-            except FileNotFoundError:  # another call was quicker
+            except FileNotFoundError:  # another call has moved it
                 continue
             except CacheError as error:
                 yield file.base_name, brief(error, folder)

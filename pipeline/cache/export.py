@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save
 
-from pipeline.cache.folders import MANIFEST, CacheFolder, brief
+from pipeline.cache.folders import CacheFolder, brief
 from pipeline.cache.rows import StoredClip
-from pipeline.cache.tokens import CacheError
+from pipeline.cache.tokens import MANIFEST, CacheError
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6
@@ -30,7 +30,7 @@ def export_cache(
         folder: The cache.
         destination: Directory or URL, new or empty.
         form: `"safetensors"` or `"parquet"`: see `write_safetensors` and `write_parquet`.
-        report: Receives the name of each clip's file in the cache and, if the clip is left out,
+        report: Receives the name of each clip's file in the cache and, if the clip is skipped,
             what is wrong with it.
 
     Raises:
@@ -51,18 +51,18 @@ def _good_clips(
 ) -> Iterator[StoredClip]:
     """The clips of a cache, by key, without those that cannot be read."""
     seen: set[str] = set()
-    for place in folder.places:
+    for location in folder.locations:
         problem = None
         try:
-            if place.key not in seen:
-                stored = folder.read(place)
-                seen.add(place.key)
+            if location.key not in seen:
+                stored = folder.read(location)
+                seen.add(location.key)
                 yield stored
         except FileNotFoundError:
             problem = "it was removed in the meantime"
         except CacheError as error:
             problem = brief(error, folder)
-        report(place.name, problem)
+        report(location.name, problem)
 
 
 def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:

@@ -1,4 +1,4 @@
-"""What lies under a cache root: which directories are token caches, and what is in them."""
+"""Token caches under a root: which directories are caches, and what is in them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from pipeline.cache.rows import StoredClip
-from pipeline.cache.shards import Shards, is_shard, shard_time, struck_out
-from pipeline.cache.tokens import CacheError, TokenCache, read_clip
+from pipeline.cache.shards import Shards, is_shard, shard_time, tombstone_of
+from pipeline.cache.tokens import MANIFEST, CacheError, TokenCache, read_clip
 from pipeline.storage import Storage
 
-MANIFEST = "manifest.json"
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
 _CLIP = re.compile(r"[0-9a-f]{20}\.parquet")
 _ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -29,7 +28,7 @@ _READERS = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class ClipLocation:
     """Where a clip is.
 
     Attributes:
@@ -86,7 +85,7 @@ class CacheFolder:
 
     @property
     def leftovers(self) -> tuple[pafs.FileInfo, ...]:
-        """What killed writers and power failures left, or a live writer is busy with."""
+        """What killed writers and power failures left, or a live writer has not finished."""
         return tuple(
             file
             for file in self.files
@@ -94,10 +93,10 @@ class CacheFolder:
             or (file.size == 0 and _CLIP.fullmatch(file.base_name))
         )
 
-    def marks_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
-        """The files that strike clips out of some shards."""
+    def tombstones_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
+        """The tombstones of some shards' clips."""
         names = {file.base_name for file in shards}
-        return self._named(lambda name: (mark := struck_out(name)) and mark[0] in names)
+        return self._named(lambda name: (tombstone := tombstone_of(name)) and tombstone[0] in names)
 
     @cached_property
     def index(self) -> Shards:
@@ -108,16 +107,16 @@ class CacheFolder:
         return index
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
-        """Where the clips are, by key; a clip may be in two places."""
-        singles = (Place(f.base_name.removesuffix(".parquet"), None) for f in self.singles)
-        sharded = (Place(key, name) for key, name in self.index.places().items())
-        return tuple(sorted((*singles, *sharded), key=lambda place: (place.key, place.shard or "")))
+    def locations(self) -> tuple[ClipLocation, ...]:
+        """Where the clips are, by key; a clip may be there twice."""
+        singles = (ClipLocation(f.base_name.removesuffix(".parquet"), None) for f in self.singles)
+        sharded = (ClipLocation(key, name) for key, name in self.index.by_key().items())
+        return tuple(sorted((*singles, *sharded), key=lambda clip: (clip.key, clip.shard or "")))
 
     @property
     def num_clips(self) -> int:
         """How many clips there are."""
-        return len({place.key for place in self.places})
+        return len({clip.key for clip in self.locations})
 
     @property
     def num_bytes(self) -> int:
@@ -130,18 +129,18 @@ class CacheFolder:
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
-    def read(self, place: Place) -> StoredClip:
+    def read(self, location: ClipLocation) -> StoredClip:
         """Read one clip and check it; `FileNotFoundError` and `CacheError` as of `TokenCache`."""
-        if place.shard is None:
-            return read_clip(self.storage, place.key)
-        return self.index.read(place.key)
+        if location.shard is None:
+            return read_clip(self.storage, location.key)
+        return self.index.read(location.key)
 
-    def discard(self, place: Place) -> None:
+    def discard(self, location: ClipLocation) -> None:
         """Make one clip a miss."""
-        if place.shard is None:
-            self.remove(place.name)
+        if location.shard is None:
+            self.remove(location.name)
         else:
-            self.index.strike_out(place.key)
+            self.index.discard(location.key)
 
     def remove(self, name: str) -> None:
         """Remove a file of the cache; one that is gone already is fine.
@@ -150,7 +149,7 @@ class CacheFolder:
             ValueError: If the file is not named like one of a cache: it may be somebody else's.
         """
         ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
-        if not (ours or is_shard(name) or struck_out(name)):
+        if not (ours or is_shard(name) or tombstone_of(name)):
             raise ValueError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
             self.storage.delete(name)
@@ -176,7 +175,7 @@ class TokenCounts:
     num_clips: int
 
 
-def find_caches(root: str, patterns: Sequence[str] = ()) -> list[CacheFolder]:
+def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[CacheFolder]:
     """List the token caches under a root, by name; one directory listing each.
 
     A directory counts if its name ends in a hash and if it holds the manifest behind that hash, or
@@ -203,7 +202,7 @@ def find_caches(root: str, patterns: Sequence[str] = ()) -> list[CacheFolder]:
         )
     names = [name for name in storage.folders() if _FOLDER.fullmatch(name)]
     wanted = [n for n in names if not patterns or any(fnmatchcase(n, p) for p in patterns)]
-    folders = [_look_into(root, storage.child(name), name) for name in wanted]
+    folders = [_look_into(storage, name) for name in wanted]
     found = [folder for folder in folders if folder.cache or folder.entries]
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
@@ -214,16 +213,17 @@ def find_caches(root: str, patterns: Sequence[str] = ()) -> list[CacheFolder]:
     return found
 
 
-def _look_into(root: str, storage: Storage, name: str) -> CacheFolder:
+def _look_into(root: Storage, name: str) -> CacheFolder:
     """One listing and the manifest."""
+    folder = root.child(name)
     cache, problem = None, ""
     try:
         cache = TokenCache.existing(root, name)
     except FileNotFoundError:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
     except (CacheError, PermissionError) as error:
-        problem = str(error).removeprefix(f"{storage.root}/")
-    return CacheFolder(name, storage, cache, problem, tuple(storage.files()))
+        problem = str(error).removeprefix(f"{folder.root}/")
+    return CacheFolder(name, folder, cache, problem, tuple(folder.files()))
 
 
 def written_at(file: pafs.FileInfo) -> datetime | None:
@@ -244,18 +244,18 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
     Returns:
         `None` if no clip can be read.
     """
-    step = max(1, -(-len(folder.places) // at_most))
+    step = max(1, -(-len(folder.locations) // at_most))
     videos = []
-    for place in folder.places[::step]:
+    for location in folder.locations[::step]:
         with suppress(CacheError, FileNotFoundError):  # a bad one is for `bad_clips` to name
-            videos.append(folder.read(place).entry.video)
+            videos.append(folder.read(location).entry.video)
     if not videos:
         return None
     kept, total = fmean(v.num_kept for v in videos), fmean(v.num_total for v in videos)
     return TokenCounts(kept, total, len(videos))
 
 
-def bad_clips(folder: CacheFolder) -> Iterator[tuple[Place, str | None]]:
+def bad_clips(folder: CacheFolder) -> Iterator[tuple[ClipLocation, str | None]]:
     """Read every clip of a cache, several at once.
 
     Yields:
@@ -263,16 +263,16 @@ def bad_clips(folder: CacheFolder) -> Iterator[tuple[Place, str | None]]:
     """
     readers = ThreadPoolExecutor(_READERS)
     try:
-        found = readers.map(lambda place: _problem(folder, place), folder.places)
-        yield from zip(folder.places, found, strict=True)
+        found = readers.map(lambda location: _problem(folder, location), folder.locations)
+        yield from zip(folder.locations, found, strict=True)
     finally:
         readers.shutdown(cancel_futures=True)
 
 
-def _problem(folder: CacheFolder, place: Place) -> str | None:
+def _problem(folder: CacheFolder, location: ClipLocation) -> str | None:
     """What is wrong with a clip; one that a job removed in the meantime is fine."""
     try:
-        folder.read(place)
+        folder.read(location)
     except FileNotFoundError:
         return None
     except CacheError as error:

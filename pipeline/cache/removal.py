@@ -1,16 +1,15 @@
-"""What can go from token caches when room is short."""
+"""What can be removed from token caches when the disk is full."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from pipeline.cache.folders import MANIFEST, CacheFolder, written_at
+from pipeline.cache.folders import CacheFolder, written_at
+from pipeline.cache.tokens import MANIFEST
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -18,13 +17,13 @@ LEFTOVER_AGE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Removal:
-    """Files of one cache that can go.
+    """Files of one cache that can be removed.
 
     Attributes:
         folder: The cache.
-        files: Clips and leftovers; a manifest goes with `whole`.
-        reason: Why they can go.
-        whole: Whether the cache goes with them.
+        files: Clips and leftovers; the manifest is among them with `whole`.
+        reason: Why they can be removed.
+        whole: Whether the directory is removed with them.
     """
 
     folder: CacheFolder
@@ -41,9 +40,8 @@ class Removal:
         """Remove the files, and the directory of a whole cache if nothing else is in it."""
         for file in self.files:
             self.folder.remove(file.base_name)
-        if self.whole and self.folder.storage.is_local:
-            with suppress(OSError):  # other people's files are in it, or a job has come back
-                Path(self.folder.storage.root).rmdir()
+        if self.whole:  # not empty if other people's files are in it, or a job writes to it again
+            self.folder.storage.remove_if_empty()
 
 
 def plan_removals(
@@ -53,17 +51,18 @@ def plan_removals(
     max_bytes: int | None = None,
     whole: bool = False,
 ) -> list[Removal]:
-    """Work out what can go; nothing is touched.
+    """Work out what can be removed; nothing is touched.
 
     Caches whose manifest cannot be trusted are passed over, and so is every file that is not named
     as the cache names its files.
 
     Args:
-        folders: Caches to make room in.
+        folders: Caches to look at.
         now: With its time zone.
-        older_than: Caches go whole if nothing was written to them for so long.
-        max_bytes: Of what is then left the oldest clips go until the rest has at most this size.
-        whole: All of these caches go.
+        older_than: A cache is removed whole if nothing was written to it for so long.
+        max_bytes: Of what is then left the oldest clips are removed until the rest has at most
+            this size.
+        whole: All of these caches are removed.
 
     Raises:
         ValueError: If an age is asked for and the file system keeps none.
@@ -77,8 +76,8 @@ def plan_removals(
             reason = (
                 "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
             )
-            marks = folder.marks_of(folder.shards)
-            files = (*folder.entries, *marks, *left, *_manifest(folder))
+            tombstones = folder.tombstones_of(folder.shards)
+            files = (*folder.entries, *tombstones, *left, *_manifest(folder))
             removals.append(Removal(folder, files, reason, whole=True))
             continue
         kept.append(folder)
@@ -104,7 +103,7 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
 
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
-    """The oldest clips of all caches together, as many as have to go."""
+    """The oldest clips of all caches together, as many as must be removed."""
     clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
     for folder in folders:
         for file in folder.entries:
@@ -117,8 +116,8 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
         if surplus <= 0:
             break
-        # What is struck out of a shard goes with it.
-        going.setdefault(folder.name, []).extend((file, *folder.marks_of([file])))
+        # The tombstones of a shard go with it.
+        going.setdefault(folder.name, []).extend((file, *folder.tombstones_of([file])))
         surplus -= file.size
     reason = "oldest clips, to reach the size"
     return [Removal(f, tuple(going[f.name]), reason) for f in folders if f.name in going]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -87,13 +87,13 @@ class Entry:
 
     Attributes:
         video: The kept tokens, on the CPU.
-        decode_ms: Time to decode the clip, in milliseconds.
+        decode_video_ms: Time to decode the clip, in milliseconds; the column `decode_ms`.
         encode_ms: Time of the vision encoder.
         compress_ms: Time of the compressor.
     """
 
     video: CompressedVideo
-    decode_ms: float
+    decode_video_ms: float
     encode_ms: float
     compress_ms: float
 
@@ -113,12 +113,12 @@ class StoredClip:
     table: pa.Table
 
 
-def to_table(clip: ClipIdentity, entry: Entry) -> pa.Table:
+def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime) -> pa.Table:
     """An entry as one row with the columns of `SCHEMA`."""
-    return pa.Table.from_pylist([_to_row(clip, entry)], schema=SCHEMA)
+    return pa.Table.from_pylist([_to_row(clip, entry, created_at)], schema=SCHEMA)
 
 
-def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
+def _to_row(clip: ClipIdentity, entry: Entry, created_at: datetime) -> dict[str, Any]:
     """Flatten an entry into the columns of `SCHEMA`."""
     video = entry.video
     # As bytes, because numpy has no bfloat16.
@@ -142,10 +142,10 @@ def _to_row(clip: ClipIdentity, entry: Entry) -> dict[str, Any]:
         "num_tokens_total": video.num_total,
         "num_tokens_kept": video.num_kept,
         "checksum": _checksum(raw, indices),
-        "decode_ms": entry.decode_ms,
+        "decode_ms": entry.decode_video_ms,
         "encode_ms": entry.encode_ms,
         "compress_ms": entry.compress_ms,
-        "created_at": datetime.now(timezone.utc),
+        "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
 
@@ -224,7 +224,7 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
             timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
             source=source_of(row),
         ),
-        decode_ms=row["decode_ms"],
+        decode_video_ms=row["decode_ms"],
         encode_ms=row["encode_ms"],
         compress_ms=row["compress_ms"],
     )

@@ -2,7 +2,7 @@
 
 `shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order,
 and its name when the newest of them was written. A shard never changes: a clip in it that turned
-out to be damaged is struck out by a small file beside it, `<shard>.<key>.gone`.
+out to be damaged gets a tombstone, a small file beside the shard, `<shard>.<key>.gone`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 KEYS = "tango_clip_keys"
 _SHARD = re.compile(r"shard-(\d{8}T\d{6})-[0-9a-f]{8}\.parquet")
-_GONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
+_TOMBSTONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
 # One takes about 13 kB of memory per clip.
 _FOOTERS = 4
 _TIME = "%Y%m%dT%H%M%S"
@@ -36,9 +36,9 @@ def is_shard(name: str) -> bool:
     return _SHARD.fullmatch(name) is not None
 
 
-def struck_out(name: str) -> tuple[str, str] | None:
-    """Shard and key that a file strikes out; `None` if it is another kind of file."""
-    found = _GONE.fullmatch(name)
+def tombstone_of(name: str) -> tuple[str, str] | None:
+    """Shard and key of a tombstone; `None` if the file is of another kind."""
+    found = _TOMBSTONE.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
@@ -68,30 +68,30 @@ class Shards:
         self.unreadable: dict[str, str] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
         self._footers: dict[str, pq.FileMetaData] = {}
-        self._places: dict[str, tuple[str, int]] = {}
+        self._groups: dict[str, tuple[str, int]] = {}
 
     def __reduce__(self) -> tuple[type[Shards], tuple[Storage]]:
         """Workers read the footers themselves, if they need any."""
         return Shards, (self.storage,)
 
     def refresh(self, names: Iterable[str] | None = None) -> None:
-        """Take note of what is there now.
+        """Look again at which shards there are.
 
         Args:
             names: Files of the directory; `None` to list them.
         """
         names = sorted(self.storage.names() if names is None else names)
-        gone = {struck_out(name) for name in names}
-        places: dict[str, tuple[str, int]] = {}
+        dead = {tombstone_of(name) for name in names}
+        groups: dict[str, tuple[str, int]] = {}
         for name in filter(is_shard, names):  # by time: of two copies the later one counts
             for group, key in enumerate(self._keys_of(name)):
-                if (name, key) not in gone:
-                    places[key] = (name, group)
-        self._places = places
+                if (name, key) not in dead:
+                    groups[key] = (name, group)
+        self._groups = groups
 
-    def places(self) -> dict[str, str]:
-        """Shard of every key."""
-        return {key: name for key, (name, _) in self._places.items()}
+    def by_key(self) -> dict[str, str]:
+        """Name of the shard of every key."""
+        return {key: name for key, (name, _) in self._groups.items()}
 
     def read(self, key: str) -> StoredClip:
         """Read one clip and check it.
@@ -100,14 +100,14 @@ class Shards:
             FileNotFoundError: If it is in no shard.
             CacheError: If it is damaged.
         """
-        if key not in self._places:
+        if key not in self._groups:
             self.refresh()
-        if key not in self._places:
+        if key not in self._groups:
             raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
-        name, group = self._places[key]
+        name, group = self._groups[key]
         footer = self._footer(name)
         window = _window(footer.row_group(group))
-        with self.storage.filesystem.open_input_file(self.storage.path(name)) as file:
+        with self.storage.opened(name) as file:
             data = file.read_at(window.stop - window.start, window.start)
 
         def parse() -> pa.Table:
@@ -118,12 +118,12 @@ class Shards:
 
         return read_checked(parse, key, f"{self.storage.path(name)}, clip {key},")
 
-    def strike_out(self, key: str) -> None:
+    def discard(self, key: str) -> None:
         """Make a clip a miss, here and for every later reader."""
-        if key not in self._places:
+        if key not in self._groups:
             self.refresh()
-        if key in self._places:
-            name, _ = self._places.pop(key)
+        if key in self._groups:
+            name, _ = self._groups.pop(key)
             self.storage.write(f"{name}.{key}.gone", b"damaged")  # an empty file would be no file
 
     def _keys_of(self, name: str) -> Sequence[str]:
@@ -151,7 +151,7 @@ class Shards:
         """Where in a shard the clips are. Jobs ask for clips nearly in the order of the shards."""
         footer = self._footers.get(name)
         if footer is None:
-            with self.storage.filesystem.open_input_file(self.storage.path(name)) as file:
+            with self.storage.opened(name) as file:
                 footer = pq.ParquetFile(file).metadata
             self._footers = {**dict(list(self._footers.items())[1 - _FOOTERS :]), name: footer}
         return footer
@@ -166,7 +166,7 @@ def _window(group: pq.RowGroupMetaData) -> range:
 
 
 def _padded(data: bytes, start: int) -> pa.Buffer:
-    """A part of a file at its place in the file; pages that nobody touches take no memory."""
+    """A part of a file at its offset in the file; pages that nobody touches take no memory."""
     whole = mmap.mmap(-1, start + len(data))
     whole[start:] = data
     return pa.py_buffer(whole)

@@ -2,9 +2,9 @@
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
 Parquet file per clip, named by the clip's key; `tango cache compact` puts many into one
-(`shards.py`). A file is put in place whole, so "is it there?" is the whole resume logic: a killed
-writer leaves nothing visible, and two jobs may fill one cache at once (both would write the same
-bytes).
+(`shards.py`). A file becomes visible only when it is complete, so a resumed job only asks whether a
+file exists: a killed writer leaves nothing visible, and two jobs may fill one cache at once (both
+would write the same bytes).
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ from pipeline.cache.rows import (
     to_table,
 )
 from pipeline.cache.shards import Shards, is_shard
+from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
 
 __all__ = ["CacheError", "ClipIdentity", "Entry", "TokenCache", "open_cache", "read_clip"]
+
+
+MANIFEST = "manifest.json"
 
 
 class TokenCache:
@@ -42,16 +46,24 @@ class TokenCache:
         root: Directory or URL that holds all caches.
         identity: JSON-able settings; equal identities share one directory.
         label: Readable beginning of the directory's name.
+        clock: Dates the entries.
     """
 
-    def __init__(self, root: str, identity: Mapping[str, Any], label: str) -> None:
+    def __init__(
+        self,
+        root: str | Storage,
+        identity: Mapping[str, Any],
+        label: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.manifest = canonical_json({"format_version": FORMAT_VERSION, **identity})
         self.name = f"{label}-{digest(self.manifest)}"
         self.storage = Storage.at(root).child(self.name)
         self.shards = Shards(self.storage)
+        self._clock = clock
 
     @classmethod
-    def existing(cls, root: str, name: str) -> TokenCache:
+    def existing(cls, root: str | Storage, name: str) -> TokenCache:
         """Open the cache in a directory, by the manifest in it.
 
         Raises:
@@ -63,7 +75,7 @@ class TokenCache:
         found = cls(root, identity, name.rpartition("-")[0])
         if found.name != name:
             raise CacheError(
-                f"{storage.path('manifest.json')} holds other settings than the directory's name "
+                f"{storage.path(MANIFEST)} holds other settings than the directory's name "
                 f"says (their hash is {found.name.rpartition('-')[2]})"
             )
         return found
@@ -74,8 +86,8 @@ class TokenCache:
         Raises:
             CacheError: If the directory was written with other settings.
         """
-        if not self.storage.exists("manifest.json"):
-            self.storage.write("manifest.json", self.manifest.encode())
+        if not self.storage.exists(MANIFEST):
+            self.storage.write(MANIFEST, self.manifest.encode())
             return
         if canonical_json(_settings(self.storage)) != self.manifest:
             raise CacheError(
@@ -89,12 +101,12 @@ class TokenCache:
         index = Shards(self.storage)  # forgotten at once: plans hold many caches
         index.refresh(names)
         files = (name for name in names if name.endswith(".parquet") and not is_shard(name))
-        return {name.removesuffix(".parquet") for name in files} | index.places().keys()
+        return {name.removesuffix(".parquet") for name in files} | index.by_key().keys()
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Add one clip; an entry with the same key is replaced."""
         sink = pa.BufferOutputStream()
-        pq.write_table(to_table(clip, entry), sink, **WRITE_OPTIONS)
+        pq.write_table(to_table(clip, entry, self._clock.now()), sink, **WRITE_OPTIONS)
         self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
 
     def discard(self, key: str) -> None:
@@ -102,7 +114,7 @@ class TokenCache:
         if self.storage.exists(f"{key}.parquet"):
             self.storage.delete(f"{key}.parquet")
         else:
-            self.shards.strike_out(key)
+            self.shards.discard(key)
 
     def read(self, key: str) -> Entry:
         """Read one clip and check it.
@@ -113,7 +125,7 @@ class TokenCache:
         """
         try:
             return read_clip(self.storage, key).entry
-        except FileNotFoundError:  # or in a shard, since a moment ago perhaps
+        except FileNotFoundError:  # it may be in a shard, and may have been put there just now
             return self.shards.read(key).entry
 
 
@@ -130,24 +142,26 @@ def read_clip(storage: Storage, key: str) -> StoredClip:
     )
 
 
-def open_cache(root: str, model: ModelSpec, compressor: Compressor) -> TokenCache:
+def open_cache(
+    root: str | Storage, model: ModelSpec, compressor: Compressor, clock: Clock = SYSTEM_CLOCK
+) -> TokenCache:
     """The cache of one compressor on one model; equal settings always give the same directory."""
     options = compressor.identity()
     label = "-".join([model.name, f"{model.frames.num_frames}f", str(options["name"])])
     if compressor.retention < 1:
         label += f"-r{compressor.retention:g}"
-    return TokenCache(root, {"model": model.identity(), "compressor": options}, label)
+    return TokenCache(root, {"model": model.identity(), "compressor": options}, label, clock)
 
 
 def _settings(storage: Storage) -> dict[str, Any]:
     """What the manifest says, with a `CacheError` if it cannot be read."""
     try:
-        settings = json.loads(storage.read("manifest.json"))
+        settings = json.loads(storage.read(MANIFEST))
         if not isinstance(settings, dict):
             raise ValueError("it holds no settings")
     except ValueError as error:
         raise CacheError(
-            f"{storage.path('manifest.json')} is damaged ({error}); "
+            f"{storage.path(MANIFEST)} is damaged ({error}); "
             "delete it, the next job with these settings writes it again"
         ) from error
     return settings

@@ -2,51 +2,69 @@
 
 Ray restarts a dead actor and repeats what it was doing, without limit. That is right for a lost
 node and wrong for a clip that crashes the process each time (a native fault, the kernel's
-out-of-memory killer): such a job would never end. So every stage that holds a model reports here
-before it starts on a clip and after it is done with it.
+out-of-memory killer): such a job would never end. So every stage that holds a model reports to a
+ledger before it starts on a clip and after it is done with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from collections.abc import Callable
+from typing import Protocol
 
 from pipeline.rows import Row, failed
 
 MAX_ATTEMPTS = 3
 
 
+class Ledger(Protocol):
+    """Counts the attempts at clips; outlives the workers."""
+
+    def begin(self, key: str) -> int:
+        """How many attempts at `key` there have been, this one included."""
+        ...
+
+    def end(self, key: str) -> None:
+        """The attempt came back, with success or without."""
+        ...
+
+
 class AttemptLedger:
-    """Counts the clips that were begun and not ended; lives with the driver."""
+    """A ledger in memory; lives with the driver."""
 
     def __init__(self) -> None:
         self._begun: Counter[str] = Counter()
 
     def begin(self, key: str) -> int:
-        """How many attempts at `key` there have been, this one included."""
+        """See `Ledger`."""
         self._begun[key] += 1
         return self._begun[key]
 
     def end(self, key: str) -> None:
-        """The attempt came back, whatever came of it."""
+        """See `Ledger`."""
         self._begun.pop(key, None)
 
 
-def start_ledger() -> Any:
-    """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
+class BoundedAttempts:
+    """Runs a stage on rows, and gives up a clip that killed the process too often.
 
-    Should its process die all the same, it starts again with nothing counted.
+    Args:
+        stage: Turns a row into a row; passes failed rows on.
+        failure: Status of a row that is given up.
+        ledger: Shared by all workers of the stage.
     """
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-    return ray.remote(**options)(AttemptLedger).options(scheduling_strategy=here).remote()
 
+    def __init__(self, stage: Callable[[Row], Row], failure: str, ledger: Ledger) -> None:
+        self._stage = stage
+        self._failure = failure
+        self._ledger = ledger
 
-def too_many(attempt: int, row: Row, status: str) -> Row | None:
-    """The failed row of a clip that killed its worker too often; `None` while it may be tried."""
-    if attempt <= MAX_ATTEMPTS:
-        return None
-    return failed(row, status, f"the worker process died {MAX_ATTEMPTS} times on this clip")
+    def __call__(self, row: Row) -> Row:
+        """One attempt at a clip."""
+        key = "|".join((self._failure, row["benchmark"], row["video_id"]))
+        if self._ledger.begin(key) > MAX_ATTEMPTS:
+            reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
+            row = failed(row, self._failure, reason)
+        done = self._stage(row)
+        self._ledger.end(key)
+        return done

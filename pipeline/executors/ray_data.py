@@ -4,7 +4,7 @@
     hits -----------------------------------------------------+-> AnswerQuestions (actors) ->
     results
 
-A stage that holds nothing runs as tasks, a stage that holds a model runs as actors. Rows are Arrow
+A stage that is a function runs as tasks, a stage that is a class runs as actors. Rows are Arrow
 blocks between the stages and dictionaries inside them.
 """
 
@@ -22,14 +22,15 @@ import pyarrow.compute as pc
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.errors import WorkerError
-from pipeline.executors.attempts import start_ledger, too_many
+from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
-from pipeline.rows import DECODED, ENCODED, RESULT, Row, to_table
-from pipeline.settings import Settings, answer_arguments, compress_arguments, decode_arguments
-from pipeline.stages import answer, compress, decode
+from pipeline.rows import Row, result, to_table
+from pipeline.settings import Settings
+from pipeline.stages.declarations import Stage, stages_of
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
@@ -66,7 +67,7 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         for row in block.to_pylist():
-            yield row if plan.answer else answer.result(row, [])
+            yield row if plan.answer else result(row, [])
 
 
 def _reason(error: RayError) -> str:
@@ -82,81 +83,107 @@ def _silence(context: DataContext) -> None:
             handler.setLevel(logging.CRITICAL)
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # It would advise to raise the one byte that `_actors` reserves on purpose.
+    # It would advise to raise the one byte that `_append` reserves on purpose.
     detectors = context.issue_detectors_config.detectors
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
+
+
+def start_ledger() -> Any:
+    """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
+
+    If its process dies, it starts again with nothing counted.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    return ray.remote(**options)(AttemptLedger).options(scheduling_strategy=here).remote()
 
 
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     is_hit = pc.equal(pc.list_value_length(plan.clips["missing"]), 0)
     hits, misses = plan.clips.filter(is_hit), plan.clips.filter(pc.invert(is_hit))
+    stages = stages_of(plan)
+    filling = [stage for stage in stages if not stage.on_hits]
     parts = []
     if misses.num_rows:
-        decoded = _blocks(misses).map_batches(
-            decode_video,
-            fn_kwargs=decode_arguments(plan, settings),
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=settings.pools.decode.num_cpus,
-        )
-        arguments = {"arguments": compress_arguments(plan, settings), "ledger": ledger}
-        parts.append(_actors(decoded, CompressVideo, settings.pools.compress, arguments))
+        dataset = _blocks(misses)
+        for stage in filling:
+            dataset = _append(dataset, stage, plan, settings, ledger)
+        parts.append(dataset)
     if hits.num_rows:
-        for column in ENCODED:
+        for column in filling[-1].output:
             if column.name not in hits.column_names:
                 hits = hits.append_column(column, pa.nulls(hits.num_rows, column.type))
-        parts.append(_blocks(hits.select(ENCODED.names), _MAX_HITS_PER_BLOCK))
+        parts.append(_blocks(hits.select(filling[-1].output.names), _MAX_HITS_PER_BLOCK))
     if not parts:
         return None
-    encoded = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
-    if not plan.answer:
-        return encoded
-    arguments = {"arguments": answer_arguments(plan, settings), "ledger": ledger}
-    return _actors(encoded, AnswerQuestions, settings.pools.answer, arguments)
+    dataset = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
+    for stage in stages[len(filling) :]:
+        dataset = _append(dataset, stage, plan, settings, ledger)
+    return dataset
 
 
-class _OnBlocks:
-    """Runs a stage on Arrow blocks, with a bound on how often one clip may kill the process."""
+def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any) -> Dataset:
+    """Append a stage as its pool says: as tasks, or in a fixed number of actors."""
+    pool = getattr(settings.pools, stage.name)
+    arguments = stage.arguments(plan, settings)
+    if not isinstance(pool, ActorPool):
+        return dataset.map_batches(
+            _task(stage),
+            fn_kwargs=arguments,
+            batch_size=None,
+            batch_format="pyarrow",
+            num_cpus=pool.num_cpus,
+        )
+    return dataset.map_batches(
+        # Ray shows the name of the class in its dashboard and in the titles of processes.
+        type(stage.load().__name__, (_Actor,), {}),
+        batch_size=_MAX_CLIPS_PER_BLOCK,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=pool.num_actors),
+        fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
+        num_cpus=pool.num_cpus,
+        num_gpus=pool.num_gpus,
+        # One byte, so that Ray never takes decode tasks and these actors for the same kind of
+        # worker and fuses them.
+        memory=1,
+    )
 
-    def __init__(
-        self, stage: Callable[[Row], Row], ledger: Any, schema: pa.Schema, failure: str
-    ) -> None:
-        self._stage = stage
-        self._ledger = ledger
-        self._schema = schema
-        self._failure = failure
+
+def _task(stage: Stage) -> Callable[..., pa.Table]:
+    """A stage that is a function, on Arrow blocks."""
+    function = stage.load()
+
+    def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
+        return to_table((function(row, **arguments) for row in block.to_pylist()), stage.output)
+
+    on_block.__name__ = function.__name__  # as in `_append`
+    return on_block
+
+
+class _Actor:
+    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip."""
+
+    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
+        self._run = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+        self._schema = stage.output
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        return to_table(map(self._one, block.to_pylist()), self._schema)
+        return to_table(map(self._run, block.to_pylist()), self._schema)
 
-    def _one(self, row: Row) -> Row:
-        key = "|".join((self._failure, row["benchmark"], row["video_id"]))
-        attempt = ray.get(self._ledger.begin.remote(key))
-        done = self._stage(too_many(attempt, row, self._failure) or row)
+
+class _LedgerInRay:
+    """The ledger, as the workers see it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def begin(self, key: str) -> int:
+        return int(ray.get(self._actor.begin.remote(key)))
+
+    def end(self, key: str) -> None:
         # Waited for: a process that is killed by the next clip must not leave this one as begun.
-        ray.get(self._ledger.end.remote(key))
-        return done
-
-
-class CompressVideo(_OnBlocks):
-    """`stages.compress.CompressVideo` as a Ray Data actor."""
-
-    def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
-        super().__init__(compress.CompressVideo(**arguments), ledger, ENCODED, "encode_failed")
-
-
-class AnswerQuestions(_OnBlocks):
-    """`stages.answer.AnswerQuestions` as a Ray Data actor."""
-
-    def __init__(self, arguments: dict[str, Any], ledger: Any) -> None:
-        super().__init__(answer.AnswerQuestions(**arguments), ledger, RESULT, "answer_failed")
-
-
-def decode_video(block: pa.Table, **arguments: Any) -> pa.Table:
-    """`stages.decode.decode_video` as a Ray Data task."""
-    rows = (decode.decode_video(row, **arguments) for row in block.to_pylist())
-    return to_table(rows, DECODED)
+        ray.get(self._actor.end.remote(key))
 
 
 def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
@@ -166,20 +193,4 @@ def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
     # Not `from_arrow`: it starts a task per block, only to look at what is known here.
     return ray.data.from_blocks(
         [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
-    )
-
-
-def _actors(dataset: Dataset, stage: type, pool: ActorPool, arguments: dict[str, Any]) -> Dataset:
-    """Append a stage that runs in a fixed pool of actors."""
-    return dataset.map_batches(
-        stage,
-        batch_size=_MAX_CLIPS_PER_BLOCK,
-        batch_format="pyarrow",
-        compute=ActorPoolStrategy(size=pool.num_actors),
-        fn_constructor_kwargs=arguments,
-        num_cpus=pool.num_cpus,
-        num_gpus=pool.num_gpus,
-        # One byte, so that Ray never takes decode tasks and these actors for the same kind of
-        # worker and fuses them.
-        memory=1,
     )

@@ -12,7 +12,8 @@ import torch
 
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.plan import Cell
-from pipeline.rows import Row, option_text, questions_of
+from pipeline.rows import Row, option_text, questions_of, result
+from pipeline.stages.declarations import ANSWER_QUESTIONS
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
@@ -71,7 +72,7 @@ class AnswerQuestions:
                 answers += self._answer(protocol, cell, entries[cell.cache], questions, facts)
             except Exception as error:  # the one place where what a clip provokes becomes a row
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
-                failure = _failure("answer_failed")
+                failure = _failure(ANSWER_QUESTIONS.failure)
                 answers += [_row(facts, q, failure, protocol, reason) for q in questions]
         return result(row, answers)
 
@@ -111,21 +112,6 @@ class AnswerQuestions:
         ]
 
 
-def result(row: Row, answers: Sequence[Row]) -> Row:
-    """What the driver keeps of a clip (`rows.RESULT`)."""
-    computed = json.loads(row.get("compress_ms") or "{}")
-    return {
-        **{
-            k: row.get(k)
-            for k in ("benchmark", "video_id", "path", "status", "error", "decode_ms", "encode_ms")
-        },
-        "num_misses": len(row["missing"]),
-        "num_computed": len(computed),
-        "warnings": list(row.get("warnings") or ()),
-        "answers": list(answers),
-    }
-
-
 def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
     """Read the option a reply names; a reply that names none of the options is unparsed."""
     if answer.status != "ok" or not question.choices:
@@ -154,7 +140,7 @@ def _facts(row: Row, cell: Cell, compress_ms: float | None) -> Row:
         "cell": cell.name,
         "method": cell.method.name,
         "retention": cell.retention,
-        "decode_video_ms": row["decode_ms"],
+        "decode_video_ms": row["decode_video_ms"],
         "encode_ms": row["encode_ms"],
         "compress_ms": compress_ms,
         "cache": ("miss" if cell.cache in row["missing"] else "hit") if row["clip_key"] else None,

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
-from pipeline.rows import Row, bounds, failed, source_of
+from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
+from pipeline.stages.declarations import COMPRESS_VIDEO
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
 from tango_core.types import CompressedVideo, VideoFrames
 
-_OF_FRAMES = ("pixels", "pixels_shape", "frame_times", "duration_s", "frame_height")
+_OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
 
 
 class CompressVideo:
@@ -48,7 +49,8 @@ class CompressVideo:
         try:
             return self._compress(row)
         except Exception as error:  # the one place where what a clip provokes becomes a row
-            return without_frames(failed(row, "encode_failed", f"{type(error).__name__}: {error}"))
+            reason = f"{type(error).__name__}: {error}"
+            return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
 
     def _compress(self, row: Row) -> Row:
         """Encode, compress, write."""
@@ -73,7 +75,7 @@ class CompressVideo:
             _synchronize(video.tokens)
             compress_ms[name] = _ms_since(started)
             self.caches[name].write(
-                clip, Entry(on_cpu(video), row["decode_ms"], encode_ms, compress_ms[name])
+                clip, Entry(on_cpu(video), row["decode_video_ms"], encode_ms, compress_ms[name])
             )
         return without_frames(
             {**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)}
@@ -97,10 +99,7 @@ def identity_of(row: Row) -> ClipIdentity:
 
 def without_frames(row: Row) -> Row:
     """The row without its frames."""
-    small = {k: v for k, v in row.items() if k not in _OF_FRAMES}
-    small.setdefault("encode_ms", None)
-    small.setdefault("compress_ms", None)
-    return small
+    return {name: value for name, value in row.items() if name not in _OF_FRAMES}
 
 
 def on_cpu(video: CompressedVideo) -> CompressedVideo:

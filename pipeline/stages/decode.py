@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 from pipeline.stages.child import Child, ChildStartError, CrashError
+from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
@@ -36,8 +37,8 @@ def decode_video(
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
         failed), `pixels_shape`, `frame_times` (seconds), `duration_s` and `frame_height` (see
-        `ClipSource`; `None` if unknown), `decoder`, `decode_ms`, `warnings`, `status` (`"ok"` or
-        `"decode_failed"`) and `error` (one line, or `None`).
+        `ClipSource`; `None` if unknown), `decoder`, `decode_video_ms`, `warnings`, `status`
+        (`"ok"` or `"decode_failed"`) and `error` (one line, or `None`).
 
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
@@ -62,7 +63,7 @@ def decode_video(
         "frame_height": None,
         "decoder": "",
         "warnings": [],
-        "status": "decode_failed",
+        "status": DECODE_VIDEO.failure,
         "error": None,
     }
     try:
@@ -83,7 +84,7 @@ def decode_video(
         out["error"] = f"decode: {_one_line(error, path)}"
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
-    out["decode_ms"] = (time.perf_counter() - start) * 1000
+    out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
 
 

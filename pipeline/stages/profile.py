@@ -1,7 +1,7 @@
 """The stages of profile mode: the same work one piece at a time, nothing shared, every step timed.
 
 Two differences from throughput mode make the times those of each method alone. A clip is encoded
-anew for every method, with the signals that this method needs and no others. And what the cache
+again for every method, with the signals that this method needs and no others. And what the cache
 holds is not used, only replaced: a hit would leave nothing to measure.
 """
 
@@ -58,7 +58,7 @@ class ProfileCompression(CompressVideo):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
-            entry = Entry(on_cpu(video), row["decode_ms"], ms["vision"], ms["compress"])
+            entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
             self.caches[name].write(clip, entry)
             # Not to be counted in the next method's peak.
             del features, video, entry

@@ -77,12 +77,13 @@ def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
 
 
 def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
-    from pipeline.executors import ray_data as graph
-    from pipeline.executors.attempts import start_ledger
+    from pipeline.executors import ray_data
 
     plan = plan_of(job(shapes, limit=2), tmp_path)
     pools = parse_equal_cpus()
-    operators = graph.build(plan, Settings(pools=pools), start_ledger()).materialize().stats()
+    operators = (
+        ray_data.build(plan, Settings(pools=pools), ray_data.start_ledger()).materialize().stats()
+    )
     for name in ("decode_video", "CompressVideo", "AnswerQuestions"):
         assert f"MapBatches({name})" in operators
     assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"
@@ -90,9 +91,9 @@ def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, lo
 
 def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, monkeypatch):
     """As of a million clips: a cluster is handed so many at a time; here four, hits and misses."""
-    from pipeline.executors import ray_data as graph
+    from pipeline.executors import ray_data
 
-    monkeypatch.setattr(graph, "_MAX_CLIPS_AT_ONCE", 4)
+    monkeypatch.setattr(ray_data, "_MAX_CLIPS_AT_ONCE", 4)
     run(job(shapes, limit=3), tmp_path)
     outcome, run_dir = run(job(shapes, limit=9), tmp_path)
     assert (outcome.num_clips, outcome.num_decoded, outcome.num_failed_clips) == (9, 6, 0)
@@ -103,9 +104,9 @@ def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, mon
 
 def parse_equal_cpus():
     """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
-    from pipeline.pools import ActorPool, DecodePool, Pools
+    from pipeline.pools import ActorPool, Pools, TaskPool
 
-    return Pools(DecodePool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
+    return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
 
 
 def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(

@@ -15,7 +15,7 @@ from jobs.report.tables.profile import render_profile
 from jobs.results.facts import JobFacts
 from jobs.results.summary import summarize, write_summary
 from jobs.run.evaluate import evaluate
-from jobs.run.locations import Places
+from jobs.run.locations import Locations
 from pipeline.settings import Settings
 from pipeline.stages.profile import ProfileCompression
 
@@ -148,7 +148,7 @@ def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
         shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
     )
     console = Console(file=io.StringIO(), width=200)
-    assert evaluate(recipe, Places(tmp_path), console) == 0
+    assert evaluate(recipe, Locations(tmp_path), console) == 0
     (file,) = tmp_path.glob("*/summary.json")
     summary = json.loads(file.read_text())
     assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]

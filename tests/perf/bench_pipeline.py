@@ -54,10 +54,7 @@ from pipeline_cases import (
 )
 from timing import about_machine, spread
 
-from pipeline.settings import answer_arguments, compress_arguments, decode_arguments
-from pipeline.stages.answer import AnswerQuestions
-from pipeline.stages.compress import CompressVideo
-from pipeline.stages.decode import decode_video
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 
 TINY: dict[str, Any] = {"name": "tiny"}
 BARS = {"sweep": "<= 1.25", "overlap": "<= 1.15", "warm": "0", "prefix": ">= 2"}
@@ -190,17 +187,16 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> di
     with empty_cache() as cache:
         recipe = {"methods": [{"name": "full"}], "model": model, "executor": "local"}
         plan, settings = make_plan(clips, cache, num_clips + 1, answer=True, **recipe)
-        compress = CompressVideo(**compress_arguments(plan, settings))
+        decode = DECODE_VIDEO.start(plan, settings)
+        compress = COMPRESS_VIDEO.start(plan, settings)
         stage = {
-            way: AnswerQuestions(
-                **answer_arguments(plan, replace(settings, share_prefix=way == "shared"))
-            )
+            way: ANSWER_QUESTIONS.start(plan, replace(settings, share_prefix=way == "shared"))
             for way in ("shared", "alone")
         }
         times: dict[str, list[float]] = {"shared": [], "alone": []}
         for row in plan.clips.to_pylist():
             row = {**row, "questions": json.dumps(json.loads(row["questions"])[:NUM_QUESTIONS])}
-            row = compress(decode_video(row, **decode_arguments(plan, settings)))
+            row = compress(decode(row))
             said = {}
             for way, answer in stage.items():
                 started = time.perf_counter()

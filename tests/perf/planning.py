@@ -28,9 +28,10 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job, parse_job
-from jobs.run import driver
 from jobs.run.build import build, make_plan
 from jobs.run.directories import new_run_dir
+from jobs.run.driver import execute
+from jobs.run.locations import Locations
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.settings import Settings
@@ -124,24 +125,22 @@ def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
             mark("handed_out")
         return iter(())
 
-    driver.run = stop_here
-    ingredients = build(job)
+    built = build(job)
     mark("read")
-    places = driver.Places(folder / "runs", cache=str(folder / "cache"))
+    locations = Locations(folder / "runs", cache=str(folder / "cache"))
     console = Console(file=io.StringIO())
-    run_dir = new_run_dir(job, places.output)
-    driver.execute(job, ingredients, "sweep", places, run_dir, console)
+    run_dir = new_run_dir(job, locations.output)
+    execute(job, built, "sweep", locations, run_dir, console, run_plan=stop_here)
     return steps
 
 
 def hand_out(plan: Plan, settings: Settings) -> None:
     """Build the dataset that Ray would execute first; the time to start Ray itself is included."""
-    from pipeline.executors import cluster
-    from pipeline.executors import ray_data as graph
+    from pipeline.executors import cluster, ray_data
 
     with cluster.connected():
-        first = plan.clips.slice(0, graph._MAX_CLIPS_AT_ONCE)
-        graph.build(replace(plan, clips=first), settings, ledger=None)
+        first = plan.clips.slice(0, ray_data._MAX_CLIPS_AT_ONCE)
+        ray_data.build(replace(plan, clips=first), settings, ledger=None)
 
 
 def peak_gib() -> float:

@@ -37,8 +37,8 @@ def test_every_clip_is_looked_up_in_every_cache(items, caches, monkeypatch, chun
     plan = plan_clips(items, caches)
     assert missing_in(plan) == [[second], [first, second, third], [], [first, third]]
     assert plan["status"].to_pylist() == ["ok", "ok", "decode_failed", "ok"]
-    anew = plan_clips(items, caches, anew=True)
-    assert missing_in(anew) == [[*caches], [*caches], [], [*caches]]
+    again = plan_clips(items, caches, recompute=True)
+    assert missing_in(again) == [[*caches], [*caches], [], [*caches]]
 
 
 def test_a_plan_without_clips_or_without_caches_is_empty(items, caches):

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.pools import ActorPool, DecodePool, PoolError, Pools, preflight
+from pipeline.pools import ActorPool, PoolError, Pools, TaskPool, preflight
 
 ALL = ("decode", "compress", "answer")
 LAPTOP = [{"CPU": 2.0}]
@@ -31,10 +31,10 @@ def test_an_actor_must_fit_one_node_and_not_the_sum_of_nodes():
 
 def test_a_decode_task_must_fit_beside_the_actors_on_one_node():
     two_nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
-    pools = Pools(DecodePool(2), ActorPool(num_cpus=3), ActorPool(num_cpus=3))
+    pools = Pools(TaskPool(2), ActorPool(num_cpus=3), ActorPool(num_cpus=3))
     with pytest.raises(PoolError, match="2 CPUs of one decode task"):
         preflight(pools, two_nodes, ALL)
-    preflight(Pools(DecodePool(1), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), two_nodes, ALL)
+    preflight(Pools(TaskPool(1), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), two_nodes, ALL)
 
 
 def test_fractions_of_gpus_do_not_add_up_across_nodes():
@@ -54,7 +54,7 @@ def test_a_pool_that_is_not_used_is_not_counted():
         (lambda: ActorPool(num_gpus=-1), "must be 0 or larger"),
         (lambda: ActorPool(num_cpus=float("nan")), "must be 0 or larger"),
         (lambda: ActorPool(num_gpus=1.5), "must be a whole number"),
-        (lambda: DecodePool(num_cpus=0), "above 0"),
+        (lambda: TaskPool(num_cpus=0), "above 0"),
     ],
 )
 def test_senseless_pools_are_refused(make, message):

@@ -148,8 +148,8 @@ def test_a_table_of_a_large_model_says_what_a_small_one_cannot_run(tango, tmp_pa
     assert code == 0
     reason = "retention 0.2 cannot be reached with layer=2: all tokens in 2 of 4 layers"
     (warning,) = [line for line in err.splitlines() if "fastv" in line]
-    assert f"'fastv r=0.2 layer=2' at retention 0.2 is left out on model tiny: {reason}" in warning
-    assert f"left out: fastv r=0.2 layer=2 ({reason}" in out
+    assert f"'fastv r=0.2 layer=2' at retention 0.2 is skipped on model tiny: {reason}" in warning
+    assert f"skipped: fastv r=0.2 layer=2 ({reason}" in out
     (run_dir,) = [path for path in (tmp_path / "runs").iterdir() if (path / "job.yaml").exists()]
     (entry,) = yaml.safe_load((run_dir / "summary.json").read_text())["left_out"]
     assert (entry["name"], entry["retention"]) == ("fastv r=0.2 layer=2", 0.2)

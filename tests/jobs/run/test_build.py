@@ -1,4 +1,4 @@
-"""What a recipe leaves open is filled in, and what its model cannot run is left out."""
+"""What a recipe leaves open is filled in, and what its model cannot run is skipped."""
 
 import re
 from dataclasses import asdict
@@ -130,7 +130,7 @@ REASON = "retention 0.2 cannot be reached with layer=2: all tokens in 2 of 4 lay
 
 
 def on_four_layers(*methods, **changes):
-    """The ingredients of a job on the embedded model."""
+    """A job on the embedded model, built."""
     recipe = {"benchmark": {"name": "shapes"}, "methods": list(methods), **changes}
     return build(parse_job(recipe, "test"))
 
@@ -141,15 +141,15 @@ def test_a_method_that_does_not_fit_the_model_ends_the_job():
         on_four_layers(FITS, TOO_DEEP)
 
 
-def test_a_method_that_does_not_fit_the_model_is_left_out_aloud(caplog):
-    ingredients = on_four_layers(FITS, TOO_DEEP, infeasible="skip")
-    assert [name for name, _ in ingredients.methods] == ["topk r=0.1", "fastv r=0.6 layer=2"]
-    (entry,) = ingredients.left_out
+def test_a_method_that_does_not_fit_the_model_is_skipped_with_a_warning(caplog):
+    built = on_four_layers(FITS, TOO_DEEP, infeasible="skip")
+    assert [name for name, _ in built.methods] == ["topk r=0.1", "fastv r=0.6 layer=2"]
+    (entry,) = built.skipped
     assert (entry.name, entry.method, entry.retention) == ("fastv r=0.2 layer=2", "fastv", 0.2)
     assert entry.reason.startswith(REASON)
     (line,) = caplog.messages
     assert line == (
-        f"method 'fastv r=0.2 layer=2' at retention 0.2 is left out on model tiny: {entry.reason}"
+        f"method 'fastv r=0.2 layer=2' at retention 0.2 is skipped on model tiny: {entry.reason}"
     )
 
 

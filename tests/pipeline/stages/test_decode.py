@@ -33,7 +33,7 @@ def test_a_row_gains_its_frames_and_keeps_everything_else():
     assert source_of(result) == expected.source is not None
     assert result["decoder"] == expected.decoder
     assert (result["status"], result["error"], result["warnings"]) == ("ok", None, [])
-    assert result["decode_ms"] > 0
+    assert result["decode_video_ms"] > 0
     assert given.items() <= result.items()
     assert "pixels" not in given
 

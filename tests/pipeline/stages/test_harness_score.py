@@ -47,7 +47,7 @@ def stage(tmp_path_factory):
 def test_a_failed_clip_scores_what_the_harness_makes_of_it(stage, protocol, expected):
     item = VideoItem("v", "gone.mp4", None, (KNOWN, NO_ANSWER))
     row = failed(clip_row(protocol, item, "", ""), "decode_failed", "no such file")
-    row |= {"decode_ms": None, "encode_ms": None, "compress_ms": None}
+    row |= {"decode_video_ms": None, "encode_ms": None, "compress_ms": None}
     answers = stage(row)["answers"]
     assert [answer["harness_score"] for answer in answers] == expected
     assert [answer["correct"] for answer in answers] == [False, None]

@@ -1,0 +1,139 @@
+"""The stages of the pipeline, each declared once.
+
+The executors, the pools' check before a job starts, and every table of statuses read these
+declarations. This module loads neither torch nor Ray, so a command that only needs a status starts
+quickly.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+    from pipeline.settings import Settings
+
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a clip through the pipeline.
+
+    Attributes:
+        name: Also the key of its workers in `pools`.
+        code: `module:name` of a function, which runs as tasks, or of a class, whose instances hold
+            a model and run as actors. Both turn a row into a row. Imported where the stage runs.
+        arguments: Keyword arguments of `code` apart from the row, from the plan and the settings.
+        input: Columns of the rows it takes.
+        output: Columns of the rows it returns.
+        failure: Status of a row that this stage failed on.
+        on_hits: Whether clips that every cache holds go through it, too. Such a stage is left out
+            of a job that only fills caches.
+        profile_code: What stands for `code` in a job that measures latencies; `None` for `code`.
+    """
+
+    name: str
+    code: str
+    arguments: Callable[[Plan, Settings], Arguments]
+    input: pa.Schema
+    output: pa.Schema
+    failure: str
+    on_hits: bool = False
+    profile_code: str | None = None
+
+    def load(self, *, profile: bool = False) -> Callable[..., Any]:
+        """Import the function or the class."""
+        loaded: Callable[..., Any] = pkgutil.resolve_name(
+            (self.profile_code if profile else None) or self.code
+        )
+        return loaded
+
+    def start(self, plan: Plan, settings: Settings) -> Callable[[Row], Row]:
+        """Make the stage ready to take rows in this process; an actor's model is loaded."""
+        loaded, arguments = self.load(profile=settings.profile), self.arguments(plan, settings)
+        return loaded(**arguments) if isinstance(loaded, type) else partial(loaded, **arguments)
+
+
+def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
+    """Of `decode_video`."""
+    return {
+        "spec": plan.model.frames,
+        "timeout_s": settings.decode_timeout_s,
+        "memory_gib": settings.decode_memory_gib,
+    }
+
+
+def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
+    """Of `CompressVideo`."""
+    return {
+        "model": plan.model,
+        "compressors": plan.compressors,
+        "caches": plan.caches,
+        "num_threads": settings.pools.compress.num_threads,
+    }
+
+
+def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
+    """Of `AnswerQuestions`."""
+    return {
+        "model": plan.model,
+        "cells": plan.cells,
+        "caches": plan.caches,
+        "protocols": plan.protocols,
+        "share_prefix": settings.share_prefix,
+        "num_threads": settings.pools.answer.num_threads,
+    }
+
+
+DECODE_VIDEO = Stage(
+    name="decode",
+    code="pipeline.stages.decode:decode_video",
+    arguments=_decode_arguments,
+    input=CLIP,
+    output=DECODED,
+    failure="decode_failed",
+)
+COMPRESS_VIDEO = Stage(
+    name="compress",
+    code="pipeline.stages.compress:CompressVideo",
+    arguments=_compress_arguments,
+    input=DECODED,
+    output=ENCODED,
+    failure="encode_failed",
+    profile_code="pipeline.stages.profile:ProfileCompression",
+)
+ANSWER_QUESTIONS = Stage(
+    name="answer",
+    code="pipeline.stages.answer:AnswerQuestions",
+    arguments=_answer_arguments,
+    input=ENCODED,
+    output=RESULT,
+    failure="answer_failed",
+    on_hits=True,
+    profile_code="pipeline.stages.profile:ProfileAnswers",
+)
+
+STAGES = (DECODE_VIDEO, COMPRESS_VIDEO, ANSWER_QUESTIONS)
+"""In the order in which a clip goes through them; those with `on_hits` are the last ones."""
+
+FAILED = tuple(stage.failure for stage in STAGES)
+"""The statuses of rows that a stage failed on."""
+
+
+def has_failed(result: Row) -> bool:
+    """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
+    return result["status"] != "ok" or any(a["status"] in FAILED for a in result["answers"])
+
+
+def stages_of(plan: Plan) -> tuple[Stage, ...]:
+    """The stages that a plan has: all, or those that fill caches."""
+    return tuple(stage for stage in STAGES if plan.answer or not stage.on_hits)
