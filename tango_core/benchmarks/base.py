@@ -11,7 +11,8 @@ from typing import ClassVar
 from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.protocols.plain import PLAIN
-from tango_core.benchmarks.protocols.protocol import Protocol, under_each_harness
+from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.protocols.versions import under_each_harness
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "Defect", "Protocol"]

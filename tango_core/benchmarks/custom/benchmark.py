@@ -18,7 +18,7 @@ from typing import ClassVar
 from tango_core.benchmarks.base import Benchmark, Defect
 from tango_core.benchmarks.custom.rows import Row, read_rows
 from tango_core.benchmarks.protocols.plain import PLAIN
-from tango_core.benchmarks.protocols.protocol import under_each_harness
+from tango_core.benchmarks.protocols.versions import under_each_harness
 from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)

@@ -55,7 +55,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     title = "LongVideoBench"
     layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
     splits: ClassVar = {"test": 1337, "val": 1337, "test_wo_gt": 5341}
-    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    protocols: ClassVar = {**vlmevalkit.PROTOCOLS, **lmms_eval.PROTOCOLS}
     paper_column = PaperColumn(3)
     cross_table = CrossTable("duration", ("category",))
     vlmevalkit_table = vlmevalkit.TABLE

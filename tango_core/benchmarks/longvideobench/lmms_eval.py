@@ -5,7 +5,6 @@ Source: EvolvingLMMs-Lab/lmms-eval, `lmms_eval/tasks/longvideobench`.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import (
@@ -15,8 +14,11 @@ from tango_core.benchmarks.annotations.harness_files import (
     written_answer,
 )
 from tango_core.benchmarks.annotations.records import Record
+from tango_core.benchmarks.protocols.failures import NOT_LOADED
+from tango_core.benchmarks.protocols.lmms_eval import first_capital
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
@@ -40,12 +42,9 @@ def render(question: Question) -> Prompt:
     return Prompt(before="", after="\n".join(lines))
 
 
-def first_capital(reply: str) -> str:
+def letter_in(reply: str) -> str:
     """Return the first capital from A to E after known phrases are deleted, or ""."""
-    for prefix in _PREFIXES:
-        reply = reply.replace(prefix, "")
-    found = re.search("[ABCDE]", reply)
-    return found[0] if found else ""
+    return first_capital(reply, "ABCDE", _PREFIXES)
 
 
 def score(reply: str, question: Question) -> float | None:
@@ -56,7 +55,7 @@ def score(reply: str, question: Question) -> float | None:
     """
     if question.answer is None:
         return None
-    letter = first_capital(reply)
+    letter = letter_in(reply)
     if not letter:
         return 1.0 / len(question.choices)
     return float(letter == letter_of(question.answer))
@@ -71,7 +70,7 @@ def metrics(record: Record, reply: str) -> dict[str, Any]:
             "duration_group": int(question.groups["duration"]),
             "question_category": question.groups["category"],
             "answer": right_letter(record),
-            "parsed_pred": first_capital(reply),
+            "parsed_pred": letter_in(reply),
         },
         "submission": {question.id: reply},
     }
@@ -99,5 +98,13 @@ def key_in(sample: Sample) -> str | None:
     return str(metric.get("id")) if isinstance(metric, dict) else None
 
 
-PROTOCOL = Protocol("lmms_eval", render, read_choice, max_new_tokens=32, harness_score=score)
+PROTOCOL = Protocol(
+    "lmms_eval",
+    render,
+    read_choice,
+    max_new_tokens=32,
+    harness_score=score,
+    failed_reply=NOT_LOADED,
+)
+PROTOCOLS = in_versions(PROTOCOL)
 SAMPLES = LmmsEvalSamples(task=task, target=target, metrics=metrics, key=key, key_in=key_in)

@@ -7,9 +7,11 @@ from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable
 from tango_core.benchmarks.annotations.records import Record
+from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
-from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY, equal_letter, first_capital
+from tango_core.benchmarks.protocols.vlmevalkit import equal_letter, first_capital
+from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.scoring.multiple_choice import lettered
 from tango_core.types import Prompt, Question
 
@@ -46,7 +48,8 @@ PROTOCOL = Protocol(
     render,
     read_choice,
     harness_score=score,
-    failed_reply=FAILED_REPLY,
+    failed_reply=NO_REPLY,
 )
+PROTOCOLS = in_versions(PROTOCOL)
 
 TABLE = VLMEvalKitTable("LongVideoBench", columns)

@@ -67,7 +67,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "or one table with video_name beside the videos"
     )
     splits: ClassVar = {"test": 2174, "dev": 2174}
-    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    protocols: ClassVar = {**vlmevalkit.PROTOCOLS, **lmms_eval.PROTOCOLS}
     paper_column = PaperColumn(4)
     macro_group = "task"
     vlmevalkit_table = vlmevalkit.TABLE

@@ -1,11 +1,12 @@
 """MLVU in lmms-eval: the prompt, the score, and the logged samples.
 
-Source: EvolvingLMMs-Lab/lmms-eval, `lmms_eval/tasks/mlvu`. The score is that of the copy
-the published latencies were made with; later versions are more lenient.
+Source: EvolvingLMMs-Lab/lmms-eval, `lmms_eval/tasks/mlvu`. `lmms_eval@2024-10` counts as the copy
+did that the published latencies were made with, before change 364 of 2024-10-27.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import (
@@ -16,8 +17,11 @@ from tango_core.benchmarks.annotations.harness_files import (
     right_letter,
 )
 from tango_core.benchmarks.annotations.records import Record
+from tango_core.benchmarks.protocols.failures import NOT_LOADED
+from tango_core.benchmarks.protocols.lmms_eval import ranked_letter
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
@@ -25,7 +29,8 @@ from tango_core.types import Prompt, Question
 def render(question: Question) -> Prompt:
     """MLVU, task `mlvu_dev`, which ends with the beginning of a reply."""
     options = lettered(question.choices, "({letter}) {text}")
-    lines = [question.text, *options, "Only give the best option.", "Best option: ("]
+    # The table's question ends in a line break, behind the options; so the prompt has an empty line.
+    lines = [question.text, *options, "", "Only give the best option.", "Best option: ("]
     return Prompt(before="", after="\n".join(lines))
 
 
@@ -39,6 +44,13 @@ def before_bracket(reply: str) -> str:
 
 
 def score(reply: str, question: Question) -> float:
+    """1 if the ranked formats give the right letter."""
+    return float(
+        question.answer is not None and ranked_letter(reply, "ABCD") == letter_of(question.answer)
+    )
+
+
+def score_2024_10(reply: str, question: Question) -> float:
     """1 if the character before the first closing bracket, or the whole reply, is the right letter.
 
     "B." and "B: a bag" are wrong.
@@ -54,7 +66,7 @@ def metrics(record: Record, reply: str) -> dict[str, Any]:
         "mlvu_percetion_score": {
             "question_id": _table_text(record),
             "task_type": record.question.groups["task"],
-            "pred_answer": before_bracket(reply),
+            "pred_answer": ranked_letter(reply, "ABCD"),
             "answer": right_letter(record),
         }
     }
@@ -63,7 +75,7 @@ def metrics(record: Record, reply: str) -> dict[str, Any]:
 def _table_text(record: Record) -> str:
     """Question and options as MLVU's table on the hub has them."""
     options = lettered(record.question.choices, "({letter}) {text}")
-    return "\n".join([record.question.text, *options])
+    return "\n".join([record.question.text, *options, ""])
 
 
 def task(_: Record) -> str:
@@ -84,7 +96,10 @@ def key_in(sample: Sample) -> str | None:
     return None
 
 
-PROTOCOL = Protocol("lmms_eval", render, read_choice, harness_score=score, macro=True)
+PROTOCOL = Protocol(
+    "lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED, macro=True
+)
+PROTOCOLS = in_versions(PROTOCOL, replace(PROTOCOL, harness_score=score_2024_10))
 SAMPLES = LmmsEvalSamples(
     task=task, target=letter_target, metrics=metrics, key=key, key_in=key_in, by_doc_id=False
 )

@@ -64,7 +64,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         "or test.json with the folders of branch video"
     )
     splits: ClassVar = {"test": 4000}
-    protocols: ClassVar = {"vlmevalkit": vlmevalkit.PROTOCOL, "lmms_eval": lmms_eval.PROTOCOL}
+    protocols: ClassVar = {**vlmevalkit.PROTOCOLS, **lmms_eval.PROTOCOLS}
     paper_column = PaperColumn(2)
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES

@@ -10,13 +10,14 @@ from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import (
     LmmsEvalSamples,
-    right_letter,
     written_answer,
 )
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.mvbench.tasks import TASK_OF
+from tango_core.benchmarks.protocols.failures import NOT_LOADED
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
@@ -43,7 +44,14 @@ def score(reply: str, question: Question) -> float | None:
     """
     if question.answer is None or reply == "":
         return None
-    return float(_only_letter(reply) == letter_of(question.answer))
+    return float(_only_letter(reply) == _right_letter(question))
+
+
+def _right_letter(question: Question) -> str:
+    """The right letter, of equal options the first; "" if there is none."""
+    if question.answer is None:
+        return ""
+    return letter_of(question.choices.index(question.choices[question.answer]))
 
 
 def _only_letter(reply: str) -> str:
@@ -68,7 +76,7 @@ def metrics(record: Record, reply: str) -> dict[str, Any]:
     return {
         "mvbench_accuracy": {
             "pred_answer": reply,
-            "gt_answer": right_letter(record),
+            "gt_answer": _right_letter(record.question),
             "score": value,
         }
     }
@@ -90,5 +98,8 @@ def doc_id(record: Record) -> int:
     return int(record.question.id.rpartition("-")[2])
 
 
-PROTOCOL = Protocol("lmms_eval", render, read_choice, harness_score=score)
+PROTOCOL = Protocol(
+    "lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED
+)
+PROTOCOLS = in_versions(PROTOCOL)
 SAMPLES = LmmsEvalSamples(task=task, target=target, metrics=metrics, doc_id=doc_id)

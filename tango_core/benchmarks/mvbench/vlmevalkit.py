@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable, text_answer_columns
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.mvbench.tasks import TASK_OF
+from tango_core.benchmarks.protocols.failures import FAILED_REPLY, NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
-from tango_core.benchmarks.protocols.vlmevalkit import (
-    FAILED_REPLY,
-    choices_by_letter,
-    infer_option,
-    with_bracketed_options,
-)
+from tango_core.benchmarks.protocols.vlmevalkit import infers, with_bracketed_options
+from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.scoring.multiple_choice import letter_of
 from tango_core.types import Prompt, Question
 
@@ -42,18 +40,28 @@ def score(reply: str, question: Question) -> float:
     """1 if MVBench's rating would count the reply as right, which is more often than it is.
 
     The first word is right if it is a part of "(b)": so are "", "(" and ")", for every right
-    option. The rating counts every score that is not 0, and a failure is scored -1, so failures
-    are right, too.
+    option. The rating counts every score that is not 0, and its failures are scored -1, so they are
+    right, too.
     """
+    return _score(reply, question, stated=True)
+
+
+def score_2026_05(reply: str, question: Question) -> float:
+    """The same, but "The correct answer is B" counts only where B is among the last four words."""
+    return _score(reply, question, stated=False)
+
+
+def _score(reply: str, question: Question, *, stated: bool) -> float:
+    """Rate a reply; see `infer_option` for `stated`."""
     if FAILED_REPLY in reply:
         return 1.0
     # An answer that is none of the options is option -1 there, the character before "A".
     letter = "@" if question.answer is None else letter_of(question.answer)
     right = f"({letter.lower()})"
-    first = reply.lower().split(" ")[0]
+    first = reply.lower().strip().split(" ")[0]
     if first.replace(".", "") in right or right in first:
         return 1.0
-    return float(infer_option(reply, choices_by_letter(question)) == letter)
+    return float(infers(reply, question, stated=stated))
 
 
 def columns(record: Record) -> dict[str, Any]:
@@ -82,7 +90,8 @@ PROTOCOL = Protocol(
     render,
     read_choice,
     harness_score=score,
-    failed_reply=FAILED_REPLY,
+    failed_reply=NO_REPLY,
 )
+PROTOCOLS = in_versions(PROTOCOL, replace(PROTOCOL, harness_score=score_2026_05))
 CUT = VLMEvalKitTable("MVBench_MP4", columns_of_cut_clips)
 TABLE = VLMEvalKitTable("MVBench", columns, CUT)

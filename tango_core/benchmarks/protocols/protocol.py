@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tango_core.types import Prompt, Question
@@ -15,7 +15,7 @@ class Protocol:
     The functions are module-level, so that a protocol travels to other processes by name.
 
     Attributes:
-        name: E.g. `"vlmevalkit"`.
+        name: E.g. `"vlmevalkit"` or, by the rules of a version, `"vlmevalkit@2026-05"`.
         render: Question -> `Prompt`.
         read_choice: (reply, question) -> index of the option the reply names, or `None`. Strict:
             the headline counts a reply that names none, or several, as wrong.
@@ -25,7 +25,8 @@ class Protocol:
             them (VLMEvalKit's MVBench counts an empty reply as right, its MLVU a failure as -1),
             `None` where it leaves the question out of the mean (lmms-eval's MVBench an empty
             reply). `None` if the protocol belongs to no harness.
-        failed_reply: What that harness records for a question that was never answered, and scores.
+        failed_reply: What is written into that harness's file for a question that was never
+            answered: a text in which its rules read no option. Its score is the question's.
         macro: Whether that harness averages over the values of the benchmark's `macro_group`
             instead of over its questions.
     """
@@ -37,8 +38,3 @@ class Protocol:
     harness_score: Callable[[str, Question], float | None] | None = None
     failed_reply: str = ""
     macro: bool = False
-
-
-def under_each_harness(protocol: Protocol) -> Mapping[str, Protocol]:
-    """The `protocols` of a benchmark that no harness has: its own one, whichever is named."""
-    return {"vlmevalkit": protocol, "lmms_eval": protocol}

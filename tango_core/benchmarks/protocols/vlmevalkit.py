@@ -3,8 +3,6 @@
 Source: open-compass/VLMEvalKit, `vlmeval/dataset/{videomme,mvbench,longvideobench,mlvu}.py` with
 their `utils`, and `vlmeval/utils/matching_util.py`. Scores are those without a judge model, which
 is what its exact-matching setting and a machine without an API key give.
-
-A question that was never answered is written there as `FAILED_REPLY`.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ from collections.abc import Mapping
 
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Question
-
-FAILED_REPLY = "Failed to obtain answer via API."
 
 # Deleted wherever they occur, in this order. Two commas are missing in the original, hence the two
 # long entries: "The best option is" alone is never deleted.
@@ -29,6 +25,9 @@ _PREFIXES = (
     "Answer:",
     "Option:",
 )
+# "The correct answer is **B**. Here's why": since change 1552, faults included: "the answer is a
+# bag" is A.
+_STATED = re.compile(r"answer\s+is\s+\**([ABCD])", re.IGNORECASE)
 _REFUSALS = (
     "Sorry, I can't help with images of people yet.",
     "I can't process this file.",
@@ -62,19 +61,38 @@ def equal_letter(letter: str, question: Question) -> float | None:
     return float(letter == letter_of(question.answer))
 
 
-def choices_by_letter(question: Question) -> dict[str, str]:
-    """Options by letter."""
-    return {letter_of(index): text for index, text in enumerate(question.choices)}
+def infers(reply: str, question: Question, *, stated: bool) -> bool:
+    """Whether the option inferred from a reply is the right one; of equal options the first is.
+
+    Args:
+        reply: What was said.
+        question: What was asked.
+        stated: As in `infer_option`.
+    """
+    if question.answer is None:
+        return False
+    choices = {letter_of(index): text for index, text in enumerate(question.choices)}
+    right = question.choices[question.answer]
+    # The answer's text is replaced by its letter while the options are still being compared with
+    # it, so that an option "A" behind a right first option becomes the right one.
+    for letter, text in choices.items():
+        if text == right:
+            right = letter
+    return infer_option(reply, choices, stated=stated) == right
 
 
-def infer_option(reply: str, choices: Mapping[str, str]) -> str:
+def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True) -> str:
     """Infer an option from a free reply by VLMEvalKit's rules; "Z" for none.
 
-    A letter that stands alone is taken if it is the only such letter and among the last four
-    words; else the option whose text occurs in the reply if only one does, unless the reply is more
-    than twice as long as all options together.
+    A letter that stands alone is taken if it is the only such letter and among the last four words;
+    else the letter behind "answer is"; else the option whose text occurs in the reply, white space
+    included, if only one does, unless the reply is more than twice as long as all options together.
+
+    Args:
+        reply: What was said, as it was said.
+        choices: Letter -> text.
+        stated: Whether a letter behind "answer is" counts, as since change 1552 (2026-05-21).
     """
-    reply = reply.strip()
     if any(refusal in reply for refusal in _REFUSALS):
         return "Z"
     words = re.sub(r"[.()\[\],:;!*#{}]", " ", reply).split()
@@ -83,7 +101,11 @@ def infer_option(reply: str, choices: Mapping[str, str]) -> str:
         return letters[0]
     if not letters and "Z" in words:
         return "Z"
-    if len(reply) > 2 * sum(len(text) for text in choices.values()):
+    said = _STATED.search(reply) if stated else None
+    if said and said[1].upper() in choices:
+        return said[1].upper()
+    lower = reply.lower()
+    if len(lower) > 2 * sum(len(text) for text in choices.values()):
         return "Z"
-    mentioned = [letter for letter, text in choices.items() if text.lower() in reply.lower()]
+    mentioned = [letter for letter, text in choices.items() if text.lower() in lower]
     return mentioned[0] if len(mentioned) == 1 else "Z"

@@ -48,11 +48,7 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     title = "Video-MME"
     layout = f"{_PARQUET} or Video-MME.tsv, and video/<videoID>.mp4 or data/<videoID>.mp4"
     splits: ClassVar = {"test": 2700}
-    protocols: ClassVar = {
-        "vlmevalkit": vlmevalkit.PROTOCOL,
-        "lmms_eval": lmms_eval.PROTOCOL,
-        "lmms_eval_llava_vid": lmms_eval.LLAVA_VIDEO,
-    }
+    protocols: ClassVar = {**vlmevalkit.PROTOCOLS, **lmms_eval.PROTOCOLS}
     paper_column = PaperColumn(1, "duration", ("short", "medium", "long"))
     cross_table = CrossTable("duration", ("domain", "sub_category", "task_type"))
     vlmevalkit_table = vlmevalkit.TABLE

@@ -1,0 +1,101 @@
+"""Every rule of every version against the scores that version's own code gives to the same replies."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from releases import PROTOCOLS
+
+from tango_core.benchmarks.protocols.failures import is_failure
+from tango_core.types import Question
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+RECORDED = json.loads((FIXTURES / "recorded_scores" / "scores.json").read_text(encoding="utf-8"))
+QUESTIONS = {
+    name: Question("q", asked["text"], tuple(asked["choices"]), asked["answer"])
+    for name, asked in RECORDED["questions"].items()
+}
+
+
+def table(rule):
+    """(question, reply, recorded score) of one rule."""
+    column = RECORDED["rules"].index(rule)
+    return [(QUESTIONS[name], reply, scores[column]) for name, reply, scores in RECORDED["replies"]]
+
+
+@pytest.mark.parametrize("rule", RECORDED["rules"])
+def test_a_rule_counts_what_its_harness_counts(rule):
+    benchmark, name = rule.split(" ")
+    score = PROTOCOLS[benchmark][name].harness_score
+    rows = table(rule)
+    assert [score(reply, question) for question, reply, _ in rows] == [row[2] for row in rows]
+
+
+def test_every_version_of_every_public_benchmark_is_recorded():
+    rules = {
+        f"{benchmark} {name}"
+        for benchmark, protocols in PROTOCOLS.items()
+        for name in protocols
+        if "@" in name and "llava_vid" not in name
+    }
+    assert rules == set(RECORDED["rules"])
+    assert len(RECORDED["replies"]) >= 4 * 40
+    for rule in rules:
+        assert min(Counter(score for _, _, score in table(rule)).get(x, 0) for x in (0, 1)) >= 10
+
+
+@pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
+def test_a_bare_name_stands_for_the_newest_version(benchmark):
+    for bare, dated in (("vlmevalkit", "vlmevalkit@e8e78f05"), ("lmms_eval", "lmms_eval@0.7.3")):
+        ours, same = PROTOCOLS[benchmark][bare], PROTOCOLS[benchmark][dated]
+        assert (ours.name, same.name) == (bare, dated), "results hold the name that the recipe gave"
+        assert ours.harness_score is same.harness_score
+        assert ours.render is same.render
+
+
+def test_versions_ask_alike_and_differ_where_their_rules_changed():
+    changed = {
+        benchmark: {
+            name
+            for name in ("vlmevalkit@2026-05", "lmms_eval@2024-10")
+            if any(old != new for old, new in zip(table(f"{benchmark} {name}"), newest[name]))
+        }
+        for benchmark in PROTOCOLS
+        for newest in [
+            {
+                "vlmevalkit@2026-05": table(f"{benchmark} vlmevalkit@e8e78f05"),
+                "lmms_eval@2024-10": table(f"{benchmark} lmms_eval@0.7.3"),
+            }
+        ]
+    }
+    assert changed == {
+        "videomme": {"lmms_eval@2024-10"},
+        "mvbench": {"vlmevalkit@2026-05"},
+        "longvideobench": set(),
+        "mlvu": {"vlmevalkit@2026-05", "lmms_eval@2024-10"},
+    }
+    for protocols in PROTOCOLS.values():
+        for name, protocol in protocols.items():
+            bare = protocols[name.partition("@")[0]]
+            assert (protocol.render, protocol.read_choice, protocol.macro) == (
+                bare.render,
+                bare.read_choice,
+                bare.macro,
+            )
+
+
+@pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_what_is_written_for_a_failure_is_wrong_in_either_harness(benchmark, question):
+    for name, protocol in PROTOCOLS[benchmark].items():
+        for answer in (*range(len(question.choices)), None):
+            asked = Question("q", question.text, question.choices, answer)
+            score = protocol.harness_score(protocol.failed_reply, asked)
+            if (benchmark, name.partition("@")[0]) == ("longvideobench", "lmms_eval"):
+                guess = None if answer is None else 1 / len(question.choices)
+                assert score == guess, "it guesses whatever names no option"
+            else:
+                assert not score
+                assert score == 0 or answer is None
+            assert is_failure(protocol.failed_reply)
