@@ -36,7 +36,8 @@ class BenchmarkSection:
         root: Directory (or table) of the benchmark's files; `null` for its own default.
         split: Split of the benchmark.
         seed: Random seed of a generated benchmark.
-        protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`.
+        protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`,
+            or a version of it, whose own score is recorded: `vlmevalkit@2026-05`.
     """
 
     name: str

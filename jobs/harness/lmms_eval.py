@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,7 @@ from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.harness_files import LmmsEvalSamples
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.annotations.tables import read_rows
-
-# (name of a task, row in its table) or ("key", what the benchmark says names a question)
-_Key = tuple[str, str]
+from tango_core.benchmarks.protocols.failures import NOT_LOADED
 
 _FILE = re.compile(r"(?:.*_)?samples_(.+)\.jsonl")
 
@@ -54,7 +53,7 @@ def write_lmms_eval(
     Raises:
         ValueError: If the answers are not those of one cell.
     """
-    replies = replies_of(answers, benchmark, partial=partial)
+    replies = replies_of(answers, benchmark, NOT_LOADED, partial=partial)
     facts, protocol = samples_of(benchmark), benchmark.protocols["lmms_eval"]
     by_task: dict[str, list[dict[str, Any]]] = {}
     for record in benchmark.records():
@@ -87,36 +86,56 @@ def read_lmms_eval(
 ) -> pd.DataFrame:
     """Read logged samples as rows of `answers/*.parquet`; the cell is the folder's name.
 
+    A sample is about the question in the row `doc_id` if it does not state another one; else about
+    the one question it states.
+
     Args:
         paths: Files of one run, of all tasks.
         benchmark: What the questions are from, with the protocol to read replies by.
         partial: Skip questions that the files do not hold, instead of counting them failed.
 
     Raises:
-        ValueError: If a file is not of this benchmark, or a sample is none of its questions.
+        ValueError: If a file is not of this benchmark, or a sample is about none of its questions,
+            or may be about several.
     """
     if not paths:
         raise ValueError("no samples files given; lmms-eval writes them with --log_samples")
-    facts, records = samples_of(benchmark), benchmark.records()
-    keys = {key: record for record in records for key in _keys(record, facts)}
-    tasks = {facts.task(record) for record in records}
-    replies: dict[str, str | None] = {}
+    facts = samples_of(benchmark)
+    questions = _Questions(benchmark.records(), facts)
+    samples: list[_Logged] = []
     for path in paths:
         match = _FILE.fullmatch(path.name)
-        if match is None or match[1] not in tasks:
+        if match is None or match[1] not in questions.tasks:
             raise ValueError(
                 f"{path}: not samples of {benchmark.name}; "
-                f"expected <date>_samples_<task>.jsonl with task {', '.join(sorted(tasks))}"
+                f"expected <date>_samples_<task>.jsonl with task "
+                f"{', '.join(sorted(questions.tasks))}"
             )
-        for number, sample in enumerate(read_rows(path), start=1):
-            stated = _stated_keys(sample, match[1], facts)
-            found = next((keys[key] for key in stated if key in keys), None)
-            if found is None:
-                raise ValueError(
-                    f"{path}, line {number}: doc_id {sample.get('doc_id')} is no question of "
-                    f"{benchmark.name} under {benchmark.root}; is it another release?"
-                )
-            replies[found.question.id] = _reply(sample)
+        samples += [
+            _Logged(path, number, match[1], str(row.get("doc_id")), facts.key_in(row), _reply(row))
+            for number, row in enumerate(read_rows(path), start=1)
+        ]
+    in_order = all(questions.agrees(sample) for sample in samples)
+    replies: dict[str, str | None] = {}
+    for sample in samples:
+        found = questions.find(sample, in_order)
+        if len(found) != 1:
+            problem = (
+                f"may be {len(found)} questions of {benchmark.name} with the same text"
+                if found
+                else f"is no question of {benchmark.name}"
+            )
+            raise ValueError(
+                f"{sample.where}: doc_id {sample.doc_id} {problem} under {benchmark.root}; "
+                "set the root to the copy of the release that was asked"
+            )
+        question_id = found[0].question.id
+        if question_id in replies:
+            raise ValueError(
+                f"{sample.where}: a second reply to question {question_id} of {benchmark.name}; "
+                "import files of one run"
+            )
+        replies[question_id] = sample.reply
     cell = paths[0].absolute().parent.name or "lmms_eval"
     return answer_rows(replies, benchmark, cell, paths[0], partial=partial)
 
@@ -132,19 +151,59 @@ def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
     return benchmark.lmms_eval_samples
 
 
-def _keys(record: Record, facts: LmmsEvalSamples) -> Iterator[_Key]:
-    """What a sample about this question can be known by."""
-    if (key := facts.key(record)) is not None:
-        yield "key", key
-    if facts.by_doc_id:
-        yield facts.task(record), str(facts.doc_id(record))
+@dataclass(frozen=True)
+class _Logged:
+    """One logged sample: where it stands, what it is about, what was said."""
+
+    path: Path
+    line: int
+    task: str
+    doc_id: str
+    key: str | None
+    reply: str | None
+
+    @property
+    def where(self) -> str:
+        """File and line, for messages."""
+        return f"{self.path}, line {self.line}"
 
 
-def _stated_keys(sample: Mapping[str, Any], task: str, facts: LmmsEvalSamples) -> Iterator[_Key]:
-    """What a sample says it is about, the surest first."""
-    if (key := facts.key_in(sample)) is not None:
-        yield "key", key
-    yield task, str(sample.get("doc_id"))
+class _Questions:
+    """The questions of a benchmark, as samples may name them.
+
+    Args:
+        records: All questions.
+        facts: What the benchmark states about its tasks.
+    """
+
+    def __init__(self, records: Sequence[Record], facts: LmmsEvalSamples) -> None:
+        self.tasks = {facts.task(record) for record in records}
+        self._facts = facts
+        self._by_row = {(facts.task(r), str(facts.doc_id(r))): r for r in records}
+        self._by_key: dict[str, list[Record]] = {}
+        for record in records:
+            if (key := facts.key(record)) is not None:
+                self._by_key.setdefault(key, []).append(record)
+
+    def agrees(self, sample: _Logged) -> bool:
+        """Whether the row `doc_id` is a question that the sample can be about."""
+        row = self._by_row.get((sample.task, sample.doc_id))
+        return row is not None and sample.key in (None, self._facts.key(row))
+
+    def find(self, sample: _Logged, in_order: bool) -> Sequence[Record]:
+        """Return the questions that a sample may be about; exactly one if that is certain.
+
+        Args:
+            sample: The sample.
+            in_order: Whether all samples agree with their rows. In a table of another order a row
+                says nothing about which of several questions with the same text was asked.
+        """
+        row = self._by_row.get((sample.task, sample.doc_id))
+        by_row = [row] if row is not None else []
+        by_row_alone = by_row if self._facts.by_doc_id else []
+        if sample.key is None:
+            return by_row_alone
+        return by_row if in_order else self._by_key.get(sample.key, by_row_alone)
 
 
 def _reply(sample: Mapping[str, Any]) -> str | None:

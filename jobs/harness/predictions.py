@@ -21,17 +21,18 @@ from pipeline.rows import ANSWER, Row, option_text, to_table
 from pipeline.stages.declarations import ANSWER_QUESTIONS, FAILED
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record
-from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
+from tango_core.benchmarks.protocols.failures import NO_REPLY, NOT_LOADED, is_failure
 
 
 def replies_of(
-    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, *, partial: bool = False
+    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, failed: str, *, partial: bool = False
 ) -> dict[str, str]:
-    """Return question id -> reply for one cell of a run; failures as VLMEvalKit writes them.
+    """Return question id -> reply for one cell of a run.
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: What the questions are from; other benchmarks' rows are skipped.
+        failed: The reply of a question that was never answered.
         partial: The run was asked a part of the questions (`limit`, `shard`).
 
     Raises:
@@ -46,7 +47,7 @@ def replies_of(
             f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
         )
     replies = {
-        str(question): FAILED_REPLY if status in FAILED else str(text)
+        str(question): failed if status in FAILED else str(text)
         for question, status, text in zip(
             rows["question_id"], rows["status"], rows["text"], strict=True
         )
@@ -91,7 +92,9 @@ def _answer_row(
 ) -> Row:
     """One row; our reading of a reply decides whether it is right."""
     question, protocol = record.question, benchmark.protocol
-    failed = reply is None or FAILED_REPLY in reply
+    failed = reply is None or is_failure(reply)
+    # A harness counts its own sentence about a failure in its own way.
+    counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
     text = "" if failed or reply is None else reply
     choice = None if failed else protocol.read_choice(text, question)
     score = protocol.harness_score
@@ -110,8 +113,6 @@ def _answer_row(
         "correct": None if question.answer is None else choice == question.answer,
         "answer_text": option_text(question, question.answer),
         "choice_text": option_text(question, choice),
-        "harness_score": score(protocol.failed_reply if failed else text, question)
-        if score
-        else None,
+        "harness_score": score(counted, question) if score else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }

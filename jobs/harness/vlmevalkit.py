@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -24,8 +25,14 @@ from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable, plain
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.annotations.tables import is_missing, read_rows
+from tango_core.benchmarks.protocols.failures import NO_REPLY
 
 SUFFIXES = (".tsv", ".json")
+
+# Text of a question, name of its video.
+_Content = tuple[str, str]
+# Those that a video's name may end in; an id may hold full stops of its own.
+_VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
 
 
 def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
@@ -60,7 +67,7 @@ def write_vlmevalkit(
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
-    replies = replies_of(answers, benchmark, partial=partial)
+    replies = replies_of(answers, benchmark, NO_REPLY, partial=partial)
     columns = table_of(benchmark).columns
     rows = [
         {**columns(record), "prediction": replies[record.question.id]}
@@ -95,10 +102,11 @@ def read_vlmevalkit(
         ModuleNotFoundError: If it is `.xlsx` and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
+    columns = table_of(benchmark).columns
     by_index = {record.index: record for record in benchmark.records()}
-    by_content: dict[tuple[str, str], list[Record]] = {}
+    by_content: dict[_Content, list[Record]] = {}
     for record in benchmark.records():
-        by_content.setdefault(_content(record), []).append(record)
+        by_content.setdefault(_content(columns(record)), []).append(record)
     replies: dict[str, str | None] = {}
     for number, row in enumerate(rows, start=1):
         if "index" not in row or "prediction" not in row:
@@ -106,16 +114,23 @@ def read_vlmevalkit(
                 f"{path}, row {number}: no columns 'index' and 'prediction'; "
                 "this is no prediction file of VLMEvalKit"
             )
-        key = plain(row.get("question")), Path(str(row.get("video"))).stem
+        key = _content(row)
+        same = by_content.get(key, [])
         found = by_index.get(int(float(row["index"])))
-        if found is None or _content(found) != key:
-            same = by_content.get(key, [])
-            found = same[0] if len(same) == 1 else None
-            if found is None:
+        if found is None or found not in same:
+            if len(same) != 1:
+                problem = f"stands {len(same)} times in" if same else "is not a question of"
                 raise ValueError(
                     f"{path}, row {number}: index {row['index']} asks {key[0]!r} about {key[1]!r}, "
-                    f"which is not a question of {benchmark.name} under {benchmark.root}"
+                    f"which {problem} {benchmark.name} under {benchmark.root}; "
+                    "set the root to the copy of the release that was asked"
                 )
+            found = same[0]
+        if found.question.id in replies:
+            raise ValueError(
+                f"{path}, row {number}: a second reply to question {found.question.id} of "
+                f"{benchmark.name}; import files of one run"
+            )
         # It writes every reply as text, failures as a sentence: an empty field is an empty reply.
         reply = row["prediction"]
         missing = is_missing(reply) and reply != ""
@@ -123,9 +138,15 @@ def read_vlmevalkit(
     return answer_rows(replies, benchmark, path.stem, path, partial=partial)
 
 
-def _content(record: Record) -> tuple[str, str]:
-    """Question and stem of the video."""
-    return plain(record.question.text), Path(record.path).stem
+def _content(columns: Mapping[str, Any]) -> _Content:
+    """Question and video as a table of this data set names them.
+
+    The video is a file in most tables, whose suffix differs between copies, and an id in others.
+    """
+    video = str(columns.get("video"))
+    path = Path(video)
+    name = path.stem if path.suffix.lower() in _VIDEO_SUFFIXES else path.name
+    return plain(columns.get("question")), name
 
 
 def _read_spreadsheet(path: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs.report.tables.cells import series_name
 from jobs.results.summary import BASELINE
+from tango_core.benchmarks.protocols.versions import harness_of
 
 PREVIOUS = "previous"
 
@@ -86,8 +87,12 @@ def comparable(cell: Cell, own: Cell) -> bool:
 
 
 def same_protocol(cell: Cell, own: Cell) -> bool:
-    """Whether two cells were asked under one protocol, as far as is known."""
-    return len({cell.get("protocol", ""), own.get("protocol", "")} - {""}) < 2
+    """Whether two cells were asked under one protocol, as far as is known.
+
+    Versions of a harness differ in its own score alone.
+    """
+    names = {harness_of(str(entry.get("protocol") or "")) for entry in (cell, own)}
+    return len(names - {""}) < 2
 
 
 def unpaired_notes(cells: Sequence[Cell]) -> list[str]:

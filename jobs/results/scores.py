@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.protocols.versions import listed_name
 from tango_core.benchmarks.scoring.reports import macro_average, mean_score
 from tango_core.metrics import Accuracy, accuracy_by_group
 
@@ -39,13 +40,14 @@ def harness_accuracy(rows: pd.DataFrame, benchmark: str, protocol: str) -> float
         protocol: Name of the protocol the questions were put under.
 
     Returns:
-        A share, in [-1, 1] where a failure costs a point; `None` if no score is known.
+        A share, in [-1, 1] where imported failures of VLMEvalKit cost a point; `None` if no score
+        is known.
     """
     if "harness_score" not in rows:
         return None
     scores = [None if pd.isna(score) else float(score) for score in rows["harness_score"]]
     facts = facts_of(benchmark)
-    known = facts.protocols.get(protocol)
+    known = facts.protocols.get(listed_name(facts.protocols, protocol))
     if facts.macro_group and known and known.macro:
         groups = [read_groups(value) for value in rows["groups"]]
         return macro_average(scores, groups, facts.macro_group)

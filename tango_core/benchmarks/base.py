@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.protocols.plain import PLAIN
 from tango_core.benchmarks.protocols.protocol import Protocol
-from tango_core.benchmarks.protocols.versions import under_each_harness
+from tango_core.benchmarks.protocols.versions import listed_name, under_each_harness
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "Defect", "Protocol"]
@@ -43,7 +43,7 @@ class Benchmark(ABC):
         root: The recipe's `benchmark.root`.
         split: One of `splits`.
         seed: Which draw of a generated benchmark; data that exist once ignore it.
-        protocol: One of `protocols`.
+        protocol: One of `protocols`, or a version of one: `vlmevalkit@2026-05`.
 
     Attributes:
         name: Name in recipes and results; `build_benchmark` sets it to the name it was given.
@@ -78,10 +78,13 @@ class Benchmark(ABC):
         protocol: str = "vlmevalkit",
     ) -> None:
         check_name("benchmark.split", split, self.splits)
-        check_name("benchmark.protocol", protocol, self.protocols)
+        listed = listed_name(self.protocols, protocol)
+        check_name("benchmark.protocol", listed, self.protocols)
         self.root = Path(root).absolute() if root else None
         self.split, self.seed = split, seed
-        self.protocol = self.protocols[protocol]
+        found = self.protocols[listed]
+        # Results record the name that the recipe gave.
+        self.protocol = replace(found, name=protocol) if found.name == listed else found
 
     @abstractmethod
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:

@@ -27,13 +27,15 @@ def frame_indices(
     Of n frames, for k wanted:
 
     - `truncate`: `linspace(0, n - 1, k)` cut to integers; with n < k frames repeat. LLaVA in
-      VLMEvalKit with forced sampling, LLaVA-OneVision in lmms-eval.
+      VLMEvalKit with forced sampling (in Tango's copy always, in the original for checkpoints with
+      "video" in their path), LLaVA-OneVision in lmms-eval.
     - `round`: k is made even (half to even), `linspace` in float32 is rounded half to even, and
       n < k gives `n // 2 * 2` frames. qwen-vl-utils, hence Qwen2.5-VL in VLMEvalKit.
     - `per_second`: every `round(rate)`-th from the first; if those are more than k, `truncate`.
-      LLaVA-Video in lmms-eval.
+      LLaVA-Video in lmms-eval, LLaVA-OneVision in VLMEvalKit without forced sampling.
     - `thinned`: two per second, but 4 to 768 and an even number, placed as by `round`; if those are
-      more than k, k of them as by `truncate`. Qwen2.5-VL in lmms-eval.
+      more than k, k of them as by `truncate`, and the last one in any case: two frames for k = 1.
+      Qwen2.5-VL in lmms-eval.
     - `inner`: multiples of `n / (k + 1)`, cut to integers: neither first nor last. VLMEvalKit's
       models that take lists of images.
     - `middles`: the middles of k parts of equal length. MVBench's own rule, for such models; its
@@ -48,8 +50,8 @@ def frame_indices(
         rate: Frames per second of the clip, larger than 0; `per_second` and `thinned` need it.
 
     Returns:
-        (F,) positions in [0, n - 1], not descending. F is k, or less on clips that are too short
-        for `round`, `per_second` and `thinned`.
+        (F,) positions in [0, n - 1], not descending. F is k; less on clips that are too short for
+        `round`, `per_second` and `thinned`; 2 for k = 1 by `round` and `thinned`.
 
     Raises:
         ValueError: If the rule needs a rate and there is none.
@@ -72,7 +74,9 @@ def frame_indices(
     count = max(num_available / rate * _QWEN_RATE, _QWEN_FEWEST)
     count = math.floor(min(count, _QWEN_MOST, num_available) / 2) * 2
     found = _rounded(num_available, count)
-    return found[np.unique(_truncated(len(found), num_frames))]
+    kept = [*_truncated(len(found), num_frames), len(found) - 1]
+    thinned: NDArray[np.int64] = found[np.unique(kept)]
+    return thinned
 
 
 def _truncated(num_available: int, num_frames: int) -> NDArray[np.int64]:

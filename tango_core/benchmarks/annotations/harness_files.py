@@ -56,10 +56,11 @@ class LmmsEvalSamples:
         target: Question -> what the task's `doc_to_target` gives: a letter, a text or an index.
         metrics: (question, reply) -> the objects that the task's `process_results` returns.
         doc_id: Question -> its row in the task's table.
-        key: Question -> a text that names it among all of the benchmark; `None` for none.
+        key: Question -> a text by which a sample is known to be about it; `None` for none. Where
+            several questions have the same text, `doc_id` tells them apart.
         key_in: Sample -> the same text as the sample states it; `None` if it does not.
-        by_doc_id: Whether `doc_id` names a question as well. Not where the task's table has
-            another order than the release.
+        by_doc_id: Whether `doc_id` alone names a question. Not where the task's table has another
+            order than the release: a sample must state its text as well.
     """
 
     task: Callable[[Record], str]

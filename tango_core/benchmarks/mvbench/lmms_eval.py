@@ -98,8 +98,6 @@ def doc_id(record: Record) -> int:
     return int(record.question.id.rpartition("-")[2])
 
 
-PROTOCOL = Protocol(
-    "lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED
-)
+PROTOCOL = Protocol("lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED)
 PROTOCOLS = in_versions(PROTOCOL)
 SAMPLES = LmmsEvalSamples(task=task, target=target, metrics=metrics, doc_id=doc_id)

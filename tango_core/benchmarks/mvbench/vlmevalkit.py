@@ -11,8 +11,8 @@ from tango_core.benchmarks.mvbench.tasks import TASK_OF
 from tango_core.benchmarks.protocols.failures import FAILED_REPLY, NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
-from tango_core.benchmarks.protocols.vlmevalkit import infers, with_bracketed_options
 from tango_core.benchmarks.protocols.versions import in_versions
+from tango_core.benchmarks.protocols.vlmevalkit import infers, with_bracketed_options
 from tango_core.benchmarks.scoring.multiple_choice import letter_of
 from tango_core.types import Prompt, Question
 

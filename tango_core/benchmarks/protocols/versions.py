@@ -39,5 +39,18 @@ def in_versions(protocol: Protocol, older: Protocol | None = None) -> dict[str, 
 
 def under_each_harness(protocol: Protocol) -> Mapping[str, Protocol]:
     """The `protocols` of a benchmark that no harness has: its own one, whichever is named."""
-    dated = {f"{name}@{v}": protocol for name, versions in VERSIONS.items() for v in versions}
-    return {**dict.fromkeys(VERSIONS, protocol), **dated}
+    return dict.fromkeys(VERSIONS, protocol)
+
+
+def listed_name(protocols: Mapping[str, Protocol], name: str) -> str:
+    """Return the name by which a benchmark lists a protocol.
+
+    Where it does not list a version of a harness, that version has the rules of the bare name.
+
+    Args:
+        protocols: Those of the benchmark, by name.
+        name: E.g. `"vlmevalkit@2026-05"`.
+    """
+    harness, _, version = name.partition("@")
+    known = version in VERSIONS.get(harness, ()) and harness in protocols
+    return harness if known and name not in protocols else name

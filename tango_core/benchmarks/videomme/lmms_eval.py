@@ -105,9 +105,7 @@ def key_in(sample: Sample) -> str | None:
     return str(metric.get("question_id")) if isinstance(metric, dict) else None
 
 
-PROTOCOL = Protocol(
-    "lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED
-)
+PROTOCOL = Protocol("lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED)
 _LLAVA_VIDEO = replace(PROTOCOL, name="lmms_eval_llava_vid", render=render_llava_video)
 PROTOCOLS = {
     name: protocol

@@ -9,8 +9,8 @@ from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
-from tango_core.benchmarks.protocols.vlmevalkit import equal_letter, first_capital
 from tango_core.benchmarks.protocols.versions import in_versions
+from tango_core.benchmarks.protocols.vlmevalkit import equal_letter, first_capital
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 

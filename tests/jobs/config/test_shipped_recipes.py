@@ -47,7 +47,7 @@ def test_table_1_is_seven_methods_at_three_retentions_and_all_tokens():
         "longvideobench",
         "mlvu",
     ]
-    assert {section.protocol for section in job.all_benchmarks} == {"vlmevalkit"}
+    assert {section.protocol for section in job.all_benchmarks} == {"vlmevalkit@2026-05"}
     assert (job.model.name, job.model.num_frames) == ("llava-onevision-7b", 32)
     shares = {}
     for method in cells("table1_llava_onevision").values():

@@ -15,7 +15,7 @@ from jobs.harness.vlmevalkit import read_vlmevalkit
 from jobs.results.summary import read_answers
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.vlmevalkit import FAILED_REPLY
+from tango_core.benchmarks.protocols.failures import NO_REPLY
 
 REPLIES = ["A", "(B)", 'It is "C".\nI think', "", "Grün\t2", "D. Four", "nan"]
 COMPARED = ["video_id", "question_id", "status", "text", "choice", "answer", "correct", "groups"]
@@ -184,7 +184,7 @@ class TestExport:
             for name in ("llava-onevision-7b-full", "llava-onevision-7b-tango-r-0.1")
         ]
         frame = pd.read_csv(tmp_path / out.split()[0], sep="\t", keep_default_na=False)
-        assert frame["prediction"][1] == FAILED_REPLY
+        assert frame["prediction"][1] == NO_REPLY
 
     @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
     def test_a_run_of_some_clips_becomes_a_file_of_some_questions(self, tango, tmp_path, harness):

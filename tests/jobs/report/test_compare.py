@@ -106,6 +106,15 @@ class TestCompareRuns:
         last = self.summary_of(tmp_path / "out")["cells"][2]
         assert last["versus_full"]["difference"] == pytest.approx(last["accuracy"])
 
+    def test_full_under_another_version_of_the_harness_is_the_reference(self, tmp_path):
+        """Versions differ in the harness's own score; prompts, frames and our reading are equal."""
+        runs = [
+            self.run_of(tmp_path / "a", replace(cell("full"), protocol="vlmevalkit")),
+            self.run_of(tmp_path / "b", replace(TANGO, protocol="vlmevalkit@2026-05")),
+        ]
+        report_runs(runs, tmp_path / "out")
+        assert self.summary_of(tmp_path / "out")["cells"][1]["versus_full"] is not None
+
     def test_full_under_another_protocol_is_no_reference(self, tmp_path):
         runs = [
             self.run_of(tmp_path / "a", replace(cell("full"), protocol="vlmevalkit")),

@@ -65,7 +65,8 @@ def test_other_frames_methods_and_imported_names_get_none():
 
 
 @pytest.mark.parametrize(
-    ("protocol", "found"), [("vlmevalkit", True), ("", True), ("lmms_eval", False)]
+    ("protocol", "found"),
+    [("vlmevalkit", True), ("vlmevalkit@2026-05", True), ("", True), ("lmms_eval@0.7.3", False)],
 )
 def test_numbers_made_with_other_prompts_get_none(protocol, found):
     (entry,) = cells_of(TANGO, benchmarks=["mvbench"])

@@ -63,6 +63,9 @@ def described(checkpoints, releases, name, protocols, **settings):
         ("llava-video-7b", "lmms_eval_llava_vid", "per_second", "none"),
         ("qwen2.5-vl-7b", "vlmevalkit", "round", "none"),
         ("qwen2.5-vl-7b", "lmms_eval", "thinned", "none"),
+        ("llava-video-7b", "vlmevalkit@2026-05", "truncate", "vlmevalkit"),
+        ("llava-video-7b", "lmms_eval@2024-10", "per_second", "none"),
+        ("qwen2.5-vl-7b", "lmms_eval@0.7.3", "thinned", "none"),
     ],
 )
 def test_a_protocol_shows_a_model_the_frames_of_its_harness(
@@ -83,6 +86,18 @@ def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases
         time_instruction="lmms_eval",
     )
     assert (model.frames.sampling, model.options.time_instruction) == ("middles", "lmms_eval")
+
+
+def test_llava_onevision_takes_vlmevalkit_s_frames_without_forced_sampling(checkpoints, releases):
+    """Tango's copy forces `truncate`; the original only for paths with "video" in them."""
+    name = "llava-onevision-7b"
+    model = described(checkpoints, releases, name, ["vlmevalkit"], sampling="per_second")
+    assert model.frames.sampling == "per_second"
+
+
+def test_two_versions_of_a_harness_are_one_job(checkpoints, releases):
+    both = ["lmms_eval", "lmms_eval@2024-10"]
+    assert described(checkpoints, releases, "qwen2.5-vl-7b", both).frames.sampling == "thinned"
 
 
 def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):

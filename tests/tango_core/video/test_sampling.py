@@ -65,9 +65,15 @@ def test_thinned_is_two_frames_per_second_and_then_truncate(rate, num_frames):
     for available in [*range(2, 400), 9_999, 107_892]:
         count = min(max(available / rate * 2.0, 4), 768 // 2 * 2, available)
         read = torch.linspace(0, available - 1, int(count // 2 * 2)).round().long().numpy()
-        kept = np.unique(np.linspace(0, len(read) - 1, num_frames, dtype=int))
+        kept = np.unique([*np.linspace(0, len(read) - 1, num_frames, dtype=int), len(read) - 1])
         indices = frame_indices(available, num_frames, "thinned", rate)
         assert indices.tolist() == read[kept].tolist(), available
+
+
+def test_thinned_to_one_frame_keeps_the_last_one_as_well():
+    """lmms-eval adds the last frame where `linspace` left it out, which it does for one."""
+    assert frame_indices(300, 1, "thinned", 30.0).tolist() == [0, 299]
+    assert frame_indices(300, 2, "thinned", 30.0).tolist() == [0, 299]
 
 
 @pytest.mark.parametrize(

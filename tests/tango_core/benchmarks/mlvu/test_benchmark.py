@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pandas as pd
 import pytest
 from releases import (
     MLVU_ROWS,
@@ -46,7 +47,7 @@ def test_mlvu_tables_of_both_harnesses_ask_the_same(tmp_path):
     texts = {question.text: question for question in asked(table)}
     for question in asked(one):
         assert texts[question.text].choices == question.choices
-    cell = "In what\norder?\n(A) ab\n(B) ba\n(C) aa\n(D) bb"
+    cell = "In what\norder?\n(A) ab\n(B) ba\n(C) aa\n(D) bb\n"
     prompts = [one.protocol.render(question).after for question in asked(one)]
     assert f"{cell}\nOnly give the best option.\nBest option: (" in prompts
 
@@ -67,3 +68,14 @@ def test_mlvu_needs_all_seven_files(tmp_path):
     (tmp_path / "MLVU" / "json" / "5_order.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"incomplete, missing 5_order\.json"):
         load("mlvu", tmp_path)
+
+
+def test_mlvu_prompt_of_lmms_eval_is_its_table_s_cell_with_the_line_break_at_its_end(tmp_path):
+    """The cell of every row ends in a line break, so an empty line precedes the instruction."""
+    mlvu_lmms_eval(tmp_path)
+    cells = pd.read_parquet(tmp_path / "data" / "test-00000-of-00001.parquet")["question"]
+    benchmark = load("mlvu", tmp_path, protocol="lmms_eval")
+    for record, cell in zip(benchmark.records(), cells, strict=True):
+        prompt = benchmark.protocol.render(record.question)
+        expected = f"{cell}\nOnly give the best option.\nBest option: ("
+        assert (prompt.before, prompt.after) == ("", expected)

@@ -56,7 +56,8 @@ def test_lmms_eval_asks_the_same_text(task):
     prompt = PROTOCOLS[LMMS_EVAL[task][0]][LMMS_EVAL[task][1]].render(QUESTION)
     expected = GOLDEN["lmms_eval"][task]
     # Its MLVU data hold question and options in one cell; the golden text names that cell.
-    cell = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen."
+    # Every cell there ends in a line break.
+    cell = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen.\n"
     expected = expected.replace(
         "<question column: already holds the question and its '(A) ..' lines>", cell
     )
@@ -89,10 +90,11 @@ def test_white_space_of_the_release_is_kept_except_at_the_end_of_the_options():
 
 # Columns: reply; our reading; then what counts as right (1), wrong (0), a cost (-1) or nothing
 # (None) in VLMEvalKit's Video-MME, MVBench, LongVideoBench, MLVU and in lmms-eval's. B is right.
+# lmms-eval's MLVU is that of 2024-10; the newest has the rule of its Video-MME.
 HARNESSES = [
-    (benchmark, protocol)
-    for protocol in ("vlmevalkit", "lmms_eval")
-    for benchmark in ("videomme", "mvbench", "longvideobench", "mlvu")
+    *((name, "vlmevalkit") for name in ("videomme", "mvbench", "longvideobench", "mlvu")),
+    *((name, "lmms_eval") for name in ("videomme", "mvbench", "longvideobench")),
+    ("mlvu", "lmms_eval@2024-10"),
 ]
 REPLIES = [
     # A letter: everyone agrees, except where it must stand before a bracket or alone.
@@ -110,7 +112,8 @@ REPLIES = [
     ("Clearly, the answer must be B", 1, [0, 1, 0, 1, 1, 1, 0, 0]),
     ("The answer is B.", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
     ("The best option is B", 1, [1, 1, 1, 1, 1, 1, 1, 0]),
-    ("the answer is b", 1, [0, 0, 0, 0, 0, 1, 0.25, 0]),
+    # VLMEvalKit finds the letter behind "answer is" in either case.
+    ("the answer is b", 1, [0, 1, 0, 1, 0, 1, 0.25, 0]),
     # Several letters name no option; each harness takes one of them.
     ("B or C", None, [1, 1, 1, 0, 1, 1, 1, 0]),
     ("A, B", None, [0, 0, 0, 0, 0, 0, 0, 0]),
@@ -179,6 +182,8 @@ def test_our_reading_beside_what_the_harnesses_count(question, reply, choice, sc
     assert dict(zip(HARNESSES, found, strict=True)) == dict(zip(HARNESSES, scores, strict=True))
     for benchmark, protocol in HARNESSES:
         assert PROTOCOLS[benchmark][protocol].read_choice(reply, question) == choice
+    newest = PROTOCOLS["mlvu"]["lmms_eval"].harness_score(reply, question)
+    assert newest == PROTOCOLS["videomme"]["lmms_eval"].harness_score(reply, question)
 
 
 @pytest.mark.parametrize(
@@ -194,11 +199,26 @@ def test_our_reading_beside_what_the_harnesses_count(question, reply, choice, sc
         ("blue " * 20, "Z"),  # more than twice as long as all options
         ("Cannot determine the answer: B", "Z"),
         ("Z", "Z"),
+        ("The correct answer is **B**. Here's why: it is by far the darkest", "B"),
+        ("The answer is a matter of taste, as far as I can see here", "A"),  # an article
     ],
 )
 def test_vlmevalkit_infers_an_option_from_text(reply, letter):
     choices = {"A": "red", "B": "dark red", "C": "blue"}
     assert infer_option(reply, choices) == letter
+
+
+def test_vlmevalkit_found_no_letter_behind_answer_is_before_change_1552():
+    choices = {"A": "red", "B": "dark red", "C": "blue"}
+    reply = "The correct answer is **B**. Here's why: it is by far the darkest"
+    assert infer_option(reply, choices, stated=False) == "Z"
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"), [("Shelf ", "A"), ("on the shelf ", "A"), ("Shelf", "Z")]
+)
+def test_vlmevalkit_compares_white_space_of_options_too(reply, letter):
+    assert infer_option(reply, {"A": "Shelf ", "B": "Table"}) == letter
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)

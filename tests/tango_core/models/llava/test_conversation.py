@@ -103,7 +103,7 @@ def test_lmms_eval_conversations_are_the_published_ones(
     """The harness puts its text behind the clip, a line break and the sentence about time."""
     asked = GOLDEN["lmms_eval"][entry].replace(
         "<question column: already holds the question and its '(A) ..' lines>",
-        "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen.",
+        "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen.\n",
     )
     sentence = GOLDEN["lmms_eval"]["llava_video_time_instruction"].replace("64 frames", "2 frames")
     about_time = sentence if wording else ""
