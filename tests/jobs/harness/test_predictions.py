@@ -4,17 +4,15 @@ import json
 import sys
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from exported_answers import COMPARED, RELEASES, make_answers
 from releases import (
-    MLVU_ROWS,
     VIDEOMME_ROWS,
     longvideobench_parquet,
     longvideobench_release,
     longvideobench_vlmevalkit,
-    mlvu_lmms_eval,
     mlvu_release,
     mlvu_vlmevalkit,
     mvbench_cut,
@@ -22,45 +20,20 @@ from releases import (
     videomme_release,
     videomme_vlmevalkit,
     write_json,
-    write_parquet,
 )
 
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.predictions import answer_rows, replies_of
+from jobs.harness.predictions import replies_of
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.failures import FAILED_REPLY, NO_REPLY, NOT_LOADED
-
-RELEASES = [
-    ("videomme", videomme_release),
-    ("videomme", videomme_vlmevalkit),
-    ("longvideobench", longvideobench_release),
-    ("longvideobench", longvideobench_parquet),
-    ("longvideobench", longvideobench_vlmevalkit),
-    ("mlvu", mlvu_release),
-    ("mlvu", mlvu_lmms_eval),
-    ("mvbench", mvbench_main),
-    ("mvbench", mvbench_cut),
-]
-REPLIES = ["A", "(B)", 'It is "C".\nI think', "", "Grün\t2", "D. Four", "nan", "NA"]
-COMPARED = ["video_id", "question_id", "status", "text", "choice", "answer", "correct", "groups"]
+from tango_core.benchmarks.protocols.failures import NO_REPLY
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r[1].__name__)
 def benchmark(request, tmp_path):
     name, write = request.param
     return build_benchmark(name, root=str(write(tmp_path / "root")))
-
-
-def make_answers(benchmark, cell="tango r=0.1"):
-    """A run's rows: real replies, and one clip that failed."""
-    replies = {
-        record.question.id: REPLIES[at % len(REPLIES)]
-        for at, record in enumerate(benchmark.records())
-    }
-    replies[benchmark.records()[1].question.id] = None
-    return answer_rows(replies, benchmark, cell, Path("run"))
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".json"])
@@ -206,134 +179,6 @@ def test_metrics_in_the_samples_are_those_lmms_eval_would_compute(tmp_path):
     assert first["target"] == "C"
     assert first["filtered_resps"] == ["A"]
     assert first["input"].startswith("Select the best answer")
-
-
-class TestFailures:
-    """A question that was never answered is wrong wherever its file is rated."""
-
-    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
-    def test_what_is_exported_is_wrong_there_and_a_failure_here(self, benchmark, harness, tmp_path):
-        everything_failed = answer_rows({}, benchmark, "full", Path("run"))
-        if harness == "vlmevalkit":
-            path = tmp_path / "predictions.json"
-            write_vlmevalkit(everything_failed, benchmark, path)
-            written = {row["prediction"] for row in json.loads(path.read_text())}
-            back = read_vlmevalkit(path, benchmark)
-        else:
-            paths = write_lmms_eval(everything_failed, benchmark, tmp_path / "model")
-            samples = [json.loads(line) for p in paths for line in p.read_text().splitlines()]
-            written = {sample["filtered_resps"][0] for sample in samples}
-            back = read_lmms_eval(paths, benchmark)
-        assert written == {NO_REPLY if harness == "vlmevalkit" else NOT_LOADED}
-        assert set(back["status"]) == {"answer_failed"}
-        pd.testing.assert_frame_equal(back[COMPARED], everything_failed[COMPARED])
-        guesses = (benchmark.name, harness) == ("longvideobench", "lmms_eval")
-        for name, protocol in benchmark.protocols.items():
-            if name.startswith(harness) and not guesses:
-                scores = {
-                    protocol.harness_score(reply, record.question)
-                    for record in benchmark.records()
-                    for reply in written
-                }
-                assert scores <= {0.0, None}
-
-    @pytest.mark.parametrize(
-        "reply",
-        [
-            FAILED_REPLY,
-            f"{FAILED_REPLY}: RuntimeError",
-            "Video /d/AB.mp4 can not load, check the source",
-        ],
-    )
-    def test_the_harnesses_own_sentences_are_failures(self, reply, tmp_path):
-        """Not the answer A of "API", also in files that were exported before."""
-        benchmark = build_benchmark("videomme", root=str(videomme_release(tmp_path / "root")))
-        path = tmp_path / "m" / "20250101_samples_videomme.jsonl"
-        path.parent.mkdir()
-        path.write_text(json.dumps({"doc_id": 1, "filtered_resps": reply}) + "\n")
-        (row,) = read_lmms_eval([path], benchmark, partial=True).to_dict("records")
-        assert (row["status"], row["correct"]) == ("answer_failed", False)
-        assert pd.isna(row["choice"])
-        assert row["harness_score"] == benchmark.protocol.harness_score(
-            reply, benchmark.records()[1].question
-        )
-
-
-class TestTheSameTextTwice:
-    """MLVU holds 19 texts, with their options, about two videos each."""
-
-    @pytest.fixture
-    def roots(self, tmp_path):
-        """The release and lmms-eval's table, in another order; two questions have one text."""
-        rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
-        twin = {**rows["1_plotQA"][0], "video": "movie_2.mp4", "answer": "Pink"}
-        rows["1_plotQA"].append(twin)
-        for stem, table in rows.items():
-            write_json(tmp_path / "release" / "json" / f"{stem}.json", table)
-        asked = [
-            {
-                "video_name": row["video"],
-                "question": "\n".join(
-                    [row["question"]]
-                    + [f"({x}) {o}" for x, o in zip("ABCD", row["candidates"], strict=True)]
-                    + [""]
-                ),
-                "answer": "ABCD"[row["candidates"].index(row["answer"])],
-                "task_type": stem[2:],
-            }
-            for stem, table in reversed(rows.items())
-            for row in table
-            if row["question"] and row["answer"] in row["candidates"]
-        ]
-        write_parquet(tmp_path / "table" / "data" / "test-00000-of-00001.parquet", asked)
-        return tmp_path / "release", tmp_path / "table"
-
-    def test_each_reply_comes_back_to_its_own_video(self, roots, tmp_path):
-        for root in roots:
-            benchmark = build_benchmark("mlvu", root=str(root), protocol="lmms_eval")
-            ids = [record.question.id for record in benchmark.records()]
-            replies = {question: "ABCD"[at % 4] for at, question in enumerate(ids)}
-            answers = answer_rows(replies, benchmark, "full", Path("run"))
-            paths = write_lmms_eval(answers, benchmark, tmp_path / root.name)
-            back = read_lmms_eval(paths, benchmark)
-            assert dict(zip(back["question_id"], back["text"], strict=True)) == replies
-
-    def test_a_file_of_another_order_is_refused_where_the_text_could_be_either(
-        self, roots, tmp_path
-    ):
-        release, table = (build_benchmark("mlvu", root=str(root)) for root in roots)
-        paths = write_lmms_eval(make_answers(table), table, tmp_path / "m")
-        message = (
-            r"line \d+: doc_id \d+ may be 2 questions of mlvu with the same text under .*; "
-            "set the root to the copy of the release that was asked"
-        )
-        with pytest.raises(ValueError, match=message) as caught:
-            read_lmms_eval(paths, release)
-        assert len(str(caught.value).splitlines()) == 1
-
-    def test_a_second_reply_to_a_question_is_refused(self, roots, tmp_path):
-        benchmark = build_benchmark("mlvu", root=str(roots[1]))
-        (path,) = write_lmms_eval(make_answers(benchmark), benchmark, tmp_path / "m")
-        path.write_text(path.read_text() * 2)
-        with pytest.raises(
-            ValueError, match=r"a second reply to question .* of mlvu; import files"
-        ):
-            read_lmms_eval([path], benchmark)
-
-    def test_vlmevalkit_s_file_of_another_order_is_refused_as_well(self, tmp_path):
-        rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
-        rows["1_plotQA"].append(dict(rows["1_plotQA"][0]))
-        for stem, table in rows.items():
-            write_json(tmp_path / "json" / f"{stem}.json", table)
-        benchmark = build_benchmark("mlvu", root=str(tmp_path))
-        path = tmp_path / "x.json"
-        write_vlmevalkit(make_answers(benchmark), benchmark, path)
-        table = json.loads(path.read_text())
-        write_json(path, [{**row, "index": row["index"] + 1} for row in table])
-        with pytest.raises(
-            ValueError, match=r"asks 'What colour\?' about 'movie_1', which stands 2"
-        ):
-            read_vlmevalkit(path, benchmark)
 
 
 class TestMistakes:
