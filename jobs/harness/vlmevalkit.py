@@ -107,17 +107,20 @@ def read_vlmevalkit(
     by_content: dict[_Content, list[Record]] = {}
     for record in benchmark.records():
         by_content.setdefault(_content(columns(record)), []).append(record)
-    replies: dict[str, str | None] = {}
+    asked: list[tuple[Record | None, _Content]] = []
     for number, row in enumerate(rows, start=1):
         if "index" not in row or "prediction" not in row:
             raise ValueError(
                 f"{path}, row {number}: no columns 'index' and 'prediction'; "
                 "this is no prediction file of VLMEvalKit"
             )
-        key = _content(row)
-        same = by_content.get(key, [])
-        found = by_index.get(int(float(row["index"])))
-        if found is None or found not in same:
+        asked.append((by_index.get(int(float(row["index"]))), _content(row)))
+    # In a file of another order an index says nothing about which of two equal questions it is.
+    in_order = all(found in by_content.get(key, []) for found, key in asked)
+    replies: dict[str, str | None] = {}
+    for number, (row, (found, key)) in enumerate(zip(rows, asked, strict=True), start=1):
+        if found is None or not in_order:
+            same = by_content.get(key, [])
             if len(same) != 1:
                 problem = f"stands {len(same)} times in" if same else "is not a question of"
                 raise ValueError(

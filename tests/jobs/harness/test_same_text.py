@@ -73,13 +73,14 @@ def test_a_second_reply_to_a_question_is_refused(roots, tmp_path):
 
 def test_vlmevalkit_s_file_of_another_order_is_refused_as_well(tmp_path):
     rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
-    rows["1_plotQA"].append(dict(rows["1_plotQA"][0]))
+    # One behind the other, so that an index that is one too high names the other one.
+    rows["1_plotQA"].insert(0, dict(rows["1_plotQA"][0]))
     for stem, table in rows.items():
         write_json(tmp_path / "json" / f"{stem}.json", table)
     benchmark = build_benchmark("mlvu", root=str(tmp_path))
     path = tmp_path / "x.json"
     write_vlmevalkit(make_answers(benchmark), benchmark, path)
     table = json.loads(path.read_text())
-    write_json(path, [{**row, "index": row["index"] + 1} for row in table])
+    write_json(path, [{**row, "index": row["index"] + 1} for row in table[:1] + table[2:]])
     with pytest.raises(ValueError, match=r"asks 'What colour\?' about 'movie_1', which stands 2"):
         read_vlmevalkit(path, benchmark)
