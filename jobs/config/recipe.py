@@ -167,6 +167,8 @@ class Job:
         for entry in self.methods or ((self.method,) if self.method else ()):
             for options in spelled_out(entry):
                 name = cell_name(options)
+                if name in cells and cells[name]["name"] != options["name"]:
+                    name = cell_name(options, full=True)
                 if name in cells:
                     raise RecipeError(f"methods: {name!r} is listed twice; remove one")
                 cells[name] = options

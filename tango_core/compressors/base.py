@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from tango_core.extensions import short_name
 from tango_core.latency import NO_CLOCK, Clock
+from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 
 
@@ -50,11 +52,17 @@ class Compressor(ABC):
 
         The name is the class's in lower case, which is also its entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
-        is `full`.
+        is `full`. A class from outside this package also has the digest of its source files, so
+        that an edited method never meets the tokens of its earlier code.
+
+        Raises:
+            ValueError: If a class from outside was not read from a file.
         """
         if self.outer_retention >= 1:
             return {"name": "full"}
-        return {"name": type(self).__name__.lower(), **self._identity_options()}
+        cls = type(self)
+        identity = {"name": short_name(cls.__name__.lower()), **self._identity_options()}
+        return {**identity, "source_digest": source_digest(cls)} if is_outside(cls) else identity
 
     def _identity_options(self) -> dict[str, Any]:
         """All options by name; subclasses resolve what has several spellings."""
