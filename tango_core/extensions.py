@@ -90,8 +90,7 @@ def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
         # The user's own module is missing, or one that it imports.
         own = error.name is not None and f"{module}.".startswith(f"{error.name}.")
         remedy = (
-            "install the package, or start in the directory that holds "
-            f"{module.partition('.')[0]}"
+            f"install the package, or start in the directory that holds {module.partition('.')[0]}"
             if own
             else f"install {error.name}"
         )
