@@ -10,15 +10,9 @@ from jobs.config.overrides import RecipeError
 from tango_core.extensions import short_name
 
 
-def cell_name(options: Mapping[str, Any], *, full: bool = False) -> str:
-    """Readable name of one method with its options: `tango r=0.1 alpha=2`.
-
-    Args:
-        options: Options of the method, with `name`.
-        full: Show a method from outside with its module, and not by its class alone.
-    """
-    name = str(options["name"])
-    parts = [name.replace(":", ".") if full else short_name(name)]
+def cell_name(options: Mapping[str, Any]) -> str:
+    """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
+    parts = [short_name(str(options["name"]))]
     if "retention" in options:
         parts.append(f"r={options['retention']}")
     parts += [f"{k}={_short(v)}" for k, v in options.items() if k not in ("name", "retention")]

@@ -21,6 +21,7 @@ from jobs.config.methods import cell_name, spelled_out
 from jobs.config.overrides import RecipeError as RecipeError
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from tango_core.extensions import short_name
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
@@ -161,14 +162,20 @@ class Job:
         """(cell name, options with `name`) of every method, lists of values spelled out.
 
         Raises:
-            RecipeError: If a method has no name, or two are the same.
+            RecipeError: If a method has no name, or two are the same or would be shown as one.
         """
         cells: dict[str, dict[str, Any]] = {}
+        shown: dict[str, str] = {}
         for entry in self.methods or ((self.method,) if self.method else ()):
             for options in spelled_out(entry):
                 name = cell_name(options)
-                if name in cells and cells[name]["name"] != options["name"]:
-                    name = cell_name(options, full=True)
+                own = options["name"]
+                other = shown.setdefault(short_name(own), own)
+                if other != own:
+                    raise RecipeError(
+                        f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
+                        "rename one of the classes, or measure them in two runs"
+                    )
                 if name in cells:
                     raise RecipeError(f"methods: {name!r} is listed twice; remove one")
                 cells[name] = options

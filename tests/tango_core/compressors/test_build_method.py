@@ -70,7 +70,7 @@ def test_a_method_names_what_it_needs():
 
 
 def test_random_differs_by_seed_and_not_by_call():
-    from synthetic_features import make_clip
+    from tango_core.compressors.contract.clips import make_clip
 
     clip = make_clip(8, (6, 6))
     kept = [
