@@ -78,17 +78,17 @@ class HoliTom(OuterStep):
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
         tokens = features.tokens
-        num_frames, num_cells, _ = tokens.shape
+        num_frames, tokens_per_frame, _ = tokens.shape
         unchanged = (adjacent_similarity(tokens) > self.resolved_tau).cpu().numpy()
         lengths = static_segments(unchanged)
         still = _static_cells(unchanged, lengths)
         saved = sum(
             (len(cells) * (length - 1)) for cells, length in zip(still, lengths, strict=True)
         )
-        total = num_frames * num_cells
+        total = num_frames * tokens_per_frame
         share = min(self.outer_retention / ((total - saved) / total), 1)
 
-        dynamic = np.ones((num_frames, num_cells), dtype=bool)
+        dynamic = np.ones((num_frames, tokens_per_frame), dtype=bool)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         for start, length, cells in zip(starts, lengths, still, strict=True):
             dynamic[start : start + length, cells] = False
@@ -105,7 +105,7 @@ class HoliTom(OuterStep):
                 centers, merged = self._cluster(
                     tokens[start : start + length], places, num_clusters
                 )
-                kept.append(start * num_cells + centers)
+                kept.append(start * tokens_per_frame + centers)
                 values.append(merged.to(tokens.dtype))
         return in_order(kept, values, features)
 

@@ -59,18 +59,18 @@ class PruneVid(Compressor):
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Find scenes and static places, set budgets, then cluster scene by scene."""
         tokens = features.tokens
-        num_frames, num_cells, _ = tokens.shape
+        num_frames, tokens_per_frame, _ = tokens.shape
         lengths = self._scenes(tokens)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         spans = [slice(s, s + n) for s, n in zip(starts, lengths, strict=True)]
         static = torch.stack([self._static(tokens[span]) for span in spans]).cpu().numpy()
         sizes = np.concatenate(
             [
-                [still, *[num_cells - still] * length]
+                [still, *[tokens_per_frame - still] * length]
                 for still, length in zip(static.sum(axis=1), lengths, strict=True)
             ]
         )
-        wanted = num_kept(num_frames * num_cells, self.retention)
+        wanted = num_kept(num_frames * tokens_per_frame, self.retention)
         counts = iter(apportion(wanted, sizes * min(wanted / sizes.sum(), 1), sizes).tolist())
         kept, merged = [], []
         for span, still in zip(spans, static, strict=True):
@@ -82,7 +82,7 @@ class PruneVid(Compressor):
                 cells = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
                 frames = _average(scene, cells) if is_still else scene
                 indices, values = _cluster(frames, cells, budget)
-                kept.append(indices + span.start * num_cells)
+                kept.append(indices + span.start * tokens_per_frame)
                 merged.append(values)
         return in_order(kept, merged, features)
 
@@ -170,10 +170,10 @@ def _cluster(frames: Tensor, cells: Tensor, budget: list[int]) -> tuple[Tensor, 
     Returns:
         (K,) positions f * L + cell of the clusters' centres, and (K, D) float32 averages.
     """
-    num_frames, num_cells, dim = frames.shape
+    num_frames, tokens_per_frame, dim = frames.shape
     num_points, widest = len(cells), max(budget)
     # A frame at a time, so that no copy of all the tokens to cluster is made.
-    parts = row_blocks(num_frames, num_cells * dim, frames.device)
+    parts = row_blocks(num_frames, tokens_per_frame * dim, frames.device)
     distances = torch.cat(
         [squared_distances(frames[part].index_select(1, cells)) for part in parts]
     )
@@ -187,9 +187,9 @@ def _cluster(frames: Tensor, cells: Tensor, budget: list[int]) -> tuple[Tensor, 
         frames.flatten(0, 1),
         (labels + offsets * widest).flatten(),
         num_frames * widest,
-        sources=(cells + offsets * num_cells).flatten(),
+        sources=(cells + offsets * tokens_per_frame).flatten(),
     )
     filled = torch.cat([torch.arange(count) + row * widest for row, count in enumerate(budget)])
     filled = filled.to(cells.device)
-    positions = cells[centers.clamp(max=num_points - 1)] + offsets * num_cells
+    positions = cells[centers.clamp(max=num_points - 1)] + offsets * tokens_per_frame
     return positions.flatten()[filled], means[filled]

@@ -73,17 +73,17 @@ class VisionZip(Compressor):
             values.append(merged.to(tokens.dtype))
         return in_order(kept, values, features)
 
-    def _budget(self, num_cells: int) -> tuple[int, int]:
-        """Dominant and contextual tokens of a frame of `num_cells` tokens."""
-        total = min(num_cells, math.ceil(self.retention * num_cells - 1e-9))
-        contextual = min(round(self.contextual_ratio * num_cells), total - 1)
+    def _budget(self, tokens_per_frame: int) -> tuple[int, int]:
+        """Dominant and contextual tokens of a frame of `tokens_per_frame` tokens."""
+        total = min(tokens_per_frame, math.ceil(self.retention * tokens_per_frame - 1e-9))
+        contextual = min(round(self.contextual_ratio * tokens_per_frame), total - 1)
         return total - contextual, contextual
 
     def _contextual(
         self, flat: Tensor, keys: Tensor, rest: Tensor, contextual: int
     ) -> tuple[Tensor, Tensor]:
         """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums."""
-        num_frames, num_cells, _ = keys.shape
+        num_frames, tokens_per_frame, _ = keys.shape
         step = max(1, rest.shape[1] // contextual)
         is_target = torch.zeros(rest.shape[1], dtype=torch.bool)
         is_target[torch.arange(contextual) * step] = True
@@ -92,7 +92,7 @@ class VisionZip(Compressor):
         units = F.normalize(keys.float(), dim=-1)
         frames = torch.arange(num_frames, device=rest.device)[:, None]
         nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
-        starts = frames * num_cells
+        starts = frames * tokens_per_frame
         means, _ = cluster_means(
             flat,
             (nearest + frames * contextual).flatten(),

@@ -25,9 +25,9 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (T, L) and (T - 1, L) float32.
     """
-    num_frames, num_cells, _ = tokens.shape
-    squares = torch.empty(num_frames, num_cells, device=tokens.device)
-    products = torch.empty(num_frames - 1, num_cells, device=tokens.device)
+    num_frames, tokens_per_frame, _ = tokens.shape
+    squares = torch.empty(num_frames, tokens_per_frame, device=tokens.device)
+    products = torch.empty(num_frames - 1, tokens_per_frame, device=tokens.device)
     if tokens.device.type != "cpu":
         units = tokens.float()
         return torch.linalg.vecdot(units, units), torch.linalg.vecdot(units[:-1], units[1:])
@@ -74,8 +74,8 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
     Returns:
         Lengths of the windows, in order; they add up to T.
     """
-    num_pairs, num_places = unchanged.shape
-    runs = np.zeros(num_places, dtype=np.int64)
+    num_pairs, tokens_per_frame = unchanged.shape
+    runs = np.zeros(tokens_per_frame, dtype=np.int64)
     best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most that the first f frames save
     last = [1]
     for pair in range(num_pairs):

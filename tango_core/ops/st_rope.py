@@ -63,7 +63,7 @@ class RotationTables:
         """(2, n, d_t / 2) rotations of (n,) frames."""
         return self.time.index_select(1, frames)
 
-    def of_cells(self, cells: Tensor) -> list[Tensor]:
+    def of_spatial(self, cells: Tensor) -> list[Tensor]:
         """Row and column rotations, (2, n, d_s / 2) each, of (n,) flat grid cells h * W + w."""
         width = self.column.shape[1]
         return [

@@ -9,7 +9,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -125,7 +125,7 @@ def refuses_values_that_are_not_finite(make: Make, features: VisualFeatures) -> 
         for name in ("tokens", *sorted(compressor.needs)):
             broken = getattr(features, name).clone()
             broken[(-1,) * broken.ndim] = value
-            message = _error_of(compressor, replace(features, **{name: broken}))
+            message = _error_of(compressor, _with(features, {name: broken}))
             named = name in message and "NaN or infinite" in message
             require(named, f"{name} with {value} gives {message!r}")
 
@@ -135,7 +135,7 @@ def names_a_missing_signal(make: Make, features: VisualFeatures) -> None:
     compressor = make()
     for name in compressor.needs:
         require(name in SIGNALS, f"needs has {name!r}; allowed are {', '.join(SIGNALS)}")
-        message = _error_of(compressor, replace(features, **{name: None}))
+        message = _error_of(compressor, _with(features, {name: None}))
         require("needs" in message and name in message, f"without {name}: {message!r}")
 
 
@@ -144,7 +144,7 @@ def reads_only_what_it_needs(make: Make, features: VisualFeatures) -> None:
     compressor = make()
     absent = {name: None for name in SIGNALS if name not in compressor.needs}
     try:
-        bare = compressor.compress(replace(features, **absent))
+        bare = compressor.compress(_with(features, absent))
     except Exception as error:
         raise ContractError(
             f"with {', '.join(sorted(compressor.needs)) or 'no signal'} alone it raises "
@@ -214,6 +214,11 @@ def identity_tells_retentions_apart(first: Compressor, second: Compressor, whole
     require(same == equal, f"retention {first.retention} and {second.retention}: {identity}")
     if whole is not None:
         require(whole.identity() == {"name": "full"}, f"at retention 1: {whole.identity()}")
+
+
+def _with(features: VisualFeatures, changes: Mapping[str, Any]) -> VisualFeatures:
+    """The features with other values in some fields."""
+    return replace(features, **changes)
 
 
 def _require_same(one: CompressedVideo, other: CompressedVideo, what: str) -> None:

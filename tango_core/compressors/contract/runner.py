@@ -75,7 +75,7 @@ class _Builder:
 
     def __call__(self, retention: float) -> Method:
         """The method at a retention."""
-        chosen = {"retention": retention} if self.takes_retention else {}
+        chosen: dict[str, Any] = {"retention": retention} if self.takes_retention else {}
         return build_method(self._name, **self._options, **chosen)
 
     def near(self, *wanted: float) -> list[float]:
@@ -198,7 +198,7 @@ def _pruner_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
                     yield name.replace("torch.", ""), partial(check, make, prompt)
 
     every, some = build.retentions, build.near(0.25)
-    large = {"grid": (8, 8, 8), "dim": 8}
+    large: dict[str, Any] = {"grid": (8, 8, 8), "dim": 8}
     yield "one frame", on(inside.prunes_validly, every, ["one-frame", "one-token"])
     yield "identical frames", on(inside.prunes_validly, every, ["static"])
     yield (
