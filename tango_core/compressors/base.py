@@ -73,7 +73,7 @@ class Compressor(ABC):
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
-            clock: Told which step is running (`segment`, `select`, `merge`), by methods that have
+            clock: Is told which step is running (`segment`, `select`, `merge`) by methods that have
                 such steps; see `LatencyProfile`.
 
         Returns:
@@ -90,7 +90,7 @@ class Compressor(ABC):
         return video if features.source is None else replace(video, source=features.source)
 
     def _check(self, features: VisualFeatures) -> None:
-        """Refuse features that cannot be compressed; a subclass may check more cheaply."""
+        """Raise `ValueError` for features that cannot be compressed."""
         raise_if_missing(features, self.needs)
         raise_if_not_finite(features, self.needs)
 
@@ -164,7 +164,7 @@ class Pruned:
 
 @dataclass
 class LayerContext:
-    """What a `LayerPruner` may look at, at the input of layer `layer`, for one sequence.
+    """What a `LayerPruner` may read at the input of layer `layer`, for one sequence.
 
     Attributes:
         layer: 0-based index of the layer about to run.
@@ -183,8 +183,7 @@ class LayerContext:
         keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary
             embedding.
         norm: The decoder's final normalisation.
-        scratch: A place for a pruner that acts in several layers to remember something about this
-            one prompt.
+        scratch: Values that a pruner keeps from one layer to the next, for this prompt only.
         attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
     """
 
@@ -209,16 +208,16 @@ class LayerContext:
         return num_left
 
     def last_token_scores(self, *, ahead: bool = False) -> Tensor:
-        """How much the last token of the prompt looks at every visual token, averaged over heads.
+        """Attention of the prompt's last token to every visual token, averaged over heads.
 
         Args:
-            ahead: Ask layer `layer` instead of the one before it.
+            ahead: Of layer `layer` instead of the one before it.
 
         Returns:
             (n,) float32.
 
         Raises:
-            ValueError: If the layer asked for has no attention to look at.
+            ValueError: If the attention of that layer is not available.
         """
         attention = self.attention_ahead if ahead else self.attention
         if attention is None:

@@ -139,7 +139,7 @@ class FastVID(Compressor):
         """
         tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
-        cells = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
+        spatial = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
         positions, merged = [], []
@@ -147,8 +147,8 @@ class FastVID(Compressor):
             if first == last:
                 continue
             numbers = torch.tensor(frames[first:last], device=tokens.device)[:, None]
-            anchors = cells[first:last] + numbers * tokens_per_frame
-            is_padding = cells[first:last] == tokens_per_frame
+            anchors = spatial[first:last] + numbers * tokens_per_frame
+            is_padding = spatial[first:last] == tokens_per_frame
             rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
             blended = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
             filled = [
@@ -164,7 +164,7 @@ class FastVID(Compressor):
     def _anchors(
         self, tokens: Tensor, is_rest: Tensor, frames: list[int], counts: list[int]
     ) -> Tensor:
-        """(A, max count) ascending cells of every anchor frame's density peaks, padded with L."""
+        """(A, max count) ascending positions of each anchor frame's density peaks, padded with L."""
         tokens_per_frame, dim = tokens.shape[1:]
         rows = torch.tensor(frames, device=tokens.device)
         parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
@@ -205,9 +205,9 @@ class FastVID(Compressor):
         members = is_rest[rows].expand(num_anchors, -1)
         if self.variant == "segment":
             # One column more than there are tokens takes what is padded.
-            places = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
+            inside = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
             outside = members.new_zeros(num_anchors, members.shape[1] + 1)
-            outside.scatter_(1, places, True)
+            outside.scatter_(1, inside, True)
             members = members & ~outside[:, :-1]
         base = torch.arange(num_anchors, device=flat.device)[:, None] * per_frame
         sources = torch.arange(rows.start, rows.stop, device=flat.device).expand(num_anchors, -1)

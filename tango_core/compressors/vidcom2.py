@@ -6,8 +6,8 @@ adaptive token compression. Constants that the paper does not print are those of
 (xuyang-liu16/VidCom2): half of the channels, the five kernel widths, the temperature.
 
 The release computes scores in the model's dtype, whose steps a temperature of 0.01 magnifies a
-hundredfold; here they are float32. Where its LLaVA-Video code puts newlines (all of a frame's at
-the frame's end) is the language model's business.
+hundredfold; here they are float32. Its LLaVA-Video code puts all newlines of a frame at the frame's
+end; here the language model places them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""VisionZip: keep the tokens a frame attends to most, and sum the rest up in a few contextual ones.
+"""VisionZip: keep the tokens with the most attention, merge the rest into a few contextual ones.
 
 Paper: "VisionZip: Longer is Better but Not Necessary in Vision Language Models", Yang et al., CVPR
 2025, Section 3, https://arxiv.org/abs/2412.04467. The release is made for images and an encoder
-with a class token; video models without one use the adapter of the HoliTom repository, followed
-here.
+with a class token; video models without one use the adapter of the HoliTom repository, which is
+followed here.
 
 The adapter emits a frame's dominant tokens before its contextual ones; here a contextual token
 stands at its target's position, and positions ascend. On models with a newline per row the adapter
@@ -29,7 +29,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 @dataclass(frozen=True)
 class VisionZip(Compressor):
-    """Dominant tokens by received attention, plus evenly spaced ones that absorb what is left.
+    """Dominant tokens by received attention, plus evenly spaced ones into which the others merge.
 
     Every frame keeps ceil(retention * L) tokens: 20, 30 and 40 of 196 at 10, 15 and 20 %, as the
     adapter's scripts. Of these round(contextual_ratio * L) are contextual (10 of 196, the setting

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_WINDOW = 1024
-WINDOW = 3  # pairs of frames looked at at once, in float32
+WINDOW = 3  # pairs of frames processed at once, in float32
 
 
 def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def adjacent_similarity(tokens: Tensor) -> Tensor:
-    """Cosine between the tokens at one place in consecutive frames.
+    """Cosine between the tokens at one spatial position in consecutive frames.
 
     Args:
         tokens: (T, L, D), any float dtype; computed in float32.
@@ -63,12 +63,12 @@ def cosines(norms: Tensor, products: Tensor) -> Tensor:
 def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list[int]:
     """Split frames so that as many tokens as possible repeat the frame before (HoliTom, Tango).
 
-    A window of w frames saves (w - 1) tokens for every place that stays unchanged throughout;
+    A window of w frames saves (w - 1) tokens for every position that stays unchanged throughout;
     dynamic programming finds the windows that save most. Among equal plans the shorter last window
     wins.
 
     Args:
-        unchanged: (T - 1, L) bool, whether a place is the same in frames i and i + 1.
+        unchanged: (T - 1, L) bool, whether a position is the same in frames i and i + 1.
         max_window: Longest window in frames.
 
     Returns:
@@ -79,7 +79,7 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
     best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most that the first f frames save
     last = [1]
     for pair in range(num_pairs):
-        # A window of s steps that ends with this pair saves s tokens for every place whose run
+        # A window of s steps that ends with this pair saves s tokens for every position whose run
         # of unchanged steps is at least s long.
         runs = np.where(unchanged[pair], runs + 1, 0)
         num_at_least = np.bincount(runs, minlength=pair + 2)[::-1].cumsum()[::-1]

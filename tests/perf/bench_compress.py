@@ -4,11 +4,11 @@
         [--device cuda] [--dtype bfloat16]
 
 The floor of a case is what no implementation can leave out: the Gram matrix of every group of
-tokens that is clustered, and two passes over the tokens. Two variants are reported: products run in the groups' own
-shapes (`floor`), and the same number of operations at the best rate this machine showed in the same
-run (`floor at peak`). Every repetition times floor and compression next to each other, so that a
-busy machine slows both; ratios are of pairs, and minimum, median and maximum are given. With one
-thread, processor time is reported too, which other processes disturb less.
+tokens that is clustered, and two passes over the tokens. Two variants are reported: products run in
+the groups' own shapes (`floor`), and the same number of operations at the best rate this machine
+showed in the same run (`floor at peak`). Every repetition times floor and compression next to each
+other, so that a busy machine slows both; ratios are of pairs, and minimum, median and maximum are
+given. With one thread, processor time is reported too, which other processes disturb less.
 
 Results go to tests/perf/results/compress_<device>_<threads>.{json,md}.
 """

@@ -1,7 +1,7 @@
 """Distances between the tokens of a clip under ST-RoPE, in pieces that stay in the cache.
 
-Rotated features are never held for a whole clip: they are made group by group (on an accelerator, as
-many at once as fit a fixed workspace), multiplied out, and overwritten. Norms scale the products
+Rotated features are never held for a whole clip: they are made group by group (on an accelerator,
+as many at once as fit a fixed workspace), multiplied, and overwritten. Norms scale the products
 instead of the features, and half precision becomes float32 where it is read.
 """
 
@@ -18,8 +18,8 @@ from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
-# Floats that every core multiplies out at once, as whole groups, and a part of them that it looks up
-# and rotates at once: 1.5 MB stay in its cache. 1 GB keeps a GPU busy.
+# Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
+# and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
 CPU_WORKSPACE = 2**20
 CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
@@ -34,7 +34,7 @@ class ClipTensors:
         norms: (T, L) float32.
         scores: (T, L) float32.
         tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
-        excluded: (L,) bool, spatial positions that are never picked for their score; `None` for none.
+        excluded: (L,) bool, spatial positions never picked for their score; `None` for none.
     """
 
     tokens: Tensor

@@ -160,7 +160,7 @@ class Tango(OuterStep):
         )
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
-        """(T, L) float32 scores with sinks treated as `sinks` says, and (L,) bool, positions never to pick."""
+        """(T, L) float32 scores after the `sinks` rule; (L,) bool, positions never to pick."""
         scores: Tensor = getattr(features, self.score).float()
         if self.sinks == "ignore" or not features.sinks:
             return scores, None
