@@ -164,7 +164,7 @@ class FastVID(Compressor):
     def _anchors(
         self, tokens: Tensor, is_rest: Tensor, frames: list[int], counts: list[int]
     ) -> Tensor:
-        """(A, max count) ascending positions of each anchor frame's density peaks, padded with L."""
+        """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
         tokens_per_frame, dim = tokens.shape[1:]
         rows = torch.tensor(frames, device=tokens.device)
         parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)

@@ -85,12 +85,12 @@ def does_not_change_its_input(make: Make, features: VisualFeatures) -> None:
     untouched = {name: getattr(features, name).clone() for name in names}
     kept = make().compress(features)
     for name in names:
-        require(torch.equal(getattr(features, name), untouched[name]), f"{name} is changed")
+        require(torch.equal(getattr(features, name), untouched[name]), f"features.{name} changes")
     kept.tokens.zero_()
     kept.indices.zero_()
     for name in names:
         same = torch.equal(getattr(features, name), untouched[name])
-        require(same, f"the result shares memory with {name}; return a copy")
+        require(same, f"the result shares memory with features.{name}; return a copy")
 
 
 def keeps_dtype_and_device(make: Make, features: VisualFeatures) -> None:

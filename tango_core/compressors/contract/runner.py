@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -72,6 +73,8 @@ class _Builder:
             self(self.retentions[0])
         else:
             self.retentions = tuple(filter(self._can_be_reached, RETENTIONS))
+            if not self.retentions:
+                self(max(RETENTIONS))  # raises, and says why
 
     def __call__(self, retention: float) -> Method:
         """The method at a retention."""
@@ -127,24 +130,39 @@ def _refuses_wrong_retentions(build: _Builder) -> list[Case]:
     return [(f"retention {one}", partial(check, one)) for one in wrong]
 
 
+def _cases(
+    noun: str,
+    inputs: Mapping[str, Mapping[str, Any]],
+    make_input: Callable[..., Any],
+    build: Callable[[float], Any],
+    check: Callable[[Any, Any], None],
+    retentions: Iterable[float],
+    names: Iterable[str] | None = None,
+    dtypes: Iterable[torch.dtype] = DTYPES[:1],
+    **shape: Any,
+) -> Iterator[Case]:
+    """A check on every named input, in every dtype, at every retention.
+
+    Args:
+        noun: What an input is, for messages.
+        inputs: Name -> arguments of `make_input`.
+        make_input: Makes a clip or a prompt.
+        build: Retention -> compressor or pruner.
+        check: The promise.
+        retentions: Shares to check it at.
+        names: Of `inputs`; `None` for all.
+        dtypes: Precisions of the input.
+        **shape: Arguments of `make_input` that replace those in `inputs`.
+    """
+    for name, dtype, retention in product(names or inputs, dtypes, retentions):
+        value = make_input(**{**inputs[name], "dtype": dtype, **shape})
+        case = f"{noun} {name}, {str(dtype).removeprefix('torch.')}, retention {retention:g}"
+        yield case, partial(check, partial(build, retention), value)
+
+
 def _compressor_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
     """Promise -> cases, for a method that runs before the language model."""
-
-    def on(
-        check: Callable[[before.Make, Any], None],
-        retentions: Iterable[float],
-        clips: Iterable[str] = CLIPS,
-        dtypes: Iterable[torch.dtype] = DTYPES[:1],
-        **shape: Any,
-    ) -> Iterator[Case]:
-        for clip in clips:
-            for dtype in dtypes:
-                for retention in retentions:
-                    features = make_clip(**{**CLIPS[clip], "dtype": dtype, **shape})
-                    make = partial(_compressor, build, retention)
-                    name = f"clip {clip}, {dtype}, retention {retention:g}"
-                    yield name.replace("torch.", ""), partial(check, make, features)
-
+    on = partial(_cases, "clip", CLIPS, make_clip, partial(_compressor, build))
     every, some, one = build.retentions, build.near(0.05, 0.5, 1.0), build.near(0.25)
     below_one = [retention for retention in every if retention < 1]
     plain = ("eight-frames",)
@@ -181,22 +199,7 @@ def _compressor_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
 
 def _pruner_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
     """Promise -> cases, for a method that runs inside the language model."""
-
-    def on(
-        check: Callable[[inside.Make, Any], None],
-        retentions: Iterable[float],
-        prompts: Iterable[str] = PROMPTS,
-        dtypes: Iterable[torch.dtype] = DTYPES[:1],
-        **shape: Any,
-    ) -> Iterator[Case]:
-        for kind in prompts:
-            for dtype in dtypes:
-                for retention in retentions:
-                    prompt = SyntheticPrompt(**{**PROMPTS[kind], "dtype": dtype, **shape})
-                    make = partial(_pruner, build, retention)
-                    name = f"prompt {kind}, {dtype}, retention {retention:g}"
-                    yield name.replace("torch.", ""), partial(check, make, prompt)
-
+    on = partial(_cases, "prompt", PROMPTS, SyntheticPrompt, partial(_pruner, build))
     every, some = build.retentions, build.near(0.25)
     large: dict[str, Any] = {"grid": (8, 8, 8), "dim": 8}
     yield "one frame", on(inside.prunes_validly, every, ["one-frame", "one-token"])

@@ -47,11 +47,6 @@ class Batch:
     groups: tuple[TokenGroup, ...]
 
 
-def num_tokens(group: TokenGroup) -> int:
-    """Tokens of a group before anything is dropped."""
-    return sum(len(part.spatial) for part in group.parts)
-
-
 def make_batches(groups: Sequence[TokenGroup], device: torch.device) -> list[Batch]:
     """Put groups of one shape together; static parts are padded to the largest."""
     by_shape: dict[tuple[int, ...], list[TokenGroup]] = defaultdict(list)

@@ -72,6 +72,16 @@ class TokenGroup:
     parts: tuple[Part, ...]
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens of the group before anything is dropped."""
+        return sum(len(part.spatial) for part in self.parts)
+
+    @property
+    def num_salient(self) -> int:
+        """Tokens kept for their saliency."""
+        return sum(part.salient for part in self.parts)
+
+    @property
     def merged(self) -> int:
         """Anchors of the group; as many as there are tokens if all fit."""
         return min(self.num_left, sum(part.merged for part in self.parts))
@@ -79,12 +89,12 @@ class TokenGroup:
     @property
     def num_left(self) -> int:
         """Tokens left to merge after picking."""
-        return sum(len(part.spatial) - part.salient for part in self.parts)
+        return self.num_tokens - self.num_salient
 
     @property
     def num_kept(self) -> int:
         """Tokens the group keeps in all."""
-        return self.merged + sum(part.salient for part in self.parts)
+        return self.merged + self.num_salient
 
 
 def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[TokenGroup]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tango_core.compressors.tango.batches import Batch, make_batches, num_tokens
+from tango_core.compressors.tango.batches import Batch, make_batches
 from tango_core.compressors.tango.budgets import TokenGroup
 from tango_core.compressors.tango.distances import (
     ClipTensors,
@@ -26,25 +26,8 @@ from tango_core.ops.clustering import assign_to_centers, density_peaks
 from tango_core.ops.merging import member_weights
 from tango_core.ops.saliency import rank_descending
 
-
-class SelectOptions(Protocol):
-    """The options of `Tango` that selection reads."""
-
-    @property
-    def diverse(self) -> bool:
-        """One salient token per cluster of candidates."""
-
-    @property
-    def num_neighbors(self) -> int:
-        """Neighbours that make a density."""
-
-    @property
-    def beta(self) -> float:
-        """Least weight of an anchor."""
-
-    @property
-    def legacy_writeback(self) -> bool:
-        """Write merged vectors to the release's anchors."""
+if TYPE_CHECKING:
+    from tango_core.compressors.tango.method import Tango
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +47,13 @@ class Selection:
     weights: Tensor
 
 
-def select_tokens(
-    clip: ClipTensors, groups: Sequence[TokenGroup], options: SelectOptions
-) -> Selection:
+def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango) -> Selection:
     """Choose the kept tokens of a clip and what is merged into each.
 
     Args:
         clip: Measured features.
         groups: The plan.
-        options: See `SelectOptions`.
+        options: Of the method.
     """
     num_frames, tokens_per_frame, _ = clip.tokens.shape
     total = num_frames * tokens_per_frame
@@ -82,7 +63,7 @@ def select_tokens(
         _merge_batch(clip, batch, options, anchors, weights)
     num_kept = sum(group.num_kept for group in groups)
     num_sources = sum(
-        group.parts[0].num_frames * (group.num_kept if not group.merged else num_tokens(group))
+        group.parts[0].num_frames * (group.num_kept if not group.merged else group.num_tokens)
         for group in groups
     )
     order = anchors[:total].sort(stable=True)
@@ -94,7 +75,7 @@ def select_tokens(
 
 
 def _merge_batch(
-    clip: ClipTensors, batch: Batch, options: SelectOptions, anchors: Tensor, weights: Tensor
+    clip: ClipTensors, batch: Batch, options: Tango, anchors: Tensor, weights: Tensor
 ) -> None:
     """Write the anchor and the weight of every token of a batch."""
     num_frames = batch.frames.shape[1]
@@ -141,7 +122,7 @@ def _distances_of_groups(clip: ClipTensors, batch: Batch, own: Tensor) -> Tensor
 
 def _merge_into_anchors(
     batch: Batch,
-    options: SelectOptions,
+    options: Tango,
     distances: Tensor,
     rows: Tensor,
     members: Tensor,
@@ -151,7 +132,7 @@ def _merge_into_anchors(
 
     Args:
         batch: The groups.
-        options: See `SelectOptions`.
+        options: Of the method.
         distances: (P, M, M) squared.
         rows: (P, M) flat positions of the points.
         members: (P, M) bool, the points that take part.
@@ -176,14 +157,14 @@ def _merge_into_anchors(
 
 
 def _pick(
-    clip: ClipTensors, batch: Batch, options: SelectOptions, own: Tensor, shared: Tensor | None
+    clip: ClipTensors, batch: Batch, options: Tango, own: Tensor, shared: Tensor | None
 ) -> Tensor:
     """Choose the salient tokens of every frame, at most one per cluster of candidates.
 
     Args:
         clip: Measured features.
         batch: The groups.
-        options: See `SelectOptions`.
+        options: Of the method.
         own: (P, F * M) flat positions.
         shared: (P, M, M) squared distances of groups in one frame, where there is a use for them
             anyway.
