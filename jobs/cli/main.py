@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from jobs.cli import cache as cli_cache
+from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
 from jobs.cli.usage_errors import run_app
@@ -162,6 +163,7 @@ def log_run(
 
 
 app.command()(cli_tools.ask)
+app.command("check-method")(cli_methods.check_method)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command()(cli_results.report)
 app.command()(cli_results.export)
