@@ -38,8 +38,26 @@ def job(**changes):
     return parse_job(content, "test")
 
 
+ASKED: list[Check] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process():
+    """One process for the checks of all tests, as `tango doctor` has one for all of its own."""
+    global remarks
+    remarks = examine(iter(ASKED.pop, None))
+    yield
+    remarks.close()
+
+
 def looked(look, *args, limit_s=60.0) -> Remark:
     """The remark of one check, as the command gets it."""
+    ASKED.append(Check("it", look, args, limit_s))
+    return next(remarks)[1]
+
+
+def looked_in_a_new_process(look, *args, limit_s=60.0) -> Remark:
+    """The same from a process that starts now, with the environment of now."""
     ((_, remark),) = examine([Check("it", look, args, limit_s)])
     return remark
 
@@ -104,7 +122,7 @@ class TestMachine:
             "Requires-Dist: nor-that; platform_system == 'Amiga'",
             "Requires-Dist: pytest<1; extra == 'torchcodec'",
         )
-        remark = looked(machine.packages, "other")
+        remark = looked_in_a_new_process(machine.packages, "other")
         assert remark.mark == "problem"
         assert "numpy " in remark.text
         assert "is not <1; no-such-package is missing (wanted: >=2); pytest" in remark.text
@@ -113,7 +131,7 @@ class TestMachine:
 
     def test_another_python_is_refused(self, other):
         other("Requires-Python: <3")
-        remark = looked(machine.python_version, "other")
+        remark = looked_in_a_new_process(machine.python_version, "other")
         assert remark.mark == "problem"
         assert "is not <3" in remark.text
 
@@ -207,7 +225,7 @@ class TestPlaces:
 
     def test_temporary_files_can_be_written_here_and_not_elsewhere(self, monkeypatch, tmp_path):
         monkeypatch.setenv("TMPDIR", str(tmp_path))
-        assert str(tmp_path) in looked(storage.temporary).text
+        assert str(tmp_path) in looked_in_a_new_process(storage.temporary).text
         assert list(tmp_path.iterdir()) == []
 
 
@@ -280,11 +298,15 @@ class TestRecipe:
         monkeypatch.setenv("HF_HUB_OFFLINE", offline)
         monkeypatch.setenv("HF_HOME", str(tmp_path))
         remote = job(model={"name": "llava-onevision-7b", "saliency_from": "google/none"})
-        remark = looked(recipe.model, remote)
+        checks = [
+            Check("model", recipe.model, (remote,), limit_s=60),
+            Check("methods", recipe.methods, (remote, "cache"), limit_s=60),
+        ]
+        remark, methods = (remark for _, remark in examine(checks))
         assert remark.mark == mark
         assert "llava-hf/llava-onevision-qwen2-7b-ov-hf and google/none" in remark.text
         assert "hf download google/none" in remark.text
-        assert looked(recipe.methods, remote, "cache").mark == "note"
+        assert methods.mark == "note"
 
     def test_methods_are_built_for_the_model(self):
         several = job(method=None, methods=[{"name": "full"}, {"name": "dart", "retention": 0.6}])
@@ -349,11 +371,9 @@ class TestServices:
     def test_a_server_that_stays_silent_is_given_up(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-            started = time.monotonic()
             remark = looked(services.tracking, uri, limit_s=8)
         assert remark.mark == "problem"
         assert "within 8 s" in remark.text
-        assert time.monotonic() - started < 30
 
     def test_a_server_of_another_kind_is_a_problem(self):
         class Other(BaseHTTPRequestHandler):

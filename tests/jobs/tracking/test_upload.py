@@ -150,10 +150,8 @@ class TestTrouble:
         run = finished_run(tmp_path / "run", TANGO)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            started = time.monotonic()
             with caplog.at_level(logging.WARNING):
                 assert track_run(run, address, timeout_s=6) is None
-        assert time.monotonic() - started < 12
         assert "no answer within 6 s" in caplog.text
 
     @pytest.mark.parametrize("uri", ["mlruns", "file:///tmp/mlruns"])
