@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
-from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 
 # Before anything imports these libraries: no telemetry, no authentication, no hub. One thread per
@@ -15,6 +15,8 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's workers get their share of a machine that is busy with other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneProcessPerFile:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneProcessPerFile:
     """Share the tests out between processes by group and by file."""
     return OneProcessPerFile(config, log)
 

@@ -62,6 +62,7 @@ def kill_when_encoding(plan: Plan, killed_at: list[int], ended: threading.Event)
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
     plan = plan_of(job(shapes, limit=40, model={"num_frames": 64}), tmp_path / "cache")
     killed_at: list[int] = []
@@ -83,6 +84,7 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
     assert len(cache.keys()) == 40
 
 
+@pytest.mark.slow
 def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
     plan = plan_of(job(shapes, limit=24), tmp_path / "cache")
     results: list[Row] = []
@@ -148,6 +150,7 @@ def with_a_deadly_clip(plan: Plan, index: int) -> Plan:
     return replace(plan, compressors={name: Deadly(victim=victim) for name in plan.compressors})
 
 
+@pytest.mark.slow
 def test_a_clip_that_kills_its_worker_every_time_becomes_a_failed_row(shapes, tmp_path, local_ray):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     plan = with_a_deadly_clip(plan_of(job(shapes, limit=4), tmp_path / "cache"), 1)
