@@ -230,7 +230,7 @@ def test_it_starts_from_a_script_without_a_main_guard(parent_process, tmp_path):
     script.write_text(PARENT)
     parent = parent_process(sys.executable, str(script), "idle")
     assert is_running(int(parent.stdout.readline()))
-    out, _ = parent.communicate("\n", timeout=20)
+    out, _ = parent.communicate("\n", timeout=120)
     assert out == ""
 
 
@@ -238,7 +238,7 @@ def test_it_starts_from_standard_input_as_in_a_notebook(parent_process):
     """There is no file behind `__main__` here, as in a notebook."""
     parent = parent_process(sys.executable, "-")
     source = PARENT.replace("sys.argv[1]", "'idle'").replace("sys.stdin.readline()", "")
-    out, _ = parent.communicate(source, timeout=30)
+    out, _ = parent.communicate(source, timeout=120)
     assert out.strip().isdigit()
 
 
