@@ -15,7 +15,8 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 # Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
+          --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint types format bench ui clean
