@@ -4,17 +4,22 @@
 #   VENV          where the environment lives
 #   TORCH_INDEX   another package index for PyTorch, e.g. the one with its CPU or CUDA builds;
 #                 empty: the index pip is configured with
+#   PROCESSES     processes that share out the tests, or `logical` for one per processor
 
 PYTHON      ?= python3
 VENV        ?= .venv
 TORCH_INDEX ?=
+PROCESSES   ?= logical
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
+# Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
+          --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench ui clean
+.PHONY: help setup demo test test-all lint types format bench ui clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -35,8 +40,11 @@ $(READY): infra/constraints.txt pyproject.toml
 demo: $(READY)  ## Sweep five methods over generated clips and print the table
 	@$(BIN)/python -m jobs.demo
 
-test: $(READY)  ## Run the test suite on the CPU
-	@$(BIN)/python -m pytest
+test: $(READY)  ## Run the test suite on the CPU, without its slow tests
+	@$(PYTEST) -m 'not gpu and not slow'
+
+test-all: $(READY)  ## Run the whole test suite on the CPU
+	@$(PYTEST)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .

@@ -97,11 +97,16 @@ def test_every_method_has_its_own_encoder_pass(profile):
 def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
     answers = answers_of(profile[1])
     waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
-    median = waits.groupby(answers["method"]).median()
+    by_method = answers.assign(first_token_ms=waits).groupby("method")
+    times = by_method[["ttft_ms", "first_token_ms"]]
+    ratio = times.median().loc["full"] / times.median().loc["tango"]
     versus = profile[2]["cells"][1]["versus_full"]
-    assert versus["speedup_to_first_token"] == pytest.approx(median["full"] / median["tango"])
-    # A tenth of the tokens: the language model has less to do, the encoder has not.
-    assert versus["ttft_speedup"] > max(2, versus["speedup_to_first_token"])
+    assert versus["ttft_speedup"] == pytest.approx(ratio["ttft_ms"])
+    assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
+    # A tenth of the tokens: the language model has less to do, the encoder has not. The shortest
+    # times show it, because other work on the machine only adds to them.
+    ratio = times.min().loc["full"] / times.min().loc["tango"]
+    assert ratio["ttft_ms"] > max(2, ratio["first_token_ms"])
 
 
 def test_peak_memory_is_given_and_says_whose_it_is(profile):

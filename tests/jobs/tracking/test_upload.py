@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,12 @@ def finished_run(folder, *cells, **changes):
     write_run(folder, answers, facts)
     write_report(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_cell(tmp_path_factory):
+    """A finished run of one cell; do not write to it."""
+    return finished_run(tmp_path_factory.mktemp("one") / "run", TANGO)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +141,10 @@ def test_one_cell_is_one_run_and_a_resumed_job_may_change_its_pools(tmp_path):
 
 
 class TestTrouble:
-    def test_a_server_that_is_down_costs_one_warning_and_can_be_made_up_for(self, tmp_path, caplog):
-        run = finished_run(tmp_path / "run", TANGO)
+    def test_a_server_that_is_down_costs_one_warning_and_can_be_made_up_for(
+        self, one_cell, tmp_path, caplog
+    ):
+        run = Path(shutil.copytree(one_cell, tmp_path / "run"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -146,14 +155,11 @@ class TestTrouble:
         assert "\n" not in record.getMessage()
         assert log_run(run)
 
-    def test_a_server_that_never_answers_is_given_up(self, tmp_path, caplog):
-        run = finished_run(tmp_path / "run", TANGO)
+    def test_a_server_that_never_answers_is_given_up(self, one_cell, caplog):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            started = time.monotonic()
             with caplog.at_level(logging.WARNING):
-                assert track_run(run, address, timeout_s=6) is None
-        assert time.monotonic() - started < 12
+                assert track_run(one_cell, address, timeout_s=6) is None
         assert "no answer within 6 s" in caplog.text
 
     @pytest.mark.parametrize("uri", ["mlruns", "file:///tmp/mlruns"])
@@ -161,10 +167,9 @@ class TestTrouble:
         with pytest.raises(ValueError, match="retired file store; use sqlite"):
             log_run(tmp_path, uri)
 
-    def test_a_database_that_cannot_be_made_is_one_error(self, tmp_path):
-        run = finished_run(tmp_path / "run", TANGO)
+    def test_a_database_that_cannot_be_made_is_one_error(self, one_cell):
         with pytest.raises(TrackingError):
-            log_run(run, "sqlite:////proc/nowhere/mlflow.db")
+            log_run(one_cell, "sqlite:////proc/nowhere/mlflow.db")
 
     def test_an_unfinished_run_is_refused(self, tmp_path):
         facts_of(TANGO).save(tmp_path)
