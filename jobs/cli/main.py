@@ -1,6 +1,7 @@
 """The console script `tango`: reads the command line, hands over, and turns mistakes into one line.
 
-Heavy imports happen inside the commands, so that `tango --help` is quick.
+Heavy imports happen inside the commands, after the checks of recipe and paths: help is shown and a
+mistake is reported at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.console import Console
 from jobs.cli import cache as cli_cache
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
+from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
@@ -64,6 +66,27 @@ HashContent = Annotated[
 RUNS = Path("runs")
 
 
+def _print_version(wanted: bool) -> None:
+    """Print the version and leave, before any command is looked for."""
+    if wanted:
+        from tango_core import __version__
+
+        print(f"tango-video {__version__}")
+        _exit(0)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options of `tango` itself."""
+
+
 def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
@@ -92,16 +115,22 @@ def _measuring(run: Callable[[Path, list[str], Places], int]) -> Callable[..., N
 
 def _evaluate(recipe: Path, changes: list[str], places: Places) -> int:
     from jobs.config.recipe import load_job
+
+    job = load_job(recipe, changes)
+    check_jobs([job], places.output, places.resume)
     from jobs.run.evaluate import evaluate
 
-    return evaluate(load_job(recipe, changes), places, Console())
+    return evaluate(job, places, Console())
 
 
 def _sweep(recipe: Path, changes: list[str], places: Places) -> int:
     from jobs.config.recipe import load_jobs
+
+    jobs = load_jobs(recipe, changes)
+    check_jobs(jobs, places.output, None if len(jobs) > 1 else places.resume)
     from jobs.run.sweep import sweep
 
-    return sweep(load_jobs(recipe, changes), places, Console())
+    return sweep(jobs, places, Console())
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -123,10 +152,12 @@ def precompute(
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
-    from jobs.run.precompute import precompute
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     places = _places(output, cache, address)
+    check_jobs(jobs, output)
+    from jobs.run.precompute import precompute
+
     _exit(max(precompute(job, places, Console()) for job in jobs))
 
 
