@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. Each target sets up its own environment first.
 #
-#   PYTHON        interpreter to build the environment with (3.10 or newer)
+#   PYTHON        interpreter to build the environment with (3.11 or newer)
 #   VENV          where the environment lives
 #   TORCH_INDEX   another package index for PyTorch, e.g. the one with its CPU or CUDA builds;
 #                 empty: the index pip is configured with
@@ -13,8 +13,11 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 
+# Python versions that pyproject.toml promises.
+VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench ui clean
+.PHONY: help setup demo test lint types format bench ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,8 +26,8 @@ setup: $(READY)  ## Create the virtual environment (once; everything else does i
 
 # The marker is written last, so an interrupted set-up is taken up again and a finished one reused.
 $(READY): infra/constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "tango-video needs Python 3.10 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "tango-video needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
 	@rm -f $(READY)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "setting up $(VENV) (a few minutes, once)"
@@ -54,6 +57,17 @@ bench: $(READY)  ## Measure speed against floors and references, as ratios
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)
+
+resolve: $(READY)  ## Check that the exact versions have wheels for every Python we promise
+	@for version in $(VERSIONS); do \
+		$(BIN)/uv pip compile --quiet --python-version $$version --python-platform x86_64-manylinux_2_28 \
+			--only-binary :all: --constraint infra/constraints.txt --extra dev pyproject.toml >/dev/null \
+			|| exit 1; \
+		echo "$$version resolves"; \
+	done
+
+wheel: $(READY)  ## Build sdist and wheel, install the wheel elsewhere and run it
+	@infra/check_wheel.sh $(BIN)
 
 clean:  ## Remove the environment, tool caches and generated clips (never ./runs or your own data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data/shapes

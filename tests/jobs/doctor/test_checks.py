@@ -103,11 +103,13 @@ class TestMachine:
             "Requires-Dist: nor-this; extra == 'dev'",
             "Requires-Dist: nor-that; platform_system == 'Amiga'",
             "Requires-Dist: pytest<1; extra == 'torchcodec'",
+            "Requires-Dist: not-there; extra == 'pipeline'",
         )
         remark = looked(machine.packages, "other")
         assert remark.mark == "problem"
         assert "numpy " in remark.text
         assert "is not <1; no-such-package is missing (wanted: >=2); pytest" in remark.text
+        assert "1 more" in remark.text
         assert "nor" not in remark.text
         assert "pip install" in remark.text
 
