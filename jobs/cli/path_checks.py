@@ -66,6 +66,14 @@ def check_video(video: str) -> None:
         raise FileNotFoundError(f"video {video}: no such file or directory")
 
 
+def check_cache_root(root: str) -> None:
+    """Refuse a directory of token caches that is not there."""
+    if not _is_there(root):
+        from pipeline.cache.folders import find_caches
+
+        find_caches(root)
+
+
 def _is_known(kind: Kind, name: str, table: Collection[str]) -> bool:
     """Whether a name is in the table of this project, or may be one from outside."""
     from tango_core.extensions import announced, is_reference

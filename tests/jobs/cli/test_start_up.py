@@ -37,6 +37,9 @@ CASES = {
     "export missing --format lmms_eval": "missing is not a finished run",
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
     "ask recipe.yaml Why? --model large": "model.name 'large'",
+    # Last, because pyarrow, which looks into object stores as well, is imported for them.
+    "cache ls --cache missing": "--cache missing: no such directory",
+    "cache gc --cache missing": "--cache missing: no such directory",
 }
 
 # Runs one command after the other and prints what each of them said and what is imported by then.
@@ -71,7 +74,7 @@ def test_help_and_mistakes_do_not_wait_for_heavy_imports(said, line):
     text, imported = said[line]
     assert CASES[line] in text
     assert "Traceback" not in text
-    assert not HEAVY & set(imported)
+    assert not (HEAVY - {"pyarrow"} if line.startswith("cache") else HEAVY) & set(imported)
 
 
 def test_help_does_not_even_read_recipes(said):
