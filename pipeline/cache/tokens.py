@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,8 +30,10 @@ from pipeline.cache.rows import (
 from pipeline.cache.shards import Shards, is_shard
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from tango_core.compressors.base import Compressor
-from tango_core.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import Compressor
+    from tango_core.models.base import ModelSpec
 
 __all__ = ["CacheError", "ClipIdentity", "Entry", "TokenCache", "open_cache", "read_clip"]
 

@@ -41,11 +41,13 @@ def test_packages_that_are_too_old_or_missing_are_named(other):
         "Requires-Dist: nor-this; extra == 'dev'",
         "Requires-Dist: nor-that; platform_system == 'Amiga'",
         "Requires-Dist: pytest<1; extra == 'torchcodec'",
+        "Requires-Dist: not-there; extra == 'pipeline'",
     )
     result = result_in_a_new_process(machine.packages, "other")
     assert result.status == "problem"
     assert "numpy " in result.text
     assert "is not <1; no-such-package is missing (wanted: >=2); pytest" in result.text
+    assert "1 more" in result.text
     assert "nor" not in result.text
     assert "pip install" in result.text
 
