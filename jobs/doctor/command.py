@@ -13,7 +13,7 @@ from jobs.doctor import decoding, machine, services, storage
 from jobs.doctor import recipe as recipes
 from jobs.doctor.checks import Check, Remark, examine, ok, print_remark, problem
 from jobs.run.locations import Places
-from jobs.tracking.upload import default_tracking_uri
+from jobs.tracking.server import default_tracking_uri
 
 
 def doctor(recipe: Path | None, changes: Sequence[str], where: Places, console: Console) -> int:

@@ -15,7 +15,7 @@ _STAGES = ("decode", "compress", "answer")
 
 def tracking(uri: str) -> Remark:
     """Ask an MLflow server or store one question."""
-    from jobs.tracking.upload import raise_if_unreachable
+    from jobs.tracking.server import raise_if_unreachable
 
     try:
         answered = raise_if_unreachable(uri)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
-from jobs.results.facts import LeftOut
+from jobs.results.facts import SkippedMethod
 from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
 from pipeline.settings import Settings
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -49,7 +49,7 @@ class Ingredients:
     model: ModelSpec
     benchmarks: dict[str, Benchmark]
     methods: tuple[tuple[str, Method], ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedMethod, ...] = ()
 
 
 def build(job: Job) -> Ingredients:
@@ -207,7 +207,7 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def methods_of(
     job: Job, model: ModelSpec
-) -> tuple[tuple[tuple[str, Method], ...], tuple[LeftOut, ...]]:
+) -> tuple[tuple[tuple[str, Method], ...], tuple[SkippedMethod, ...]]:
     """Build the methods for the layers of the model, and say which do not fit into them.
 
     Options and retentions have been checked before: what fails now is the number of layers.
@@ -216,7 +216,7 @@ def methods_of(
         ValueError: If one does not fit and may not be left out, or none fits.
     """
     built: list[tuple[str, Method]] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedMethod] = []
     num_layers = model.decoder.num_layers
     for name, options in job.all_methods:
         try:
@@ -227,7 +227,7 @@ def methods_of(
                     f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
                 ) from error
             retention = options.get("retention", 1.0)
-            left_out.append(LeftOut(name, options["name"], retention, str(error)))
+            left_out.append(SkippedMethod(name, options["name"], retention, str(error)))
     if not built:
         raise ValueError(
             f"model {model.name} can run no method of the recipe; {left_out[0].name!r}: "

@@ -117,7 +117,7 @@ def execute(
             for cell in plan.cells
         ),
         mode=job.mode,
-        decoder=ingredients.model.decoder,
+        llm=ingredients.model.decoder,
         # The clock of a run that was taken up again says nothing about its speed.
         wall_s=None if done else time.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
@@ -127,7 +127,7 @@ def execute(
         device=device_name(ingredients.model.device),
         num_frames=ingredients.model.frames.num_frames,
         versions=versions(),
-        left_out=ingredients.left_out,
+        skipped=ingredients.left_out,
     )
     facts.save(run_dir)
     return Outcome(facts, **{f"num_{name}": count for name, count in counts.items()})

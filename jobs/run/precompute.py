@@ -26,7 +26,8 @@ def precompute(job: Job, places: Places, console: Console) -> int:
     ingredients = build(job)
     run_dir = new_run_dir(job, places.output)
     outcome = execute(job, ingredients, "precompute", places, run_dir, console)
-    (run_dir / "summary.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n")
+    counts = {**asdict(outcome), "facts": outcome.facts.to_json()}
+    (run_dir / "summary.json").write_text(json.dumps(counts, indent=2, default=str) + "\n")
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(f"clips:   {counted(outcome)}")
     for name in outcome.facts.caches:
