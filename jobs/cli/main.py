@@ -186,7 +186,8 @@ def log_run(
     tracking_uri: Tracking = None,
 ) -> None:
     """Upload a finished run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.upload import default_tracking_uri, log_run
+    from jobs.tracking.log_run import log_run
+    from jobs.tracking.server import default_tracking_uri
 
     uri = tracking_uri or default_tracking_uri(run.parent)
     log_run(run, uri)

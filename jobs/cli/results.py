@@ -106,7 +106,7 @@ def import_(
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
-    print(render_table(summary["cells"]))
+    print(render_table(summary.cells))
     print(f"run: {run_dir}")
 
 

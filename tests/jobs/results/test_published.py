@@ -1,5 +1,6 @@
 """Published numbers beside ours: only where the setting is theirs, and never without its limits."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -18,7 +19,12 @@ from tango_core.models import MODELS
 def complete(cells):
     """The same cells, as if all questions of their benchmarks had been asked."""
     asked = published_file()["questions"]
-    return [{**entry, "num_questions": asked[entry["benchmark"]]} for entry in cells]
+    return [with_questions(entry, asked[entry.benchmark]) for entry in cells]
+
+
+def with_questions(entry, num_questions):
+    """The same cell, asked so many questions."""
+    return replace(entry, counts=replace(entry.counts, num_questions=num_questions))
 
 
 def published_file():
@@ -60,8 +66,8 @@ def test_llava_video_is_published_with_the_step_inside():
 def test_other_frames_methods_and_imported_names_get_none():
     (other,) = cells_of(TANGO, benchmarks=["mvbench"], num_frames=16)
     assert published_scores(other) == {}
-    assert published_scores({**other, "num_frames": 32, "method": "their model"}) == {}
-    assert published_scores({**other, "num_frames": 32, "retention_requested": 0.12}) == {}
+    assert published_scores(replace(other, num_frames=32, method="their model")) == {}
+    assert published_scores(replace(other, num_frames=32, retention_requested=0.12)) == {}
 
 
 @pytest.mark.parametrize(
@@ -69,12 +75,12 @@ def test_other_frames_methods_and_imported_names_get_none():
 )
 def test_numbers_made_with_other_prompts_get_none(protocol, found):
     (entry,) = cells_of(TANGO, benchmarks=["mvbench"])
-    assert bool(published_scores({**entry, "protocol": protocol})) is found
+    assert bool(published_scores(replace(entry, protocol=protocol))) is found
 
 
 def test_a_part_of_the_questions_is_not_comparable_and_says_so():
     cells = cells_of(FULL, TANGO)
-    cells[0]["num_questions"] = 300
+    cells[0] = with_questions(cells[0], 300)
     note = (
         "Ours and the published numbers are not comparable, which are of complete benchmarks: "
         "videomme 72 of 2,700 questions, mvbench 72 of 4,000 questions, longvideobench 72 of "
@@ -98,7 +104,7 @@ def test_a_part_of_the_questions_is_not_comparable_and_says_so():
             "published numbers are made under vlmevalkit.",
         ),
         (
-            {"decoder_shape": (24, 896)},
+            {"llm_shape": (24, 896)},
             "Nothing published stands beside llava-onevision-7b of 24 layers of width 896: "
             "the published has 28 layers of width 3584.",
         ),
@@ -110,11 +116,11 @@ def test_a_part_of_the_questions_is_not_comparable_and_says_so():
     ],
 )
 def test_another_setting_than_the_published_one_is_named(change, note):
-    cells = [{**entry, **change} for entry in complete(cells_of(FULL, TANGO))]
+    cells = [replace(entry, **change) for entry in complete(cells_of(FULL, TANGO))]
     table = paper_table(cells, published=True)
     assert table.notes == (note,)
     assert all(not row.published for row in table.rows)
-    same = [{**entry, "decoder_shape": (28, 3584)} for entry in complete(cells_of(FULL))]
+    same = [replace(entry, llm_shape=(28, 3584)) for entry in complete(cells_of(FULL))]
     assert paper_table(same, published=True).notes == ()
 
 
