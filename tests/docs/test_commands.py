@@ -2,7 +2,8 @@
 
 A line that ends in `# needs a GPU`, `# needs the hub`, `# needs a cluster` or `# needs data` is not
 run. The others run one after the other in one directory, where `recipe.yaml`, `clip.mp4`, the runs
-`RUN` and `OTHER`, and `jobs/recipes` are prepared.
+`RUN` and `OTHER`, and `jobs/recipes` are prepared. A block of Python that begins with a file's name
+in a comment is saved in that file, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import tomllib
@@ -26,25 +28,25 @@ from jobs.cli.main import app, main
 RECIPE = {
     "benchmark": {"name": "shapes"},
     "model": {"name": "tiny", "num_frames": 8},
-    "methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}],
+    "methods": [{"name": "full"}, *({"name": it, "retention": 0.1} for it in ("topk", "tango"))],
     "executor": "local",
     "limit": 2,
 }
 # What makes a recipe of the package short.
 SHORT = ["--limit", "1", "--set", "executor=local"]
-# Each of these takes longer than all others together.
-SLOW = ("tango doctor", "shapes_table", "shapes_demo")
 # `tests/integration/test_recipes.py` runs them.
 ELSEWHERE = re.compile(r"tango sweep jobs/recipes/\w+\.yaml --set model.name=tiny --set benchmark")
+# A class to be filled in, which names what its author has.
+SKETCH = re.compile(r"\s*class MyBenchmark\(Benchmark\):")
 
 
-def marked(example: Example):
-    """The example as a parameter of a test."""
-    slow = [pytest.mark.slow] if any(word in example.text for word in SLOW) else []
-    return pytest.param(example, marks=slow, id=str(example))
+def is_runnable(example: Example) -> bool:
+    """Whether this test runs it."""
+    elsewhere = ELSEWHERE.match(example.text) or SKETCH.match(example.text)
+    return example.needs is None and not elsewhere
 
 
-RUNNABLE = [one for one in examples() if one.needs is None and not ELSEWHERE.match(one.text)]
+RUNNABLE = [example for example in examples() if is_runnable(example)]
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +93,24 @@ def run_command(patch, command):
         pytest.fail(f"nobody runs {command!r}; add it here, or `# needs ...` behind it")
 
 
-@pytest.mark.parametrize("example", map(marked, RUNNABLE))
+def run_python(code):
+    """Run a block, and save it under the name that its first line may give."""
+    name = re.match(r"# ([\w/]+\.py)\n", code)
+    if name:
+        path = Path(name[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+    exec(compile(code, name[1] if name else "README", "exec"), {"__name__": "documented"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", RUNNABLE, ids=str)
 def test_what_is_documented_runs(folder, monkeypatch, example):
     monkeypatch.chdir(folder)
     if example.language == "console":
         run_command(monkeypatch, example.text)
     elif example.language == "python":
-        exec(compile(textwrap.dedent(example.text), str(example), "exec"), {})
+        run_python(textwrap.dedent(example.text))
     else:
         import duckdb
 

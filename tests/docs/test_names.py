@@ -1,4 +1,4 @@
-"""Files that a README names exist: beside it, in a room below it, or from the root."""
+"""Files that a README names exist: beside it, in a room below it, from the root, or as a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from documented import DOCUMENTS, ROOT, text_of
 
 # Files that a reader makes, and files of datasets and checkpoints.
-_THEIRS = re.compile(r"(my|mine|utils|recipe|questions|job|index|config|test|lvb_val|sinks)\b")
+_THEIRS = re.compile(r"(my\w*|mine|utils|recipe|questions|job|index|config|test|lvb_val|sinks)\b")
 
 
 def named_files(document):
@@ -25,7 +25,7 @@ def named_files(document):
 def test_files_that_are_named_exist(document):
     room = (ROOT / document).parent
     words, links = named_files(document)
-    here = [path for path in room.rglob("*") if ".venv" not in path.parts]
+    here = [*room.rglob("*"), *(ROOT / "tests").rglob("test_*.py")]
     missing = {
         word
         for word in words
