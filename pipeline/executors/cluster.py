@@ -41,10 +41,10 @@ def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
 
 def _connect(address: str | None) -> None:
     """Start or join; only an exception says that it failed."""
+    # Ray's own switch: what we run is not reported to its makers unless the user asks for it. A
+    # cluster of somebody else keeps its setting; there this is about what Ray Data records of us.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     raise_if_unreachable(address)
-    if address is None:
-        # Ray reports usage to its makers unless this says no; it reads it when it starts.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's core writes lines of its own to our terminal, one for every actor pool; its log files
     # keep them. It reads this when it starts, and there is no argument for it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")

@@ -1,4 +1,6 @@
 import pytest
+from fake_clock import FakeClock
+from faulty_storage import opener
 
 from pipeline.answers import AnswerWriter, read_answers
 
@@ -75,3 +77,30 @@ def test_a_run_without_answers_is_still_a_run(folder):
     AnswerWriter(folder).flush()
     assert read_answers(folder).num_rows == 0
     assert len(list(folder.glob("*.parquet"))) == 1
+
+
+def test_answers_are_written_every_ten_seconds_of_the_clock(folder):
+    clock = FakeClock()
+    writer = AnswerWriter(folder, clock)
+    writer.add([answer("v1")])
+    clock.sleep(10)
+    writer.add([answer("v2")])
+    assert clips(folder) == []
+    clock.sleep(0.1)
+    writer.add([answer("v3")])
+    assert clips(folder) == ["v1", "v2", "v3"]
+
+
+def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
+    faults = iter([OSError("full"), None])
+
+    def fail_once(path):
+        if fault := next(faults, None):
+            raise fault
+
+    writer = AnswerWriter(opener(fail_once)(folder))
+    writer.add([answer("v1")])
+    with pytest.raises(OSError, match="full"):
+        writer.flush()
+    writer.flush()
+    assert clips(folder) == ["v1"]

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from fake_clock import FakeClock
 
 from pipeline.cache.folders import find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
+from pipeline.storage import Storage
 from tango_core.types import ClipSource, CompressedVideo
 
 CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
@@ -209,3 +211,11 @@ def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
     assert theirs.exists()
     folder.remove(f"{'0' * 20}.parquet")
     assert cache.keys() == set()
+
+
+def test_an_entry_is_dated_by_the_clock(tmp_path):
+    clock = FakeClock(60)
+    cache = TokenCache(Storage.at(tmp_path), {"n": 1}, "label", clock)
+    cache.write(CLIP, entry())
+    table = pq.read_table(f"{cache.storage.root}/k1.parquet")
+    assert table["created_at"].to_pylist() == [clock.now()]

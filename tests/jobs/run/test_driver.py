@@ -1,0 +1,189 @@
+"""From a recipe to the files of a run, with an executor, a clock and a disk of ours."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+from fake_clock import START, FakeClock
+from faulty_storage import opener
+from jobs_for_tests import answers_of, job
+from rich.console import Console
+
+from jobs.config.recipe import RecipeError
+from jobs.results.facts import JobFacts
+from jobs.run.build import build
+from jobs.run.directories import new_run_dir
+from jobs.run.driver import execute
+from jobs.run.locations import Locations
+from pipeline.rows import questions_of
+from pipeline.rows import result as result_row
+
+SECONDS_PER_CLIP = 4.0
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return job(tmp_path_factory.mktemp("shapes"), executor="local", limit=4)
+
+
+@pytest.fixture(scope="module")
+def built(recipe):
+    return build(recipe)
+
+
+class Executor:
+    """Answers every question of a clip with "A"; the clips of `failing` cannot be decoded.
+
+    `plans` holds what it was asked to run, `dies_after` how many clips it gives before an error.
+    """
+
+    def __init__(self, clock, failing=(), dies_after=None):
+        self.clock, self.failing, self.dies_after = clock, failing, dies_after
+        self.plans = []
+
+    def __call__(self, plan, settings):
+        self.plans.append(plan)
+        for index, row in enumerate(plan.clips.to_pylist()):
+            if index == self.dies_after:
+                raise ConnectionError("the cluster is gone")
+            self.clock.sleep(SECONDS_PER_CLIP)
+            if index in self.failing:
+                row |= {"status": "decode_failed", "error": "not a video"}
+            else:
+                row |= {"decode_video_ms": 1.0, "encode_ms": 2.0, "compress_ms": '{"cache": 3.0}'}
+            yield result_row(row, [answer(row, question.id) for question in questions_of(row)])
+
+
+def answer(row, question):
+    about = {"benchmark": row["benchmark"], "video_id": row["video_id"], "cell": "full"}
+    status = {"status": row["status"], "error": row["error"]}
+    return {**about, **status, "question_id": question, "text": "A"}
+
+
+@pytest.fixture
+def run(recipe, built, tmp_path):
+    """`run(executor, clock)` executes the job in one run directory."""
+    run_dir = tmp_path / "run"
+
+    def call(executor, clock, *, job=recipe, kind="sweep", **options):
+        locations = Locations(tmp_path, **options)
+        console = Console(file=io.StringIO())
+        return execute(
+            job, built, kind, locations, run_dir, console, run_plan=executor, clock=clock
+        )
+
+    return call
+
+
+def test_answers_failures_and_facts_are_in_the_directory(run, recipe, tmp_path):
+    clock = FakeClock()
+    job_result = run(Executor(clock, failing=[1]), clock)
+    counts = (job_result.num_clips, job_result.num_failed_clips, job_result.num_decoded)
+    assert counts == (4, 1, 3)
+    assert (job_result.num_encoded, job_result.num_computed, job_result.num_hits) == (3, 3, 0)
+    answers = answers_of(tmp_path / "run")
+    assert answers["video_id"].nunique() == 4
+    (failure,) = pq.read_table(tmp_path / "run" / "failures.parquet").to_pylist()
+    assert (failure["status"], failure["error"]) == ("decode_failed", "not a video")
+    assert JobFacts.load(tmp_path / "run") == job_result.facts
+    assert (tmp_path / "run" / "job.yaml").read_text() == recipe.to_yaml()
+
+
+def test_time_is_that_of_the_clock(run):
+    clock = FakeClock()
+    facts = run(Executor(clock), clock).facts
+    assert facts.wall_s == 4 * SECONDS_PER_CLIP
+    assert facts.started_at == START.isoformat(timespec="seconds")
+
+
+def test_a_continued_run_asks_only_for_what_is_missing_and_has_no_wall_time(run, tmp_path):
+    clock = FakeClock()
+    run(Executor(clock, failing=[0, 2]), clock)
+    again = Executor(clock)
+    job_result = run(again, clock)
+    (plan,) = again.plans
+    assert (plan.clips.num_rows, job_result.num_clips) == (2, 2)
+    assert job_result.facts.wall_s is None
+    answers = answers_of(tmp_path / "run")
+    assert set(answers["status"]) == {"ok"}
+    assert answers["video_id"].nunique() == 4
+    assert not answers.duplicated(["video_id", "question_id"]).any()
+
+
+def test_what_came_before_a_lost_cluster_is_kept_and_not_asked_again(run, tmp_path):
+    clock = FakeClock()
+    with pytest.raises(ConnectionError):
+        run(Executor(clock, dies_after=3), clock)
+    assert answers_of(tmp_path / "run")["video_id"].nunique() == 3
+    assert not (tmp_path / "run" / "facts.json").exists(), "it is not finished"
+    again = Executor(clock)
+    assert run(again, clock).num_clips == 1
+
+
+def test_a_full_disk_ends_the_job_and_a_later_one_finishes_it(run, tmp_path):
+    full = {"is": True}
+
+    def refuse_parts(path):
+        if full["is"] and path.endswith("part-00000.parquet"):
+            raise OSError(28, "No space left on device")
+
+    clock = FakeClock()
+    with pytest.raises(OSError, match="No space left"):
+        run(Executor(clock), clock, open_storage=opener(refuse_parts))
+    assert not list((tmp_path / "run" / "answers").glob("*"))
+    full["is"] = False
+    assert run(Executor(clock), clock, open_storage=opener(refuse_parts)).num_clips == 4
+
+
+def test_every_file_of_a_run_goes_through_the_storage(run, tmp_path):
+    written = []
+    clock = FakeClock()
+    run(Executor(clock), clock, open_storage=opener(written.append))
+    files = {str(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert files == set(written)
+
+
+def test_a_job_that_only_fills_caches_writes_no_answers(run, tmp_path):
+    clock = FakeClock()
+    executor = Executor(clock)
+    run(executor, clock, kind="precompute")
+    assert not executor.plans[0].answer
+    assert not (tmp_path / "run" / "answers").exists()
+
+
+def test_another_recipe_does_not_continue_a_run(run, recipe):
+    clock = FakeClock()
+    run(Executor(clock), clock)
+    other = replace(recipe, methods=({"name": "uniform", "retention": 0.5},))
+    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
+        run(Executor(clock), clock, job=other)
+
+
+def test_a_profile_computes_what_the_cache_holds(built, recipe, tmp_path):
+    clock, executor = FakeClock(), None
+    locations = Locations(tmp_path)
+    for mode in ("throughput", "profile"):
+        changed = replace(recipe, mode=mode)
+        executor = Executor(clock)
+        run_dir = new_run_dir(changed, tmp_path, clock=clock)
+        execute(
+            changed, built, "sweep", locations, run_dir, Console(file=io.StringIO()),
+            run_plan=executor, clock=clock,
+        )  # fmt: skip
+        (plan,) = executor.plans
+        (cache,) = plan.caches.values()
+        for key in plan.clips["clip_key"].to_pylist():
+            cache.storage.write(f"{key}.parquet", b"an entry")
+    assert all(plan.clips["missing"].to_pylist())
+
+
+def test_facts_are_read_back_as_json(run, tmp_path):
+    clock = FakeClock()
+    run(Executor(clock), clock)
+    facts = json.loads((tmp_path / "run" / "facts.json").read_text())
+    assert facts["left_out"] == []
+    assert [cell["name"] for cell in facts["cells"]] == ["full"]

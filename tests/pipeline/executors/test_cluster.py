@@ -1,0 +1,24 @@
+"""What is decided before Ray starts; that it starts is for the tests that use it."""
+
+from __future__ import annotations
+
+import pytest
+from fresh_python import printed_by
+
+
+@pytest.mark.parametrize(("user", "expected"), [(None, "False"), ("1", "True")])
+def test_ray_reports_no_usage_unless_the_user_asks(user, expected, monkeypatch):
+    """A refused address is enough: the setting is made before anything is asked of Ray."""
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    if user is not None:
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", user)
+    code = (
+        "import contextlib, ray\n"
+        "from ray._common.usage.usage_lib import usage_stats_enabled\n"
+        "from pipeline.errors import ClusterError\n"
+        "from pipeline.executors.cluster import connected\n"
+        "with contextlib.suppress(ClusterError), connected('127.0.0.1:1'):\n"
+        "    raise SystemExit('port 1 answers')\n"
+        "print(usage_stats_enabled())"
+    )
+    assert printed_by(code) == expected

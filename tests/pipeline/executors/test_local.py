@@ -1,0 +1,112 @@
+"""The loop takes every clip through the stages it needs, and loads no model that it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from fresh_python import printed_by
+from jobs_for_tests import job, plan_of
+
+from pipeline.executors import local
+from pipeline.rows import RESULT
+from pipeline.settings import Settings
+from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
+from tango_core.compressors.full import Full
+
+SETTINGS = Settings("local")
+
+
+@dataclass(frozen=True)
+class Counted(Full):
+    """`Full`, and a list that grows with every clip."""
+
+    seen: list[int] = field(default_factory=list)
+
+    def compress(self, features, **rest):
+        self.seen.append(len(features.tokens))
+        return super().compress(features, **rest)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture(scope="module")
+def filled(shapes, tmp_path_factory):
+    """Two clips in the cache, and the results of putting them there."""
+    cache = tmp_path_factory.mktemp("cache")
+    plan = plan_of(job(shapes, limit=2), cache, answer=False)
+    for tokens in plan.caches.values():
+        tokens.prepare()
+    return cache, plan, list(local.stream(plan, SETTINGS))
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Names of the stages that were started."""
+    names = []
+    start = Stage.start
+
+    def noted(stage, plan, settings):
+        names.append(stage.name)
+        return start(stage, plan, settings)
+
+    monkeypatch.setattr(Stage, "start", noted)
+    return names
+
+
+def test_a_plan_without_answers_fills_the_caches_only(filled):
+    _, plan, results = filled
+    assert [set(row) for row in results] == [set(RESULT.names)] * 2
+    assert [row["answers"] for row in results] == [[], []]
+    assert [(row["num_misses"], row["num_computed"]) for row in results] == [(1, 1)] * 2
+    (cache,) = plan.caches.values()
+    assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
+
+
+def test_clips_in_the_cache_load_the_language_model_alone(filled, shapes, loaded):
+    plan = plan_of(job(shapes, limit=2), filled[0])
+    results = list(local.stream(plan, SETTINGS))
+    assert loaded == ["answer"]
+    assert [row["decode_video_ms"] for row in results] == [None, None]
+    assert {answer["cache"] for row in results for answer in row["answers"]} == {"hit"}
+
+
+def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded):
+    plan = plan_of(job(shapes, limit=3), filled[0])
+    results = list(local.stream(plan, SETTINGS))
+    assert [row["video_id"] for row in results] == plan.clips["video_id"].to_pylist()
+    assert [row["num_misses"] for row in results] == [0, 0, 1]
+    assert loaded == ["answer", "decode", "compress"]
+
+
+def test_a_failed_clip_loads_nothing_and_answers_with_its_reason(tmp_path, shapes, loaded):
+    plan = plan_of(job(shapes, limit=1), tmp_path, answer=False)
+    column = plan.clips.column_names.index("path")
+    gone = plan.clips.set_column(column, "path", [[str(tmp_path / "gone.mp4")]])
+    (result,) = local.stream(replace(plan, clips=gone), SETTINGS)
+    assert result["status"] == DECODE_VIDEO.failure
+    assert "gone.mp4" in result["error"]
+    assert loaded == [DECODE_VIDEO.name, COMPRESS_VIDEO.name]
+
+
+def test_a_profile_does_the_first_clip_twice(shapes, tmp_path):
+    plan = plan_of(job(shapes, limit=2, mode="profile"), tmp_path)
+    compressor = Counted()
+    plan = replace(plan, compressors=dict.fromkeys(plan.compressors, compressor))
+    settings = Settings("local", share_prefix=False, profile=True)
+    results = list(local.stream(plan, settings))
+    assert [row["error"] for row in results] == [None, None]
+    assert len(compressor.seen) == 3
+
+
+def test_a_loop_never_imports_ray():
+    code = (
+        "import sys, pipeline.run, jobs.run.driver\n"
+        "from pipeline.stages.declarations import STAGES\n"
+        "[stage.load(profile=profile) for stage in STAGES for profile in (False, True)]\n"
+        "print('ray' in sys.modules)"
+    )
+    assert printed_by(code) == "False"

@@ -1,0 +1,102 @@
+"""The stages as Ray Data sees them: which run as tasks, which as actors, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from jobs_for_tests import job, plan_of
+
+from pipeline.pools import ActorPool, Pools, TaskPool
+from pipeline.rows import ENCODED
+from pipeline.settings import Settings
+from pipeline.stages.declarations import ANSWER_QUESTIONS, DECODE_VIDEO
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    """Plans over two clips of which none, one and all are in the cache."""
+    shapes, root = tmp_path_factory.mktemp("shapes"), tmp_path_factory.mktemp("cache")
+    plans = {"cold": plan_of(job(shapes, limit=2), root)}
+    (cache,) = plans["cold"].caches.values()
+    for name, key in zip(("mixed", "warm"), plans["cold"].clips["clip_key"], strict=True):
+        cache.storage.write(f"{key}.parquet", b"an entry")
+        plans[name] = plan_of(job(shapes, limit=2), root)
+    plans["fill"] = plan_of(job(shapes, limit=3), root, answer=False)
+    return plans
+
+
+def built(plan, pools=None):
+    from pipeline.executors import ray_data
+
+    return ray_data.build(plan, Settings(pools=pools or Pools()), ledger=None)
+
+
+STAGES = ("decode_video", "CompressVideo", "AnswerQuestions")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("cold", STAGES), ("mixed", STAGES), ("warm", STAGES[2:]), ("fill", STAGES[:2])],
+)
+def test_a_plan_has_the_stages_that_its_clips_need(plans, local_ray, name, expected):
+    shown = str(built(plans[name]))
+    assert tuple(stage for stage in STAGES if f"MapBatches({stage})" in shown) == expected
+    assert ("Union" in shown) == (name in ("mixed", "fill"))
+
+
+def test_a_plan_without_clips_is_nothing(plans, local_ray):
+    plan = plans["cold"]
+    assert built(replace(plan, clips=plan.clips.slice(0, 0))) is None
+
+
+def test_pools_are_those_of_the_settings(plans, local_ray):
+    pools = Pools(TaskPool(0.5), ActorPool(2, num_cpus=0.25), ActorPool(3, num_cpus=0.125))
+    operator, found = built(plans["cold"], pools)._logical_plan.dag, {}
+    while operator.input_dependencies:
+        size = getattr(operator.compute, "max_size", None)
+        found[operator.name] = (operator.ray_remote_args["num_cpus"], size)
+        (operator,) = operator.input_dependencies
+    assert found == {
+        "MapBatches(decode_video)": (0.5, None),
+        "MapBatches(CompressVideo)": (0.25, 2),
+        "MapBatches(AnswerQuestions)": (0.125, 3),
+    }
+
+
+def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
+    from pipeline.executors import ray_data
+
+    plan = plans["warm"]
+    assert not set(ENCODED.names) <= set(plan.clips.column_names)
+    dataset = ray_data.build(plan, Settings(), ledger=None)
+    source = dataset._logical_plan.dag.input_dependencies[0]
+    assert source.infer_schema() == ENCODED == ANSWER_QUESTIONS.input
+
+
+def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_ray):
+    from pipeline.executors import ray_data
+
+    plan = plans["cold"]
+    task = ray_data._task(DECODE_VIDEO)
+    assert task.__name__ == "decode_video"
+    block = task(plan.clips.slice(0, 1), **DECODE_VIDEO.arguments(plan, Settings()))
+    assert block.schema == DECODE_VIDEO.output
+    assert block["status"].to_pylist() == ["ok"]
+
+
+def test_the_reason_of_a_failed_worker_is_the_line_that_it_raised():
+    from ray.exceptions import RayError
+
+    from pipeline.executors import ray_data
+
+    trace = (
+        "ray::Map() (pid=1)\n  File 'a.py'\n"
+        "tango_core.video.DecoderUnavailableError: torchcodec is not installed\n"
+        "ray.exceptions.UserCodeException: failed"
+    )
+    reason = "DecoderUnavailableError: torchcodec is not installed"
+    assert ray_data._reason(RayError(trace)) == reason
+    assert ray_data._reason(RayError("first\nlast line")) == "last line"

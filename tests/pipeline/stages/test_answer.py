@@ -1,0 +1,95 @@
+"""A clip that is in the caches in, an answer per question and method out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.rows import ANSWER, ENCODED, RESULT, failed, questions_of, to_table
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, has_failed
+
+
+@pytest.fixture
+def encoded(one_clip):
+    """The clip after the compress stage."""
+    row = one_clip.start(COMPRESS_VIDEO)(one_clip.decoded)
+    return {**dict.fromkeys(ENCODED.names), **row}
+
+
+@pytest.fixture
+def answer(one_clip):
+    return one_clip.start(ANSWER_QUESTIONS)
+
+
+def test_every_question_is_answered_with_every_method(one_clip, encoded, answer):
+    result = answer(encoded)
+    to_table([result], RESULT)
+    to_table(result["answers"], ANSWER)
+    assert set(result) == set(RESULT.names)
+    questions = [question.id for question in questions_of(one_clip.row)]
+    assert [(a["cell"], a["question_id"]) for a in result["answers"]] == [
+        (cell.name, question) for cell in one_clip.plan.cells for question in questions
+    ]
+    assert (result["num_misses"], result["num_computed"]) == (2, 2)
+    assert not has_failed(result)
+
+
+def test_methods_differ_in_what_the_model_was_shown(encoded, answer):
+    answers = {a["cell"]: a for a in answer(encoded)["answers"]}
+    full, uniform = answers["full"], answers["uniform r=0.25"]
+    assert full["tokens_kept"] == full["tokens_total"] == uniform["tokens_total"]
+    assert uniform["tokens_kept"] < full["tokens_kept"] / 3
+    assert uniform["prompt_tokens"] < full["prompt_tokens"]
+
+
+def test_video_decoding_and_text_generation_are_timed_apart(encoded, answer):
+    for row in answer(encoded)["answers"]:
+        assert row["decode_video_ms"] == encoded["decode_video_ms"]
+        assert row["decode_ms"] != row["decode_video_ms"]
+
+
+def test_methods_with_one_cache_read_it_once(one_clip, encoded, answer):
+    found = {}
+    for row in answer(encoded)["answers"]:
+        found[row["cell"]] = row.get("cache_read_ms")
+    read = [cell for cell, milliseconds in found.items() if milliseconds is not None]
+    assert len(read) == len(one_clip.plan.caches) == 2
+
+
+def test_a_failed_clip_is_a_failed_answer_per_question_and_method(one_clip, encoded, answer):
+    result = answer(failed(encoded, "encode_failed", "out of memory"))
+    assert result["status"] == "encode_failed"
+    assert len(result["answers"]) == 3 * len(questions_of(one_clip.row))
+    assert {a["status"] for a in result["answers"]} == {"encode_failed"}
+    assert {a["error"] for a in result["answers"]} == {"out of memory"}
+    assert {a["prompt_tokens"] for a in result["answers"]} == {None}
+
+
+def test_a_damaged_entry_fails_its_methods_alone_and_is_removed(one_clip, encoded, answer):
+    damaged, good = one_clip.plan.caches.values()
+    path = f"{encoded['clip_key']}.parquet"
+    damaged.storage.write(path, damaged.storage.read(path)[:-40])
+    result = answer(encoded)
+    assert result["status"] == "ok", "other methods have answered"
+    caches = {cell.name: cell.cache for cell in one_clip.plan.cells}
+    for row in result["answers"]:
+        is_damaged = caches[row["cell"]] == damaged.name
+        assert (row["status"] == "answer_failed") == is_damaged
+        if is_damaged:
+            assert "--resume computes it again" in row["error"]
+    assert damaged.keys() == set()
+    assert good.keys() == {encoded["clip_key"]}
+
+
+def test_a_hit_and_a_miss_say_so(one_clip, encoded, answer):
+    first, _ = one_clip.plan.caches
+    caches = {cell.name: cell.cache for cell in one_clip.plan.cells}
+    for row in answer({**encoded, "missing": [first]})["answers"]:
+        assert row["cache"] == ("miss" if caches[row["cell"]] == first else "hit")
+
+
+def test_groups_of_a_question_travel_with_its_answer(one_clip, encoded, answer):
+    groups = {q.id: dict(q.groups) for q in questions_of(one_clip.row)}
+    for row in answer(encoded)["answers"]:
+        assert json.loads(row["groups"]) == groups[row["question_id"]]

@@ -1,0 +1,90 @@
+"""A decoded clip in, entries in the caches and a small row out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from pipeline.rows import ENCODED, failed
+from pipeline.stages.declarations import COMPRESS_VIDEO
+from tango_core.compressors.full import Full
+
+
+@pytest.fixture
+def compress(one_clip):
+    return one_clip.start(COMPRESS_VIDEO)
+
+
+def test_a_clip_is_in_every_cache_that_lacked_it(one_clip, compress):
+    row = compress(one_clip.decoded)
+    assert set(row) <= {*ENCODED.names}, "the frames stay behind"
+    assert row["status"] == "ok"
+    assert row["encode_ms"] > 0
+    assert set(json.loads(row["compress_ms"])) == set(one_clip.plan.caches)
+    kept = {}
+    for name, cache in one_clip.plan.caches.items():
+        entry = cache.read(row["clip_key"])
+        kept[one_clip.plan.compressors[name].retention] = entry.video.num_kept
+        assert entry.decode_video_ms == one_clip.decoded["decode_video_ms"]
+        assert entry.encode_ms == row["encode_ms"]
+    assert kept[0.25] == pytest.approx(kept[1.0] / 4, rel=0.1)
+
+
+def test_only_the_caches_that_the_row_names_are_filled(one_clip, compress):
+    first, second = one_clip.plan.caches
+    row = compress({**one_clip.decoded, "missing": [second]})
+    assert set(json.loads(row["compress_ms"])) == {second}
+    assert one_clip.plan.caches[first].keys() == set()
+
+
+def test_what_a_lost_worker_has_written_is_not_computed_again(one_clip, compress):
+    first, second = one_clip.plan.caches
+    compress({**one_clip.decoded, "missing": [first]})
+    row = compress(one_clip.decoded)
+    assert set(json.loads(row["compress_ms"])) == {second}
+    again = compress(one_clip.decoded)
+    assert again.get("encode_ms") is None, "nothing is left to encode"
+    assert again["status"] == "ok"
+
+
+def test_a_clip_that_was_not_decoded_is_passed_on_without_its_frames(one_clip, compress):
+    row = compress(failed(one_clip.decoded, "decode_failed", "no such file"))
+    assert (row["status"], row["error"]) == ("decode_failed", "no such file")
+    assert "pixels" not in row
+
+
+def test_frames_that_the_encoder_cannot_take_are_a_failed_row(one_clip, compress):
+    row = compress({**one_clip.decoded, "pixels_shape": [1, 2, 3, 3]})
+    assert row["status"] == COMPRESS_VIDEO.failure
+    assert row["error"].startswith("ValueError: ")
+    assert "pixels" not in row
+    assert all(cache.keys() == set() for cache in one_clip.plan.caches.values())
+
+
+@dataclass(frozen=True)
+class Broken(Full):
+    """A method that fails on every clip."""
+
+    def compress(self, features, **rest):
+        raise RuntimeError("two\nlines")
+
+
+def test_a_method_that_fails_keeps_what_others_have_computed(one_clip, compress):
+    first, second = one_clip.plan.caches
+    compress.compressors[second] = Broken()
+    row = compress(one_clip.decoded)
+    assert (row["status"], row["error"]) == ("encode_failed", "RuntimeError: two lines")
+    assert one_clip.plan.caches[first].keys() == {row["clip_key"]}
+    assert one_clip.plan.caches[second].keys() == set()
+
+
+def test_the_threads_are_those_of_the_pool(one_clip):
+    before = torch.get_num_threads()
+    try:
+        one_clip.start(COMPRESS_VIDEO)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,84 @@
+"""A stage is declared once; what the rest of the system knows of it must come from there."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+from fresh_python import printed_by
+
+from pipeline.pools import ActorPool, Pools
+from pipeline.rows import CLIP, RESULT
+from pipeline.stages.declarations import FAILED, STAGES, has_failed
+from tango_core.types import Status
+
+
+def test_rows_of_one_stage_are_what_the_next_one_takes():
+    schemas = [CLIP, *(stage.output for stage in STAGES)]
+    assert [stage.input for stage in STAGES] == schemas[:-1]
+    assert schemas[-1] == RESULT
+
+
+def test_names_and_failures_are_unique():
+    for values in ([stage.name for stage in STAGES], FAILED):
+        assert len(set(values)) == len(values)
+
+
+def test_every_status_of_an_answer_is_a_failure_of_a_stage_or_no_failure():
+    assert set(get_args(Status)) == {"ok", "unparsed", *FAILED}
+
+
+def test_every_stage_has_its_pool_and_every_pool_its_stage():
+    assert [field.name for field in fields(Pools)] == [stage.name for stage in STAGES]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_code_can_be_imported_and_fits_its_pool(stage):
+    for code in (stage.load(), stage.load(profile=True)):
+        holds_a_model = isinstance(code, type)
+        assert holds_a_model == isinstance(getattr(Pools(), stage.name), ActorPool)
+    if stage.profile_code is None:
+        assert stage.load(profile=True) is stage.load()
+    else:
+        assert issubclass(stage.load(profile=True), stage.load())
+
+
+def test_stages_for_all_clips_come_after_those_for_misses():
+    on_hits = [stage.on_hits for stage in STAGES]
+    assert on_hits == sorted(on_hits)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_arguments_are_those_that_the_code_takes(stage):
+    """By name, with stand-ins for what they are taken from."""
+
+    class Anything:
+        def __getattr__(self, name):
+            return Anything()
+
+    taken = inspect.signature(stage.load()).parameters
+    assert set(stage.arguments(Anything(), Anything())) == set(taken) - {"row"}
+
+
+def test_reading_the_declarations_loads_no_library_that_is_slow():
+    code = (
+        "import sys, pipeline.stages.declarations\n"
+        "print(sorted({'torch', 'ray', 'transformers', 'pandas'} & set(sys.modules)))"
+    )
+    assert printed_by(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("status", "answers", "expected"),
+    [
+        ("ok", [], False),
+        ("ok", ["ok", "unparsed"], False),
+        ("ok", ["ok", "answer_failed"], True),
+        ("decode_failed", [], True),
+    ],
+)
+def test_a_clip_failed_if_it_or_an_answer_did(status, answers, expected):
+    row = {"status": status, "answers": [{"status": answer} for answer in answers]}
+    assert has_failed(row) is expected

@@ -1,0 +1,83 @@
+"""Time and files come in as parameters wherever a fault in them is to be simulated."""
+
+from __future__ import annotations
+
+import ast
+from datetime import timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from pipeline.clock import SYSTEM_CLOCK
+
+ROOT = Path(__file__).parents[2]
+# They ask other machines, look at source videos, or look at installed software.
+OTHERS = {"fingerprint.py", "address.py", "cluster.py", "provenance.py", "build.py"}
+INJECTED = sorted(
+    path
+    for folder, pattern in (
+        ("pipeline/cache", "*.py"),
+        ("pipeline/executors", "*.py"),
+        ("pipeline", "*.py"),
+        ("jobs/run", "*.py"),
+    )
+    for path in (ROOT / folder).glob(pattern)
+    if path.name not in {*OTHERS, "clock.py", "storage.py"}
+)
+CLOCKS = {"time", "shutil", "tempfile", "os"}
+FILES = {
+    "glob", "iterdir", "is_dir", "is_file", "mkdir", "open", "read_bytes", "read_text", "rename",
+    "rglob", "rmdir", "stat", "touch", "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+DATES = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
+
+
+def direct_calls(source: str) -> list[str]:
+    """Imports of clocks and file libraries, and calls of what they offer."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name in CLOCKS]
+        elif isinstance(node, ast.ImportFrom) and node.module in CLOCKS:
+            found.append(node.module)
+        elif isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Name) and function.id == "open":
+                found.append("open")
+            elif isinstance(function, ast.Attribute):
+                owner = getattr(function.value, "id", "")
+                is_file = function.attr in FILES or (
+                    function.attr == "exists" and not node.args  # that of `Storage` takes a name
+                )
+                if is_file or (owner, function.attr) in DATES:
+                    found.append(f"{owner}.{function.attr}")
+    return found
+
+
+@pytest.mark.parametrize("path", INJECTED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_asks_the_machine_for_time_or_files(path):
+    assert direct_calls(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from time import monotonic",
+        "datetime.now(timezone.utc)",
+        "open('a')",
+        "path.write_text('a')",
+        "path.exists()",
+        "(a / 'b').mkdir()",
+    ],
+)
+def test_the_check_finds_what_it_looks_for(source):
+    assert direct_calls(source)
+
+
+def test_the_clock_of_the_machine_counts_up_in_utc():
+    before, date = SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.now()
+    SYSTEM_CLOCK.sleep(0.001)
+    assert SYSTEM_CLOCK.monotonic() - before >= 0.001
+    assert SYSTEM_CLOCK.now() - date >= timedelta(milliseconds=1)
+    assert date.tzinfo == timezone.utc

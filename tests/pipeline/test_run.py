@@ -1,0 +1,37 @@
+"""A plan is run by the executor that the settings name, with its caches prepared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from jobs_for_tests import job, plan_of
+
+from pipeline.run import run
+from pipeline.settings import Settings
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return plan_of(job(tmp_path / "shapes", limit=1), tmp_path / "cache", answer=False)
+
+
+def test_a_plan_without_clips_touches_nothing(plan, tmp_path):
+    empty = replace(plan, clips=plan.clips.slice(0, 0))
+    assert list(run(empty, Settings("ray", "127.0.0.1:1"))) == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_loop_fills_a_cache_that_says_what_is_in_it(plan):
+    (result,) = run(plan, Settings("local"))
+    (cache,) = plan.caches.values()
+    assert (result["status"], result["num_computed"]) == ("ok", 1)
+    assert cache.storage.read("manifest.json").decode() == cache.manifest
+    assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
+
+
+def test_a_cache_with_other_settings_is_refused_before_anything_is_decoded(plan):
+    (cache,) = plan.caches.values()
+    cache.storage.write("manifest.json", b"{}")
+    with pytest.raises(ValueError, match="was written with other settings"):
+        next(run(plan, Settings("local")))
