@@ -12,6 +12,8 @@ ROOT = Path(__file__).parent.parent
 FORBIDDEN = {
     "tango_core": {"ray", "mlflow", "pyarrow", "pandas", "pipeline", "jobs"},
     "pipeline": {"mlflow", "jobs", "typer", "matplotlib"},
+    "pipeline/stages": {"ray", "pipeline.executors", "pipeline.run"},
+    "pipeline/cache": {"ray", "pipeline.executors", "pipeline.stages", "pipeline.plan"},
     "tango_core/ops": {"tango_core.compressors", "tango_core.models", "tango_core.benchmarks"},
     "tango_core/compressors": {"tango_core.models", "tango_core.benchmarks", "transformers"},
     "tango_core/benchmarks": {"tango_core.compressors", "tango_core.models", "torch"},

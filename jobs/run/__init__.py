@@ -1,5 +1,7 @@
-"""From a recipe to a finished run: `evaluate`, `sweep`, `precompute` and the driver they share.
+"""From a recipe to a finished run: `evaluate`, `sweep`, `precompute` and what they share.
 
-Imports `config`, `results`, `report` and `tracking`. What a run computes is decided in `build.py`,
-how it goes on after a stop in `directories.py` and `driver.py`.
+`build.py` turns a recipe into a plan, `driver.py` runs it and leaves the files of a run,
+`run_job.py` adds summary and report. How a run goes on after a stop is decided in `directories.py`
+and `driver.py`. Imports `jobs.config`, `jobs.results`, `jobs.report`, `jobs.tracking` and
+`pipeline`; a new command that runs a plan is a module beside `sweep.py`.
 """

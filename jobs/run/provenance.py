@@ -1,4 +1,4 @@
-"""Which code, on which processor, with which libraries: what a result must say about its origin."""
+"""Where a result comes from: which code, which processor, which libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the answers of a job to what is read of it: summary, report, tracking, table, exit code."""
+"""A job with all that follows its answers: summary, report, tracking, table, exit code."""
 
 from __future__ import annotations
 

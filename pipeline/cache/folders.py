@@ -1,4 +1,4 @@
-"""What lies under a cache root: which directories are token caches, and what is in them."""
+"""Token caches under a root: which directories are caches, and what is in them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CacheFolder:
 
     @property
     def leftovers(self) -> tuple[pafs.FileInfo, ...]:
-        """What killed writers and power failures left, or a live writer is busy with."""
+        """What killed writers and power failures left, or a live writer has not finished."""
         return tuple(
             file
             for file in self.files

@@ -1,4 +1,4 @@
-"""What can go from token caches when room is short."""
+"""What can be removed from token caches when the disk is full."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LEFTOVER_AGE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Removal:
-    """Files of one cache that can go.
+    """Files of one cache that can be removed.
 
     Attributes:
         folder: The cache.
-        files: Clips and leftovers; a manifest goes with `whole`.
-        reason: Why they can go.
-        whole: Whether the cache goes with them.
+        files: Clips and leftovers; the manifest is among them with `whole`.
+        reason: Why they can be removed.
+        whole: Whether the directory is removed with them.
     """
 
     folder: CacheFolder
@@ -51,17 +51,18 @@ def plan_removals(
     max_bytes: int | None = None,
     whole: bool = False,
 ) -> list[Removal]:
-    """Work out what can go; nothing is touched.
+    """Work out what can be removed; nothing is touched.
 
     Caches whose manifest cannot be trusted are passed over, and so is every file that is not named
     as the cache names its files.
 
     Args:
-        folders: Caches to make room in.
+        folders: Caches to look at.
         now: With its time zone.
-        older_than: Caches go whole if nothing was written to them for so long.
-        max_bytes: Of what is then left the oldest clips go until the rest has at most this size.
-        whole: All of these caches go.
+        older_than: A cache is removed whole if nothing was written to it for so long.
+        max_bytes: Of what is then left the oldest clips are removed until the rest has at most
+            this size.
+        whole: All of these caches are removed.
 
     Raises:
         ValueError: If an age is asked for and the file system keeps none.
@@ -102,7 +103,7 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
 
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
-    """The oldest clips of all caches together, as many as have to go."""
+    """The oldest clips of all caches together, as many as must be removed."""
     clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
     for folder in folders:
         for file in folder.entries:

@@ -2,9 +2,9 @@
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
 Parquet file per clip, named by the clip's key; `tango cache compact` puts many into one
-(`shards.py`). A file is put in place whole, so "is it there?" is the whole resume logic: a killed
-writer leaves nothing visible, and two jobs may fill one cache at once (both would write the same
-bytes).
+(`shards.py`). A file becomes visible only when it is complete, so a resumed job only asks whether a
+file exists: a killed writer leaves nothing visible, and two jobs may fill one cache at once (both
+would write the same bytes).
 """
 
 from __future__ import annotations

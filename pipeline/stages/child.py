@@ -1,8 +1,8 @@
 """One killable child process that does native work on behalf of a worker.
 
 A decoder can hang inside C code, crash, or allocate without end, and no Python construct stops it
-there: Ray Data then either waits for ever or restarts the worker on the same item for ever. A child
-process turns each of these into an ordinary exception in the worker.
+there: Ray Data then either waits for ever or restarts the worker on the same item for ever. With a
+child process each of these is an ordinary exception in the worker.
 
 The child is a fresh interpreter started with `python -m pipeline.stages.child_main`, not by
 `multiprocessing`: nothing of the parent's `__main__` is imported again, so it starts the same from
@@ -110,7 +110,7 @@ class Child:
                     f"{about}: no result from the {what} within {timeout_s:g} s"
                 ) from None
             except (EOFError, OSError):
-                raise self._obituary(about, what, timeout_s) from None
+                raise self._death_reason(about, what, timeout_s) from None
             except BaseException:
                 # An interrupted exchange (Ctrl-C, a cancelled Ray task) leaves half a message in
                 # the socket.
@@ -200,8 +200,8 @@ class Child:
             raise TimeoutError
         self._socket.settimeout(left)
 
-    def _obituary(self, about: str, what: str, timeout_s: float) -> Exception:
-        """Say how the child died, and clean up."""
+    def _death_reason(self, about: str, what: str, timeout_s: float) -> Exception:
+        """Why the child died, as an exception; the child is cleaned up."""
         assert self._process is not None
         process = self._process
         with contextlib.suppress(subprocess.TimeoutExpired):
