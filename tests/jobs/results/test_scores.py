@@ -15,6 +15,7 @@ from jobs.report.page import render_html
 from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
 from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
 from jobs.results.summary import failed_rows, summarize
+from tango_core.metrics import sign_flip_p_value
 
 
 def run_of(benchmark, protocol, **options):
@@ -165,23 +166,22 @@ class TestPairedAgainstScipy:
         table = right.pivot(index=["video_id", "question_id"], columns="cell", values="right")
         return versus, table["random r=0.1"].astype(int), table["full"].astype(int)
 
-    def test_mcnemar(self, pair):
+    def test_the_p_value_exchanges_whole_clips(self, pair):
         versus, ours, theirs = pair
         gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
         assert (versus["num_gained"], versus["num_lost"]) == (gained, lost)
-        assert versus["p_value"] == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+        per_clip = (ours - theirs).groupby("video_id").sum()
+        assert versus["p_value"] == sign_flip_p_value(per_clip.to_numpy())
+        assert versus["p_value"] > stats.binomtest(gained, gained + lost).pvalue
 
-    def test_difference_and_clustered_bootstrap(self, pair):
+    def test_the_interval_is_the_t_interval_of_the_clips(self, pair):
         versus, ours, theirs = pair
-        per_clip = (ours - theirs).groupby("video_id").agg(["sum", "size"])
+        per_clip = (ours - theirs).groupby("video_id").agg(["mean", "size"])
+        assert per_clip["size"].nunique() == 1
         assert versus["difference"] == pytest.approx((ours - theirs).mean())
-        result = stats.bootstrap(
-            (per_clip["sum"].to_numpy(), per_clip["size"].to_numpy()),
-            lambda sums, sizes, axis: sums.sum(axis=axis) / sizes.sum(axis=axis),
-            paired=True,
-            method="percentile",
-            n_resamples=9999,
-            rng=np.random.default_rng(1),
-        )
-        interval = result.confidence_interval
-        assert versus["difference_ci95"] == pytest.approx([interval.low, interval.high], abs=0.01)
+        interval = stats.ttest_1samp(per_clip["mean"], 0).confidence_interval()
+        assert versus["difference_ci95"] == pytest.approx([interval.low, interval.high], abs=1e-6)
+        assert (versus["num_clips"], versus["too_few_clips"]) == (50, False)
+        error = per_clip["mean"].sem()
+        reach = stats.t.ppf(0.975, 49) + stats.t.ppf(0.8, 49)
+        assert versus["detectable_difference"] == pytest.approx(reach * error, abs=1e-6)
