@@ -54,9 +54,11 @@ def difference(versus: Comparison | None) -> str:
 
 
 def difference_interval(versus: Comparison | None) -> str:
-    """Both ends of the interval of a difference in points, or ""."""
+    """Both ends of the interval of a difference in points, or why there is none, or ""."""
     if versus is None or versus.paired is None:
         return ""
+    if versus.paired.too_few_clips:
+        return "too few clips"
     return f"{points(versus.paired.low)} to {points(versus.paired.high)}"
 
 
@@ -72,6 +74,12 @@ def p_value(versus: Comparison | None) -> str:
         return DASH
     value = versus.paired.p_value
     return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def detectable(versus: Comparison | None) -> str:
+    """The smallest true difference that is found in four of five such comparisons, in points."""
+    paired = versus.paired if versus else None
+    return percent(paired.detectable_difference if paired else None)
 
 
 def markdown_table(header: Row, rows: Sequence[Row], text_columns: int = 1) -> str:

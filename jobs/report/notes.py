@@ -7,21 +7,18 @@ from collections.abc import Iterable
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
 
-FEW_CLIPS = 12
-"""Up to so many clips, a bootstrap that draws clips gives intervals that are too narrow."""
-
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
-    """Benchmarks of too few clips for the intervals of differences."""
-    few = {
-        (cell.benchmark, cell.counts.num_clips): None
-        for cell in cells
-        if cell.counts.num_clips <= FEW_CLIPS and (cell.versus_full or cell.versus)
-    }
+    """Benchmarks with differences that have no interval, because too few clips changed."""
+    few: dict[str, list[int]] = {}
+    for cell in cells:
+        for versus in (cell.versus_full, *cell.versus.values()):
+            if versus and versus.paired and versus.paired.too_few_clips:
+                few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
     if not few:
         return []
-    counts = ", ".join(f"{count} of {name}" for name, count in few)
-    return [f"Intervals of differences are too narrow with so few clips: {counts}."]
+    counts = ", ".join(f"{min(found)} to {max(found)} of {name}" for name, found in few.items())
+    return [f"Too few clips changed for an interval of some differences: {counts}."]
 
 
 def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:

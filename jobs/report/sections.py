@@ -11,6 +11,7 @@ import pandas as pd
 from jobs.report.formatting import (
     DASH,
     accuracy_percent,
+    detectable,
     difference,
     difference_interval,
     interval,
@@ -62,6 +63,7 @@ class Difference:
     difference: str
     interval: str
     p: str
+    detectable: str
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,9 @@ def _row(
 
 def _difference(versus: Comparison | None) -> Difference:
     """The comparison with one baseline."""
-    return Difference(difference(versus), difference_interval(versus), p_value(versus))
+    return Difference(
+        difference(versus), difference_interval(versus), p_value(versus), detectable(versus)
+    )
 
 
 def _strip(accuracy: Accuracy, scale: tuple[float, float], full: Accuracy | None) -> Strip:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 
@@ -16,6 +16,17 @@ from tango_core.compressors import METHODS, build_method
 # Benchmark -> column -> accuracy in [0, 1].
 Scores = Mapping[str, Mapping[str, float]]
 
+# Benchmark and column of every figure in a row of the file.
+_COLUMNS = (
+    ("videomme", "short"),
+    ("videomme", "medium"),
+    ("videomme", "long"),
+    ("videomme", "overall"),
+    ("mvbench", "overall"),
+    ("longvideobench", "overall"),
+    ("mlvu", "overall"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
@@ -25,17 +36,19 @@ class PublishedRow:
         model: Entry of `MODELS`.
         num_frames: Frames per clip.
         method: Entry of `METHODS`.
-        scores: Benchmark -> column -> accuracy in percent.
+        scores: Accuracy in percent for each of `_COLUMNS`; `None` where nothing is printed.
         retention: Share of the visual tokens, in (0, 1].
         inner: Name of the step inside the language model.
+        options: Options of the method that differ from its defaults.
     """
 
     model: str
     num_frames: int
     method: str
-    scores: Mapping[str, Mapping[str, float]]
+    scores: tuple[float | None, ...]
     retention: float = 1.0
     inner: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +83,8 @@ def published_scores(cell: CellSummary) -> Scores:
     """Published accuracies for the setting of a cell; empty if there are none.
 
     A cell matches if model, size, frames, method, retention and protocol are equal (size, frames
-    and protocol may be unknown), all options have their defaults and a step inside the language
-    model is the published one.
+    and protocol may be unknown), all options are those of the published row, else the defaults,
+    and a step inside the language model is the published one.
     """
     if not _same_protocol(cell) or not _same_size(cell):
         return {}
@@ -82,13 +95,19 @@ def published_scores(cell: CellSummary) -> Scores:
             and cell.method == row.method
             and abs(cell.retention_requested - row.retention) < 1e-9
             and _inner_name(cell) == row.inner
-            and _has_default_options(cell)
+            and _has_options(cell, row.options)
         ):
-            return {
-                benchmark: {column: round(score / 100, 6) for column, score in columns.items()}
-                for benchmark, columns in row.scores.items()
-            }
+            return _by_benchmark(row)
     return {}
+
+
+def _by_benchmark(row: PublishedRow) -> Scores:
+    """The figures of a row."""
+    scores: dict[str, dict[str, float]] = {}
+    for (benchmark, column), score in zip(_COLUMNS, row.scores, strict=True):
+        if score is not None:
+            scores.setdefault(benchmark, {})[column] = round(score / 100, 6)
+    return scores
 
 
 def caveats(cells: Sequence[CellSummary]) -> list[str]:
@@ -164,12 +183,12 @@ def _inner_name(cell: CellSummary) -> str | None:
     return inner["name"] if inner else None
 
 
-def _has_default_options(cell: CellSummary) -> bool:
-    """Whether every option is the method's own, so that an ablation is not taken for it."""
+def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
+    """Whether every option is the given one, else the method's own; an ablation is another row."""
     if cell.method not in METHODS:
         return False
     given: Json = {} if cell.is_baseline else {"retention": cell.retention_requested}
-    defaults = build_method(cell.method, **given).options
+    wanted = {**build_method(cell.method, **given).options, **options}
     return all(
-        name in _FREE_OPTIONS or defaults.get(name) == value for name, value in cell.options.items()
-    )
+        name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()
+    ) and all(cell.options.get(name) == value for name, value in options.items())

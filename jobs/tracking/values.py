@@ -25,6 +25,9 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
         "accuracy_harness": cell.harness_accuracy,
         "versus_full/difference": versus.paired.difference if versus.paired else None,
         "versus_full/p_value": versus.paired.p_value if versus.paired else None,
+        "versus_full/detectable_difference": versus.paired.detectable_difference
+        if versus.paired
+        else None,
         "versus_full/ttft_speedup": versus.ttft_speedup,
         "versus_full/speedup_to_first_token": versus.first_token_speedup,
         "retention/requested": cell.retention_requested,

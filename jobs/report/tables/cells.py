@@ -9,6 +9,7 @@ from jobs.report.formatting import (
     accuracy_percent,
     aligned_rows,
     csv_text,
+    detectable,
     difference,
     difference_with_interval,
     interval,
@@ -75,7 +76,7 @@ def cells_latex(cells: Sequence[CellSummary]) -> str:
 def cells_csv(cells: Sequence[CellSummary]) -> str:
     """All figures of the cells, unrounded, one row per cell; empty where there is none."""
     names = baseline_names(cells)
-    ends = ("", "_low", "_high", "_p")
+    ends = ("", "_low", "_high", "_p", "_detectable", "_too_few_clips")
     header = [
         "run_id",
         *_CSV_KEYS,
@@ -121,7 +122,7 @@ def _table(
     baselines = [] if brief else baseline_names(cells)
     header = ["cell", "accuracy %", *(["harness %"] if with_harness else []), "95 % interval"]
     for key in ("full", *baselines):
-        header += [f"vs {key}"] if brief else [f"vs {key}", "p"]
+        header += [f"vs {key}"] if brief else [f"vs {key}", "p", "detectable"]
     header += ["tokens %"] if brief else ["asked %", "kept %", "with newlines %", "equivalent %"]
     header += ["prefill ms", "cache hits", "failed"]
     rows = []
@@ -131,7 +132,7 @@ def _table(
             differences += (
                 [difference(versus)]
                 if brief
-                else [difference_with_interval(versus), p_value(versus)]
+                else [difference_with_interval(versus), p_value(versus), detectable(versus)]
             )
         rows.append(
             [
@@ -157,8 +158,15 @@ def _retentions(cell: CellSummary) -> list[str]:
 
 
 def _figures(versus: Comparison | None) -> list[float | None]:
-    """Difference, both ends of its interval, and p."""
+    """Difference, both ends of its interval, p, what could be found, and whether clips suffice."""
     if versus is None or versus.paired is None:
-        return [None] * 4
+        return [None] * 6
     paired = versus.paired
-    return [paired.difference, paired.low, paired.high, paired.p_value]
+    return [
+        paired.difference,
+        paired.low,
+        paired.high,
+        paired.p_value,
+        paired.detectable_difference,
+        int(paired.too_few_clips),
+    ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jobs.report.formatting import (
     DASH,
     accuracy_percent,
+    detectable,
     difference_with_interval,
     markdown_table,
     p_value,
@@ -33,7 +34,7 @@ def _section(title: str, cells: Sequence[CellSummary]) -> str:
     texts.append(_table(cells, [_accuracy(cell) for cell in cells]))
     for name in (BASELINE, *baseline_names(cells)):
         if any(_versus(cell, name) for cell in cells):
-            texts.append(f"### Difference to `{name}` in points, its 95 % interval, McNemar's p")
+            texts.append(f"### Difference to `{name}` in points, 95 % interval, p, detectable")
             texts.append(_table(cells, [_difference(_versus(cell, name)) for cell in cells]))
     return "\n\n".join(texts)
 
@@ -63,8 +64,9 @@ def _versus(cell: CellSummary, name: str) -> Comparison | None:
 
 
 def _difference(versus: Comparison | None) -> str:
-    """A difference with its interval and p."""
+    """A difference with its interval, p, and the smallest true one that would have been found."""
     if versus is None or versus.paired is None:
         return DASH
     p = p_value(versus)
-    return f"{difference_with_interval(versus)}, p{p if p.startswith('<') else f'={p}'}"
+    p = p if p.startswith("<") else f"={p}"
+    return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"

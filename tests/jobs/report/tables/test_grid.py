@@ -36,7 +36,8 @@ def test_differences_leave_out_what_has_none():
     assert head == ["method", "10 %", "20 %"]
     assert [line[0] for line in lines] == ["topk", "tango"]
     assert found[1].versus_full.paired.p_value < 0.001
-    assert lines[0][1].endswith("), p<0.001")
+    paired = found[1].versus_full.paired
+    assert lines[0][1].endswith(f"), p<0.001, detectable {100 * paired.detectable_difference:.1f}")
     assert f"p={found[2].versus_full.paired.p_value:.2g}" in lines[1][1]
 
 

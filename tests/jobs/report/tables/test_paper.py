@@ -104,7 +104,7 @@ class TestLayout:
 class TestForms:
     @pytest.fixture
     def table(self):
-        return paper_table(cells_of(FULL, TANGO, ("tango", 0.2, {})), published=True)
+        return paper_table(cells_of(FULL, TANGO, ("tango", 0.12, {})), published=True)
 
     def test_csv_holds_unrounded_shares(self, table):
         rows = list(csv.DictReader(io.StringIO(table.csv())))
