@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tango_core.models.base import LLMShape
+from tango_core.models.base import DecoderShape
 
 FACTS_FILE = "facts.json"
 JOB_FILE = "job.yaml"
@@ -100,7 +100,7 @@ class JobFacts:
     model: str
     cells: tuple[CellFacts, ...]
     mode: Literal["throughput", "profile"] = "throughput"
-    decoder: LLMShape | None = None
+    decoder: DecoderShape | None = None
     wall_s: float | None = None
     started_at: str = ""
     note: str = ""
@@ -155,7 +155,7 @@ class JobFacts:
         )
         known["left_out"] = tuple(LeftOut(**entry) for entry in facts.get("left_out") or ())
         known["caches"] = tuple(facts.get("caches") or ())
-        known["decoder"] = LLMShape(**facts["decoder"]) if facts.get("decoder") else None
+        known["decoder"] = DecoderShape(**facts["decoder"]) if facts.get("decoder") else None
         return cls(**known)
 
 
