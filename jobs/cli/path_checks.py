@@ -28,7 +28,8 @@ def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> 
         ValueError: In one line that names the setting.
         FileNotFoundError: Likewise.
     """
-    from jobs.run.directories import find_run
+    from jobs.results.facts import JOB_FILE
+    from jobs.run.directories import no_run
     from tango_core.benchmarks import BENCHMARKS, build_benchmark
 
     for job in jobs:
@@ -36,8 +37,10 @@ def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> 
             if not _is_known("benchmark", section.name, BENCHMARKS) or not _is_there(section.root):
                 build_benchmark(section.name, root=section.root, split=section.split)
         check_model(job.model.name, job.model.path)
-    if resume is not None:
-        find_run(resume, output)
+    if resume is not None and not any(
+        (path / JOB_FILE).is_file() for path in (Path(resume), output / resume)
+    ):
+        raise no_run(resume, output)
 
 
 def check_model(name: str, path: str | None) -> None:
