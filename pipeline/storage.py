@@ -107,7 +107,7 @@ class Storage:
 
     def is_folder(self) -> bool:
         """Whether there is anything here to look into."""
-        return self.filesystem.get_file_info(self.root).type.name == "Directory"
+        return bool(self.filesystem.get_file_info(self.root).type.name == "Directory")
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` is there and not empty."""
