@@ -17,7 +17,9 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
                 few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
     if not few:
         return []
-    counts = ", ".join(f"{min(found)} to {max(found)} of {name}" for name, found in few.items())
+    counts = ", ".join(
+        f"{min(found)} to {max(found)} clips of {name}" for name, found in few.items()
+    )
     return [f"Too few clips changed for an interval of some differences: {counts}."]
 
 
