@@ -1,20 +1,28 @@
 # Everything a developer or a newcomer runs. Each target sets up its own environment first.
 #
-#   PYTHON        interpreter to build the environment with (3.10 or newer)
+#   PYTHON        interpreter to build the environment with (3.11 or newer)
 #   VENV          where the environment lives
 #   TORCH_INDEX   another package index for PyTorch, e.g. the one with its CPU or CUDA builds;
 #                 empty: the index pip is configured with
+#   PROCESSES     processes that share out the tests, or `logical` for one per processor
 
 PYTHON      ?= python3
 VENV        ?= .venv
 TORCH_INDEX ?=
+PROCESSES   ?= logical
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
+# Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
+          --dist loadgroup --no-loadscope-reorder
+
+# Python versions that pyproject.toml promises.
+VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench ui clean
+.PHONY: help setup demo test test-slow test-all lint types format bench ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,8 +31,8 @@ setup: $(READY)  ## Create the virtual environment (once; everything else does i
 
 # The marker is written last, so an interrupted set-up is taken up again and a finished one reused.
 $(READY): infra/constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "tango-video needs Python 3.10 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "tango-video needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
 	@rm -f $(READY)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "setting up $(VENV) (a few minutes, once)"
@@ -35,8 +43,14 @@ $(READY): infra/constraints.txt pyproject.toml
 demo: $(READY)  ## Sweep five methods over generated clips and print the table
 	@$(BIN)/python -m jobs.demo
 
-test: $(READY)  ## Run the test suite on the CPU
-	@$(BIN)/python -m pytest
+test: $(READY)  ## Run the test suite on the CPU, without its slow tests
+	@$(PYTEST) -m 'not gpu and not slow'
+
+test-slow: $(READY)  ## Run the slow tests only
+	@$(PYTEST) -m 'slow and not gpu'
+
+test-all: $(READY)  ## Run the whole test suite on the CPU
+	@$(PYTEST)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .
@@ -54,6 +68,17 @@ bench: $(READY)  ## Measure speed against floors and references, as ratios
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)
+
+resolve: $(READY)  ## Check that the exact versions have wheels for every Python we promise
+	@for version in $(VERSIONS); do \
+		$(BIN)/uv pip compile --quiet --python-version $$version --python-platform x86_64-manylinux_2_28 \
+			--only-binary :all: --constraint infra/constraints.txt --extra dev pyproject.toml >/dev/null \
+			|| exit 1; \
+		echo "$$version resolves"; \
+	done
+
+wheel: $(READY)  ## Build sdist and wheel, install the wheel elsewhere and run it
+	@infra/check_wheel.sh $(BIN)
 
 clean:  ## Remove the environment, tool caches and generated clips (never ./runs or your own data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data/shapes

@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from jobs.config.recipe import RecipeError
-from jobs.report.tables.cells import milliseconds
+from jobs.report.formatting import milliseconds
 from tango_core.ask import VideoAnswer, VideoChat
 
 # Stage of `VideoAnswer.latency_ms` -> its name in the output.

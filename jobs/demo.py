@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.resources import files
 
-from jobs.cli.main import main
+from jobs.cli.entry import main
 
 NUM_CLIPS = 40
 

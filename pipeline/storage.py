@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.fs as pafs
+# pyarrow is imported when a directory is opened: commands that only name one start without it.
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Storage:
         """
         if isinstance(location, Storage):
             return location
+        import pyarrow.fs as pafs
+
         location = str(location)
         if location.startswith("file://"):
             location = unquote(urlsplit(location).path)
@@ -53,6 +57,7 @@ class Storage:
     def _through_fsspec(cls, location: str, cause: Exception) -> Storage:
         """Use one of fsspec's file systems."""
         import fsspec
+        import pyarrow.fs as pafs
 
         try:
             # A remembered listing would hide what others have written since.
@@ -72,12 +77,11 @@ class Storage:
     @property
     def is_local(self) -> bool:
         """Whether a rename is atomic here; object stores commit an object when its upload ends."""
-        return isinstance(self.filesystem, pafs.LocalFileSystem)
+        return bool(self.filesystem.type_name == "local")
 
     def files(self) -> list[pafs.FileInfo]:
         """Every file directly in here with its size and time, hidden and empty ones, too."""
-        found = self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
-        return [info for info in found if info.type == pafs.FileType.File]
+        return [info for info in self._entries() if info.is_file]
 
     def names(self, suffix: str = "") -> list[str]:
         """Names of the visible, non-empty files directly in here, sorted."""
@@ -91,17 +95,24 @@ class Storage:
 
     def folders(self) -> list[str]:
         """Names of the directories directly in this one, sorted."""
-        found = self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
+        return sorted(info.base_name for info in self._entries() if not info.is_file)
+
+    def _entries(self) -> list[pafs.FileInfo]:
+        """Everything directly in here; nothing if the directory is not there."""
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(self.root, allow_not_found=True)
+        found: list[pafs.FileInfo] = self.filesystem.get_file_info(selector)
+        return found
 
     def is_folder(self) -> bool:
         """Whether there is anything here to look into."""
-        return bool(self.filesystem.get_file_info(self.root).type == pafs.FileType.Directory)
+        return bool(self.filesystem.get_file_info(self.root).type.name == "Directory")
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` is there and not empty."""
         info = self.filesystem.get_file_info(self.path(name))
-        return bool(info.type == pafs.FileType.File and info.size > 0)
+        return bool(info.is_file and info.size > 0)
 
     def size(self, name: str) -> int:
         """Bytes of the file `name`."""

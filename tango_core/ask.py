@@ -22,7 +22,7 @@ from typing import Any
 
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.compressors import METHODS, Method, build_method
+from tango_core.compressors import Method, build_method, method_class
 from tango_core.compressors.options import option_names
 from tango_core.latency import LatencyProfile
 from tango_core.models import (
@@ -144,7 +144,7 @@ class VideoChat:
             video: A video file, or a directory of frames.
             question: Free-form, or about the options in `choices`.
             choices: Options of a multiple-choice question, without letters.
-            method: Entry of `METHODS`.
+            method: Entry of `METHODS`, or `my_package.my_module:MyMethod`.
             retention: Share of the visual tokens to keep, in (0, 1]; `None` is 0.1 for methods
                 that drop any.
             clip: (start, end) in seconds, or `None` for the whole video.
@@ -163,7 +163,7 @@ class VideoChat:
         path = Path(video).expanduser()
         if not path.exists():
             raise FileNotFoundError(f"video {video}: no such file or directory")
-        if retention is None and "retention" in _options_of(method):
+        if retention is None and "retention" in option_names(method_class(method)):
             retention = DEFAULT_RETENTION
         if retention is not None:
             options = {"retention": retention, **options}
@@ -269,11 +269,6 @@ def _protocol_for(name: str) -> Protocol:
     else:
         from tango_core.benchmarks.custom.benchmark import PROTOCOL
     return PROTOCOL
-
-
-def _options_of(method: str) -> tuple[str, ...]:
-    """Options of a method; none of an unknown one, which is refused when it is built."""
-    return option_names(METHODS[method]) if method in METHODS else ()
 
 
 def _question(text: str, choices: tuple[str, ...]) -> Question:

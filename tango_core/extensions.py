@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -36,6 +38,15 @@ def is_reference(name: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), attribute))
 
 
+def short_name(name: str) -> str:
+    """A name as it is shown, and as it may stand in the name of a directory.
+
+    `my_package.my_module:MyMethod` is `MyMethod`. Names of this package are as they are.
+    """
+    shown = name.partition(":")[2] if is_reference(name) else name
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", shown)
+
+
 def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) -> Any:
     """Import what an entry point or a reference names.
 
@@ -51,10 +62,7 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
         ValueError: If there is no such name, or it cannot be imported, in one line.
     """
     if name in announced(kind):
-        try:
-            return announced(kind)[name].load()
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{setting} {name!r} cannot be loaded: {error}") from error
+        return _imported(setting, name, announced(kind)[name].load)
     if not is_reference(name):
         names = [*known, *announced(kind)]
         near = difflib.get_close_matches(name, names, n=1)
@@ -66,15 +74,46 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
+    return _imported(setting, name, lambda: getattr(import_module(module), attribute))
+
+
+def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
+    """What `load` imports.
+
+    Raises:
+        ValueError: If the import fails; running foreign code can raise anything.
+    """
+    module = name.partition(":")[0]
     try:
-        return getattr(import_module(module), attribute)
+        return load()
     except ModuleNotFoundError as error:
+        # The user's own module is missing, or one that it imports.
+        own = error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        remedy = (
+            f"install the package, or start in the directory that holds {module.partition('.')[0]}"
+            if own
+            else f"install {error.name}"
+        )
+        raise ValueError(f"{setting} {name!r}: {error}; {remedy}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        where = f" ({_line_of(error, module)})" if _line_of(error, module) else ""
         raise ValueError(
-            f"{setting} {name!r}: {error}; install the package, or start in the directory that "
-            f"holds {module.split('.')[0]}"
+            f"{setting} {name!r} cannot be loaded{where}: {type(error).__name__}: {reason}"
         ) from error
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{setting} {name!r} cannot be loaded: {error}") from error
+
+
+def _line_of(error: Exception, module: str) -> str:
+    """`my_module.py, line 3`: the last line of the user's module that ran; "" if none did."""
+    if isinstance(error, SyntaxError):
+        return ""  # its text names file and line
+    file = f"{module.rpartition('.')[2]}.py"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.basename(frame.filename) == file
+    ]
+    return f"{file}, line {lines[-1]}" if lines else ""
 
 
 _EXAMPLES: dict[Kind, str] = {

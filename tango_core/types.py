@@ -1,12 +1,12 @@
-"""The nouns of the project: what a clip is, what a model sees of it, what a method keeps of it.
+"""Data types of the project: questions, clips, features, compressed clips, answers.
 
 Letters in docstrings: T temporal positions (frames; for Qwen2.5-VL pairs of frames), H and W the
 token grid, L = H * W tokens per temporal position, D the width of the language model, K tokens
 kept.
 
 Every type is frozen and checks its own invariants when it is made, so that a wrong shape is
-reported where it arises and not three stages later. Importing this module does not import torch:
-decode workers stay small.
+reported where it arises and not in a later stage. Importing this module does not import torch, so
+that decode workers stay small.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Question:
         id: Unique within its benchmark.
         text: The bare question, without options and without instructions.
         choices: The options' texts in order, without letters; empty for a free-form question.
-        answer: Index of the right choice; `None` when unknown or free-form.
-        groups: Break-downs this question counts in, e.g. `{"duration": "short", "task":
+        answer: Index of the correct choice; `None` when unknown or free-form.
+        groups: Groups of questions that this one is counted in, e.g. `{"duration": "short", "task":
             "counting"}`.
-        accepted: Right answers to a free-form question, any of which will do; empty if replies are
+        accepted: Correct answers to a free-form question, any of which counts; empty if replies are
             recorded and not scored.
-        match: Whether a reply must be an accepted answer or hold one
+        match: Whether a reply must equal an accepted answer or contain one
             (`benchmarks.free_form.matches`).
     """
 
@@ -54,7 +54,7 @@ class Question:
     match: Match = "exact"
 
     def __post_init__(self) -> None:
-        """Refuse an answer that is none of the choices, and a text to match beside choices."""
+        """Check that the answer is one of the choices, and that only free-form has `accepted`."""
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
@@ -84,7 +84,7 @@ class VideoItem:
     questions: tuple[Question, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a clip that ends before it starts."""
+        """Check that the clip does not end before it starts."""
         if self.clip is not None and not 0 <= self.clip[0] <= self.clip[1]:
             raise ValueError(
                 f"video {self.video_id!r}: clip bounds {self.clip} must satisfy 0 <= start <= end"
@@ -95,12 +95,12 @@ class VideoItem:
 class Prompt:
     """The user turn of one question: text, the clip, text.
 
-    A benchmark's protocol decides the words; a model decides where they go (LLaVA always puts the
-    clip first).
+    A benchmark's protocol chooses the words; a model chooses their order (LLaVA puts the clip
+    first in all cases).
 
     Attributes:
-        before: Text that the protocol places before the clip.
-        after: Text that follows it.
+        before: Text before the clip.
+        after: Text after the clip.
     """
 
     before: str
@@ -109,7 +109,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class ClipSource:
-    """What a clip was before it was sampled and resized: some models are told in words.
+    """Length and height of a clip before sampling and resizing; some prompts state them.
 
     Attributes:
         duration_s: Length in seconds: the clip's frames divided by the file's average rate.
@@ -129,7 +129,7 @@ class VideoFrames:
         timestamps: (F,) float64 seconds from the start of the file, not descending; repeated frames
             repeat their time.
         decoder: The library that produced the frames, with its version, e.g. `"pyav 18.1.0"`.
-        warnings: What a careful reader should know, e.g. that the file ended before its header
+        warnings: Problems that do not stop decoding, e.g. that the file ends before its header
             says.
         source: The clip as it is in its file; `None` if unknown.
     """
@@ -155,14 +155,14 @@ class VideoFrames:
 
 @dataclass(frozen=True, eq=False)
 class VisualFeatures:
-    """What the language model would see of a whole clip, and the signals methods rank it by.
+    """All visual tokens of a clip, and the signals by which methods rank them.
 
     Attributes:
         tokens: (T, L, D) projected and pooled visual tokens, in the model's dtype.
         grid: (H, W) with H * W = L.
         timestamps: (T,) float64 seconds.
         saliency: (T, L) float32, the "p-attn" score (METHODS: attention of the pooling head's
-            probe); `None` if the encoder was not asked for it.
+            probe); `None` if it was not requested.
         attention: (T, L) float32, the "attn" score: mean self-attention a token receives in the
             last block run.
         keys: (T, L, Dk) keys of that block, averaged over heads and pooled.
@@ -264,7 +264,7 @@ class CompressedVideo:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a language model said to one question.
+    """The reply of a language model to one question.
 
     Attributes:
         text: The decoded reply, special tokens removed.

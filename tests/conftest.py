@@ -1,16 +1,47 @@
-"""Fixtures for the whole suite."""
+"""Fixtures for the whole suite, and how its tests are shared out between processes."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadGroupScheduling
 
-# Before anything imports these libraries: no telemetry, no authentication, no hub.
+# Before anything imports these libraries: no telemetry, no authentication, no hub. One thread per
+# process, because tests run in several processes and their tensors are small.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's workers get their share of a machine that is busy with other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that use Ray into one group, so that one process starts one Ray for them.
+
+    They come first, because they take longest.
+    """
+    for item in items:
+        if item.get_closest_marker("ray"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneProcessPerFile:
+    """Share the tests out between processes by group and by file."""
+    return OneProcessPerFile(config, log)
+
+
+class OneProcessPerFile(LoadGroupScheduling):
+    """The tests of a group, or of a file, run in one process: their fixtures are made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return super()._split_scope(nodeid).partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,17 @@ FORBIDDEN = {
     "tango_core/models/qwen2_5_vl": {"tango_core.models.llava"},
 }
 FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
+# Rooms of `jobs` (packages and single modules) from the bottom to the top: a room imports only from
+# levels below its own. A new room gets its place here.
+JOBS_LEVELS = (
+    {"config", "units"},
+    {"results"},
+    {"report", "tracking"},
+    {"run"},
+    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "training"},
+    {"cli"},
+    {"demo"},
+)
 
 
 def imports_of(path: Path) -> set[str]:
@@ -86,6 +97,34 @@ def test_what_all_models_share_knows_no_family():
     assert not found
 
 
+def rooms_of_jobs():
+    """Room -> its files."""
+    rooms = {}
+    for path in sorted((ROOT / "jobs").rglob("*.py")):
+        room = path.relative_to(ROOT / "jobs").with_suffix("").parts[0]
+        if room != "__init__":
+            rooms.setdefault(room, []).append(path)
+    return rooms
+
+
+def test_every_room_of_jobs_has_one_level():
+    listed = [room for level in JOBS_LEVELS for room in level]
+    assert sorted(listed) == sorted(rooms_of_jobs())
+
+
+@pytest.mark.parametrize("level", range(len(JOBS_LEVELS)))
+def test_a_room_of_jobs_imports_only_rooms_below_it(level):
+    below = {room for rooms in JOBS_LEVELS[:level] for room in rooms}
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for room in JOBS_LEVELS[level]
+        for path in rooms_of_jobs()[room]
+        for name in imports_of(path)
+        if name.startswith("jobs.") and name.split(".")[1] not in {room, *below}
+    }
+    assert not found
+
+
 def test_options_of_models_are_checked_without_heavy_libraries():
     code = (
         "import sys\n"
@@ -97,6 +136,12 @@ def test_options_of_models_are_checked_without_heavy_libraries():
         "print(sorted({'torch', 'ray', 'transformers', 'pyarrow'} & set(sys.modules)))"
     )
     assert printed_by(code) == "[]"
+
+
+def test_tables_know_neither_page_nor_plots():
+    files = sorted((ROOT / "jobs" / "report" / "tables").glob("*.py"))
+    above = {f"jobs.report.{name}" for name in ("page", "plots", "sections", "compare", "theme")}
+    assert not {(path.name, name) for path in files for name in imports_of(path) & above}
 
 
 def test_a_decode_worker_loads_neither_torch_nor_ray():

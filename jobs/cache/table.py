@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.report.tables.cells import DASH
+from jobs.report.formatting import DASH
 from jobs.units import human_bytes
 from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.path_checks import check_cache_root
+
 cache = typer.Typer(no_args_is_help=True, help="Look after the token caches.")
 
 Root = Annotated[str, typer.Option("--cache", help="Directory or URL of the token caches.")]
@@ -37,6 +39,7 @@ def verify(
     ] = False,
 ) -> None:
     """Read every clip of every cache; exit code 1 if anything is bad."""
+    check_cache_root(root)
     from jobs.cache.maintenance import verify
 
     raise typer.Exit(verify(root, names, delete, Console()))
@@ -59,6 +62,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say it.")] = False,
 ) -> None:
     """Make room: leftovers of killed writers, old caches, the oldest clips."""
+    check_cache_root(root)
     from jobs.cache.maintenance import gc
     from jobs.units import parse_age, parse_bytes
 
@@ -78,6 +82,7 @@ def export(
     ] = "safetensors",
 ) -> None:
     """Write a cache's tokens for other projects; exit code 1 if any clip is bad."""
+    check_cache_root(root)
     from jobs.cache.maintenance import export
 
     raise typer.Exit(export(root, name, dest, form, Console()))
@@ -89,6 +94,7 @@ def compact(
     root: Root = CACHE,
 ) -> None:
     """Put clips into files of about 256 MB, for object stores and quick listings."""
+    check_cache_root(root)
     from jobs.cache.maintenance import compact
 
     raise typer.Exit(compact(root, names, Console()))

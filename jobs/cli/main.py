@@ -1,6 +1,7 @@
 """The console script `tango`: reads the command line, hands over, and turns mistakes into one line.
 
-Heavy imports happen inside the commands, so that `tango --help` is quick.
+Heavy imports happen inside the commands, after the checks of recipe and paths: help is shown and a
+mistake is reported at once.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import typer
 from rich.console import Console
 
 from jobs.cli import cache as cli_cache
+from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
+from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
@@ -64,11 +67,32 @@ HashContent = Annotated[
 RUNS = Path("runs")
 
 
+def _print_version(wanted: bool) -> None:
+    """Print the version and leave, before any command is looked for."""
+    if wanted:
+        from tango_core import __version__
+
+        print(f"tango-video {__version__}")
+        _exit(0)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options of `tango` itself."""
+
+
 def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys and places -> exit code.
+        run: Recipe, changed keys and locations -> exit code.
     """
 
     def command(
@@ -92,16 +116,22 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
 
 def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_job
+
+    job = load_job(recipe, changes)
+    check_jobs([job], locations.output, locations.resume)
     from jobs.run.evaluate import evaluate
 
-    return evaluate(load_job(recipe, changes), locations, Console())
+    return evaluate(job, locations, Console())
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_jobs
+
+    jobs = load_jobs(recipe, changes)
+    check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
     from jobs.run.sweep import sweep
 
-    return sweep(load_jobs(recipe, changes), locations, Console())
+    return sweep(jobs, locations, Console())
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -123,10 +153,12 @@ def precompute(
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
-    from jobs.run.precompute import precompute
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
+    check_jobs(jobs, output)
+    from jobs.run.precompute import precompute
+
     _exit(max(precompute(job, locations, Console()) for job in jobs))
 
 
@@ -154,7 +186,8 @@ def log_run(
     tracking_uri: Tracking = None,
 ) -> None:
     """Upload a finished run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.upload import default_tracking_uri, log_run
+    from jobs.tracking.log_run import log_run
+    from jobs.tracking.server import default_tracking_uri
 
     uri = tracking_uri or default_tracking_uri(run.parent)
     log_run(run, uri)
@@ -162,6 +195,7 @@ def log_run(
 
 
 app.command()(cli_tools.ask)
+app.command("check-method")(cli_methods.check_method)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command()(cli_results.report)
 app.command()(cli_results.export)

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.path_checks import check_runs
+
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
 Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
@@ -43,6 +45,8 @@ def report(
     ] = None,
 ) -> None:
     """Write tables, plots and a page for one run, or compare several."""
+    if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
+        check_runs(runs)
     from jobs.report.compare import report_runs
 
     page = report_runs(
@@ -60,6 +64,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
+    check_runs([run])
     from jobs.harness.exchange import export_run
 
     for path in export_run(run, harness, output):
@@ -102,7 +107,7 @@ def import_(
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
-    print(render_table(summary["cells"]))
+    print(render_table(summary.cells))
     print(f"run: {run_dir}")
 
 

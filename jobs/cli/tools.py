@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.path_checks import check_jobs, check_model, check_video
+
 analyze = typer.Typer(no_args_is_help=True, help="Look at what an encoder does with every clip.")
 
 SINKS_FILE = Path("sinks.json")
@@ -52,6 +54,8 @@ def ask(
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""
+    check_video(video)
+    check_model(model, path)
     from jobs.ask import ask
 
     code = ask(
@@ -96,10 +100,12 @@ def analyze_sinks(
     ] = 0.1,
 ) -> None:
     """Find positions that draw attention in every clip; write a file that model.sinks can name."""
-    from jobs.analysis.sinks import SinkOptions, analyze_sinks
     from jobs.config.recipe import load_job
-    from tango_core.analysis.sinks import SinkRule
 
     job = load_job(recipe, [*set_, f"limit={limit}"])
+    check_jobs([job], output.parent)
+    from jobs.analysis.sinks import SinkOptions, analyze_sinks
+    from tango_core.analysis.sinks import SinkRule
+
     options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
     raise typer.Exit(analyze_sinks(job, options, Console()))

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
+from tango_core.extensions import short_name
 
 
 def cell_name(options: Mapping[str, Any]) -> str:
     """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
-    parts = [str(options["name"])]
+    parts = [short_name(str(options["name"]))]
     if "retention" in options:
         parts.append(f"r={options['retention']}")
     parts += [f"{k}={_text(v)}" for k, v in options.items() if k not in ("name", "retention")]

@@ -22,6 +22,7 @@ from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from tango_core.extensions import short_name
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
@@ -155,12 +156,20 @@ class Job:
         """(cell name, options with `name`) of every method, lists of values expanded.
 
         Raises:
-            RecipeError: If a method has no name, or two are the same.
+            RecipeError: If a method has no name, or two are the same or would be shown as one.
         """
         cells: dict[str, dict[str, Any]] = {}
+        shown: dict[str, str] = {}
         for entry in self.methods or ((self.method,) if self.method else ()):
             for options in expand_method(entry):
                 name = cell_name(options)
+                own = options["name"]
+                other = shown.setdefault(short_name(own), own)
+                if other != own:
+                    raise RecipeError(
+                        f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
+                        "rename one of the classes, or measure them in two runs"
+                    )
                 if name in cells:
                     raise RecipeError(f"methods: {name!r} is listed twice; remove one")
                 cells[name] = options

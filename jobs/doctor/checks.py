@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,7 +66,7 @@ def problem(text: str) -> CheckResult:
     return CheckResult("problem", text)
 
 
-def run_checks(checks: Sequence[Check]) -> Iterator[tuple[str, CheckResult]]:
+def run_checks(checks: Iterable[Check]) -> Generator[tuple[str, CheckResult]]:
     """Run checks one by one in a child process; yields (subject, result), and never raises.
 
     A check that raises, takes too long or ends its process is a problem with that as its text, and

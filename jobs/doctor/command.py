@@ -13,7 +13,7 @@ from jobs.doctor import decoding, machine, services, storage
 from jobs.doctor import recipe as recipes
 from jobs.doctor.checks import Check, CheckResult, ok, print_result, problem, run_checks
 from jobs.run.locations import Locations
-from jobs.tracking.upload import default_tracking_uri
+from jobs.tracking.server import default_tracking_uri
 
 
 def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, console: Console) -> int:

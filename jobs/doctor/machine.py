@@ -23,6 +23,7 @@ _LITTLE_MEMORY = 4 * 2**30
 # without a warning, and its largest size.
 _STORE_SHARE, _STORE_ON_DISK, _STORE_MAX = 0.3, 10**10, 200 * 10**9
 _MAX_LISTED = 3
+_NEEDED_EXTRAS = ("models", "pipeline", "jobs")
 
 
 def python_version(package: str = PACKAGE) -> CheckResult:
@@ -39,13 +40,14 @@ def python_version(package: str = PACKAGE) -> CheckResult:
 def packages(package: str = PACKAGE) -> CheckResult:
     """Compare installed versions with the ranges that the package supports.
 
-    Packages of an extra are optional: they are compared only if they are installed.
+    Jobs need the extras `models`, `pipeline` and `jobs`. Others are optional: of them only what is
+    installed is compared.
     """
     wrong, num_found = [], 0
     for text in metadata.requires(package) or ():
         wanted = Requirement(text)
-        needed = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
-        if not needed and not _is_of_extra(wanted):
+        needed = _is_wanted(wanted, "", *_NEEDED_EXTRAS)
+        if not needed and not _is_wanted(wanted, "torchcodec"):
             continue
         try:
             found = metadata.version(wanted.name)
@@ -60,14 +62,14 @@ def packages(package: str = PACKAGE) -> CheckResult:
         return ok(f"{package} {metadata.version(package)} and {num_found} others in their ranges")
     more = f" and {len(wrong) - _MAX_LISTED} more" if len(wrong) > _MAX_LISTED else ""
     return problem(
-        f"{'; '.join(wrong[:_MAX_LISTED])}{more}; reinstall with "
-        f"`pip install --upgrade {package}`, or `pip install -e .` in a checkout"
+        f"{'; '.join(wrong[:_MAX_LISTED])}{more}; reinstall with `pip install --upgrade "
+        f"'{package}[all]'`, or `make setup` in a checkout"
     )
 
 
-def _is_of_extra(wanted: Requirement) -> bool:
-    """Whether a package belongs to an extra that jobs use, on this platform."""
-    return wanted.marker is not None and wanted.marker.evaluate({"extra": "torchcodec"})
+def _is_wanted(wanted: Requirement, *extras: str) -> bool:
+    """Whether one of the extras brings this package on this platform; "" is what all bring."""
+    return wanted.marker is None or any(wanted.marker.evaluate({"extra": it}) for it in extras)
 
 
 def accelerators() -> CheckResult:

@@ -47,9 +47,9 @@ def methods(job: Job, cache: str) -> CheckResult:
 
     raise_if_wrong_methods(job)
     unknown = note(f"{len(job.all_methods)}; not checked: model or decoder is missing")
-    if _missing_checkpoints(job):
-        return unknown
     try:
+        if _missing_checkpoints(job):
+            return unknown
         spec = model_of(job)
         decoder_versions(job.decode.decoder)
     except (ValueError, OSError):  # the check of the model or the decoder reports it
@@ -80,13 +80,12 @@ def benchmark(section: BenchmarkSection) -> CheckResult:
 
 def _missing_checkpoints(job: Job) -> list[str]:
     """Hub checkpoints of the recipe that are not on this machine."""
-    from tango_core.models import MODELS
+    from tango_core.models import model_entry
     from tango_core.models.checkpoints.directory import is_here
 
     section = job.model
-    entry = MODELS.get(section.name)
     sources = (
-        (section.path or (entry.path if entry else None), section.revision),
+        (section.path or model_entry(section.name).path, section.revision),
         (section.saliency_from, None),
     )
     return [source for source, revision in sources if source and not is_here(source, revision)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def tracking(uri: str) -> CheckResult:
     """Send one request to an MLflow server or store."""
-    from jobs.tracking.upload import raise_if_unreachable
+    from jobs.tracking.server import raise_if_unreachable
 
     try:
         answered = raise_if_unreachable(uri)

@@ -20,7 +20,8 @@ from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
 from jobs.report.page import write_report
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
-from jobs.results.summary import Summary, failed_rows, read_answers, write_summary
+from jobs.results.run_summary import RunSummary
+from jobs.results.summary import failed_rows, read_answers, write_summary
 from jobs.run.directories import make_run_dir
 from jobs.run.driver import FAILURE
 from pipeline.answers import write_table
@@ -104,7 +105,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
 
 def import_answers(
     paths: Sequence[Path], harness: Harness, about: ImportSettings, output: Path
-) -> tuple[Path, Summary]:
+) -> tuple[Path, RunSummary]:
     """Make a run of answers that another program gave, for `tango report`.
 
     Replies are read again by our strict rules. The run has no tokens, no latencies, no cache and no

@@ -1,4 +1,11 @@
 """What people read of a run: the HTML page, plots, notes, and comparisons of several runs.
 
-Imports `results`. Tables in every format are in `tables/`; a new plot goes into `plots.py`.
+What lives here: `page.py` and `sections.py` (the page and its tables as data), `plots.py` and
+`theme.py`, `notes.py` (sentences below a table), `compare.py` (`tango report`), `formatting.py`
+(how numbers and tables are written). Tables in files are in `tables/`.
+
+May import: `jobs.results` and the rooms below it; never `jobs.run`, `jobs.tracking` or `jobs.cli`.
+
+A new plot goes into `plots.py`, with its caption in `page.py`. A new section of the page: its data
+in `sections.py` and its place in `templates/report.html.j2`.
 """

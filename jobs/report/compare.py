@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from jobs.report.notes import few_clips_notes, left_out_notes
+from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
-from jobs.report.tables.cells import labels
 from jobs.report.tables.files import write_confusion, write_tables
-from jobs.results.baselines import comparable, same_protocol, unpaired_notes, with_baselines
+from jobs.report.tables.labels import labels
+from jobs.results.baselines import full_index, unpaired_notes, with_baselines
+from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import normalize
-from jobs.results.summary import (
-    BASELINE,
-    Summary,
-    compare_rows,
-    failed_rows,
-    read_answers,
-    save_summary,
-    summarize,
-)
-
-_COUNTS = (
-    "num_questions",
-    "num_scored",
-    "num_answered",
-    "num_unparsed",
-    "num_failed",
-    "num_clips",
-    "num_failed_clips",
-)
+from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
+from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.summary import compare_rows, failed_rows, read_answers, save_summary, summarize
 
 
 @dataclass(frozen=True)
@@ -45,7 +29,16 @@ class LoadedRun:
     folder: Path
     facts: JobFacts
     answers: pd.DataFrame
-    summary: Summary
+    summary: RunSummary
+
+    def rows(self, cell: CellSummary) -> pd.DataFrame:
+        """Answers of one cell."""
+        own = (self.answers["cell"] == cell.name) & (self.answers["benchmark"] == cell.benchmark)
+        return self.answers.loc[own]
+
+
+# A cell and the run it is of.
+_Pair = tuple[LoadedRun, CellSummary]
 
 
 def report_runs(
@@ -79,37 +72,46 @@ def report_runs(
             "with --output when there are several"
         )
     runs = [_load(folder) for folder in run_dirs]
-    pairs = [(run, cell) for run in runs for cell in run.summary["cells"]]
-    cells, reference = [_named(cell, run.facts) for run, cell in pairs], BASELINE
+    pairs = [(run, cell) for run in runs for cell in run.summary.cells]
+    cells, reference = [cell for _, cell in pairs], BASELINE
     if output is not None:
         cells, reference = _paired_cells(pairs)
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
-        write_confusion(cells, [_rows(*pair) for pair in pairs], confusion, folder)
+        write_confusion(cells, [run.rows(cell) for run, cell in pairs], confusion, folder)
     notes = [
-        *left_out_notes(run.facts for run in runs),
+        *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
     ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
-        return write_report(folder, {**runs[0].summary, "cells": cells})
+        return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
     return _write_comparison(runs, cells, output, reference, notes)
 
 
 def _write_comparison(
     runs: Sequence[LoadedRun],
-    cells: Sequence[Summary],
+    cells: Sequence[CellSummary],
     output: Path,
     reference: str,
     notes: Sequence[str],
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
-    summary = {**_totals(runs, facts), "cells": list(cells)}
+    summary = RunsSummary(
+        run_id=facts.run_id,
+        kind=facts.kind,
+        runs=tuple(run.facts.run_id for run in runs),
+        note=facts.note,
+        skipped=facts.skipped,
+        counts=QuestionCounts.total(run.summary.counts for run in runs),
+        cache=CacheCounts.total(run.summary.cache for run in runs),
+        cells=tuple(cells),
+    )
     save_summary(summary, output)
     save_plots(cells, output / "plots")
     failures = pd.concat([failed_rows(run.answers) for run in runs], ignore_index=True)
@@ -132,62 +134,30 @@ def _load(folder: Path) -> LoadedRun:
     return LoadedRun(folder, facts, answers, summarize(answers, facts))
 
 
-def _paired_cells(pairs: Sequence[tuple[LoadedRun, Summary]]) -> tuple[list[Summary], str]:
+def _paired_cells(pairs: Sequence[_Pair]) -> tuple[list[CellSummary], str]:
     """All cells, each with its comparison, and what most of them are compared with.
 
-    A cell is compared with `full` of the same benchmark, model and frames, of its own run or else
-    of the first run that has it, always under the same protocol; where nobody ran `full`, with the
-    first cell of the first run that has the benchmark under it. Questions that only one of the two
-    was asked do not count.
+    A cell is compared with `full` of its own run, or else with the cell that `full_index` finds
+    among all runs. Questions that only one of the two was asked do not count.
     """
-    cells = [_named(cell, run.facts) for run, cell in pairs]
+    cells = [cell for _, cell in pairs]
     names = set()
     for index, (run, cell) in enumerate(pairs):
-        if cell["versus_full"] is not None or cell["method"] == BASELINE:
+        if cell.versus_full is not None or cell.is_baseline:
             continue
-        other = _baseline_of(index, cells)
+        other = full_index(index, cells)
         if other is None:
             continue
-        cells[index]["versus_full"] = _compare((run, cell), pairs[other])
-        reference = cells[other]
-        same_model = reference["model"] == run.facts.model
-        usual = reference["method"] == BASELINE and same_model
+        cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
+        usual = cells[other].is_baseline and cells[other].model == cell.model
         names.add(BASELINE if usual else labels(cells)[other])
     return cells, " or ".join(sorted(names)) or BASELINE
 
 
-def _named(cell: Summary, facts: JobFacts) -> Summary:
-    """A cell that says which run and model it is of."""
-    shape = facts.decoder and (facts.decoder.num_layers, facts.decoder.hidden_size)
-    own = {"run_id": facts.run_id, "model": facts.model, "num_frames": facts.num_frames}
-    return {**cell, **own, "decoder_shape": shape}
-
-
-def _baseline_of(index: int, cells: Sequence[dict[str, Any]]) -> int | None:
-    """Which cell a cell is compared with; `None` if it would be itself."""
-    own = cells[index]
-    alike = sorted(enumerate(cells), key=lambda entry: entry[1]["protocol"] != own["protocol"])
-    for other, cell in alike:
-        if cell["method"] == BASELINE and comparable(cell, own):
-            return other
-    first = next(
-        other
-        for other, cell in enumerate(cells)
-        if cell["benchmark"] == own["benchmark"] and same_protocol(cell, own)
-    )
-    return first if first != index else None
-
-
-def _compare(pair: tuple[LoadedRun, Summary], other: tuple[LoadedRun, Summary]) -> Summary | None:
+def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
     """The paired comparison of two cells."""
-    return compare_rows(_rows(*pair), _rows(*other), _shared_mode(pair[0], other[0]))
-
-
-def _rows(run: LoadedRun, cell: Summary) -> pd.DataFrame:
-    """Answers of one cell."""
-    answers: pd.DataFrame = run.answers
-    own = (answers["cell"] == str(cell["cell"])) & (answers["benchmark"] == str(cell["benchmark"]))
-    return answers.loc[own]
+    (run, cell), (other_run, other_cell) = pair, other
+    return compare_rows(run.rows(cell), other_run.rows(other_cell), _shared_mode(run, other_run))
 
 
 def _shared_mode(run: LoadedRun, other: LoadedRun) -> str:
@@ -199,39 +169,20 @@ def _shared_mode(run: LoadedRun, other: LoadedRun) -> str:
 def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
     """What can be said of all runs together."""
     first = runs[0].facts
-    everyone = [run.facts for run in runs]
+    every = [run.facts for run in runs]
     return replace(
         first,
         run_id=f"comparison of {len(runs)} runs",
         kind="comparison",
-        model=", ".join(dict.fromkeys(facts.model for facts in everyone)),
-        cells=tuple(cell for facts in everyone for cell in facts.cells),
-        mode=first.mode if len({facts.mode for facts in everyone}) == 1 else "throughput",
+        model=", ".join(dict.fromkeys(facts.model for facts in every)),
+        cells=tuple(cell for facts in every for cell in facts.cells),
+        mode=first.mode if len({facts.mode for facts in every}) == 1 else "throughput",
         wall_s=None,
         started_at="",
-        note=" ".join(dict.fromkeys(facts.note for facts in everyone if facts.note)),
-        git_commit=", ".join(dict.fromkeys(facts.git_commit for facts in everyone)),
-        left_out=tuple(dict.fromkeys(entry for facts in everyone for entry in facts.left_out)),
-        caches=tuple(dict.fromkeys(cache for facts in everyone for cache in facts.caches)),
-        device=", ".join(dict.fromkeys(facts.device for facts in everyone)),
+        note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
+        git_commit=", ".join(dict.fromkeys(facts.git_commit for facts in every)),
+        skipped=tuple(dict.fromkeys(entry for facts in every for entry in facts.skipped)),
+        caches=tuple(dict.fromkeys(cache for facts in every for cache in facts.caches)),
+        device=", ".join(dict.fromkeys(facts.device for facts in every)),
         peak_gib=None,
     )
-
-
-def _totals(runs: Sequence[LoadedRun], facts: JobFacts) -> Summary:
-    """Sums over the runs."""
-    return {
-        "run_id": facts.run_id,
-        "kind": facts.kind,
-        "runs": [run.facts.run_id for run in runs],
-        "note": facts.note,
-        "left_out": [asdict(entry) for entry in facts.left_out],
-        **{name: sum(run.summary[name] for run in runs) for name in _COUNTS},
-        "cache": {
-            name: sum(run.summary["cache"][name] for run in runs) for name in ("hits", "misses")
-        },
-        "throughput": dict.fromkeys(
-            ("wall_s", "clips_per_s", "questions_per_s", "decode_tokens_per_s")
-        ),
-        "latency_ms": {},
-    }

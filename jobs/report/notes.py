@@ -1,39 +1,34 @@
-"""What a reader of a table must know besides its figures, one sentence each."""
+"""Sentences printed below a table: what a reader must know besides its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
 
-FEW_CLIPS = 12
-"""Up to so many clips, a bootstrap that draws clips gives intervals that are too narrow."""
 
-
-def few_clips_notes(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Benchmarks of too few clips for the intervals of differences.
-
-    Args:
-        cells: Summaries of cells.
-    """
-    few = {
-        (cell["benchmark"], cell["num_clips"]): None
-        for cell in cells
-        if cell["num_clips"] <= FEW_CLIPS and (cell["versus_full"] or cell.get("versus"))
-    }
+def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
+    """Benchmarks with differences that have no interval, because too few clips changed."""
+    few: dict[str, list[int]] = {}
+    for cell in cells:
+        for versus in (cell.versus_full, *cell.versus.values()):
+            if versus and versus.paired and versus.paired.too_few_clips:
+                few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
     if not few:
         return []
-    counts = ", ".join(f"{count} of {name}" for name, count in few)
-    return [f"Intervals of differences are too narrow with so few clips: {counts}."]
+    counts = ", ".join(
+        f"{min(found)} to {max(found)} clips of {name}" for name, found in few.items()
+    )
+    return [f"Too few clips changed for an interval of some differences: {counts}."]
 
 
-def left_out_notes(runs: Iterable[JobFacts]) -> list[str]:
-    """Methods that recipes name and the tables do not hold, because the model cannot run them."""
+def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
+    """Methods of the recipes that are in no table, because the model cannot run them."""
     sentences = (
         f"Left out on {facts.model}: {entry.name}, retention {100 * entry.retention:g} %: "
         f"{entry.reason}."
         for facts in runs
-        for entry in facts.left_out
+        for entry in facts.skipped
     )
     return list(dict.fromkeys(sentences))

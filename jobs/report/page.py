@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from jobs.report.canvas import CSS_SCALE, DARK
-from jobs.report.notes import few_clips_notes, left_out_notes
+from jobs.report.formatting import accuracy_percent, interval, percent
+from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.plots import draw_plots, save_plots
-from jobs.report.sections import breakdowns, cell_rows, failure_reasons, latency_table, provenance
-from jobs.report.tables.cells import baseline_names, percent, render_table, tables_of_cells
+from jobs.report.sections import cell_rows, failure_reasons, latency_table, provenance
+from jobs.report.tables.breakdowns import breakdowns
+from jobs.report.tables.labels import baseline_names, tables_of_cells
+from jobs.report.theme import CSS_SCALE, DARK
+from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.summary import BASELINE, Summary, failed_rows, read_answers, write_summary
-
-__all__ = ["render_html", "render_table", "write_report"]
+from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.summary import failed_rows, read_answers, write_summary
 
 REPORT_FILE = "report.html"
 MAX_REASONS = 50
@@ -30,12 +32,36 @@ CAPTIONS = {
 }
 
 
-def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
+@dataclass(frozen=True)
+class Card:
+    """One figure at the top of the page."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot in both themes.
+
+    Attributes:
+        caption: What it shows.
+        width: CSS pixels.
+        light: PNG as base64.
+        dark: PNG as base64.
+    """
+
+    caption: str
+    width: int
+    light: str
+    dark: str
+
+
+def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
     """Write `plots/*.png` and `report.html` of a run from its directory alone.
 
     Args:
         run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
-
         summary: What `write_summary` returned for this run; `None` to summarise it here.
 
     Returns:
@@ -46,14 +72,14 @@ def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
     """
     facts = JobFacts.load(run_dir)
     summary = summary or write_summary(run_dir)
-    save_plots(summary["cells"], run_dir / "plots")
+    save_plots(summary.cells, run_dir / "plots")
     job = run_dir / JOB_FILE
     page = render_html(
         summary,
         facts,
         failures=failed_rows(read_answers(run_dir)),
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=[*left_out_notes([facts]), *few_clips_notes(summary["cells"])],
+        notes=[*skipped_notes([facts]), *few_clips_notes(summary.cells)],
     )
     path = run_dir / REPORT_FILE
     path.write_text(page, encoding="utf-8")
@@ -61,26 +87,26 @@ def write_report(run_dir: Path, summary: Summary | None = None) -> Path:
 
 
 def render_html(
-    summary: Summary,
+    summary: RunSummary | RunsSummary,
     facts: JobFacts,
     *,
     failures: pd.DataFrame,
-    jobs: dict[str, str],
+    jobs: Mapping[str, str],
     baseline: str = BASELINE,
     notes: Sequence[str] = (),
 ) -> str:
     """The page as text; everything that comes from data is escaped.
 
     Args:
-        summary: From `summarize`.
+        summary: Of a run, or of several.
         facts: What the run says about itself.
         failures: Rows of `failed_rows`.
         jobs: Title -> resolved job as YAML.
         baseline: What the column of differences compares with.
         notes: Sentences to print under the table of cells.
     """
-    cells = summary["cells"]
-    benchmarks = list(dict.fromkeys(str(cell["benchmark"]) for cell in cells))
+    cells = summary.cells
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     reasons = failure_reasons(failures)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
@@ -92,15 +118,15 @@ def render_html(
         baseline=baseline,
         others=baseline_names(cells),
         profile=facts.mode == "profile",
-        harness=any(cell.get("harness_accuracy") is not None for cell in cells),
-        macro=any(cell.get("accuracy_macro") is not None for cell in cells),
+        harness=any(cell.harness_accuracy is not None for cell in cells),
+        macro=any(cell.accuracy_macro is not None for cell in cells),
         groups=[
             {"name": title, "rows": cell_rows(members, cells)}
             for title, members in tables_of_cells(cells)
         ],
         notes=notes,
         plots=_plots(cells),
-        breakdowns=breakdowns(cells, benchmarks),
+        breakdowns=breakdowns(cells),
         latency=latency_table(cells, facts.mode),
         failures=reasons[:MAX_REASONS],
         more_failures=max(0, len(reasons) - MAX_REASONS),
@@ -114,33 +140,26 @@ def _joined(*parts: str) -> str:
     return " \N{MIDDLE DOT} ".join(part for part in parts if part)
 
 
-def _cards(summary: Summary) -> list[dict[str, str]]:
+def _cards(summary: RunSummary | RunsSummary) -> list[Card]:
     """The figures on top."""
-    cards = []
-    if len(summary["cells"]) == 1:
-        (cell,) = summary["cells"]
-        low, high = cell["accuracy_ci95"] or (None, None)
-        interval = "" if low is None else f", {percent(low)} to {percent(high)}"
-        cards += [
-            ("accuracy %" + interval, percent(cell["accuracy"])),
-            ("tokens kept %", percent(cell["equivalent_retention"])),
+    if len(summary.cells) == 1:
+        (cell,) = summary.cells
+        ends = f", {interval(cell.accuracy)}" if cell.accuracy else ""
+        cards = [
+            Card(f"accuracy %{ends}", accuracy_percent(cell.accuracy)),
+            Card("tokens kept %", percent(cell.equivalent_retention)),
         ]
     else:
-        cards.append(("cells", f"{len(summary['cells'])}"))
-    wall = summary["throughput"]["wall_s"]
-    cache = summary["cache"]
+        cards = [Card("cells", f"{len(summary.cells)}")]
+    counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
+    clips = "clips, summed over runs" if isinstance(summary, RunsSummary) else "clips"
     cards += [
-        (
-            "clips, summed over runs" if summary.get("runs") else "clips",
-            f"{summary['num_clips']:,}",
-        ),
-        ("answers", f"{summary['num_answered'] + summary['num_unparsed']:,}"),
-        ("failed clips", f"{summary['num_failed_clips']:,}"),
-        ("cache hits", f"{cache['hits']:,} of {cache['hits'] + cache['misses']:,}"),
+        Card(clips, f"{counts.num_clips:,}"),
+        Card("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
+        Card("failed clips", f"{counts.num_failed_clips:,}"),
+        Card("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
     ]
-    if wall is not None:
-        cards.append(("wall time", _duration(wall)))
-    return [{"name": name, "value": value} for name, value in cards]
+    return cards if wall_s is None else [*cards, Card("wall time", _duration(wall_s))]
 
 
 def _duration(seconds: float) -> str:
@@ -152,16 +171,16 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _plots(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures in both themes, as base64."""
+def _plots(cells: Sequence[CellSummary]) -> list[Plot]:
+    """The plots in both themes, as base64."""
     light, dark = draw_plots(cells), draw_plots(cells, DARK)
     return [
-        {
-            "caption": CAPTIONS[name],
+        Plot(
+            CAPTIONS[name],
             # Bytes 16 to 20 of a PNG are its width in pixels.
-            "width": round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
-            "light": base64.b64encode(light[name]).decode(),
-            "dark": base64.b64encode(dark[name]).decode(),
-        }
+            width=round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
+            light=base64.b64encode(light[name]).decode(),
+            dark=base64.b64encode(dark[name]).decode(),
+        )
         for name in light
     ]

@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jobs.report.canvas import LIGHT, Theme, legend_above, new_figure, note, png
-from jobs.report.tables.cells import labels, milliseconds, series_name, tables_of_cells
-from jobs.results.summary import BASELINE
-
-Cell = dict[str, Any]
+from jobs.report.formatting import milliseconds
+from jobs.report.tables.labels import labels, tables_of_cells
+from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
+from jobs.results.cell_summary import CellSummary
+from tango_core.metrics import Accuracy
 
 STACKED = ("vision", "compress", "prefill", "decode")
 _MARKERS = "osD^vP*Xph<>"
 _LETTERS_PER_INCH = 11.5
 
 
-def draw_plots(cells: Sequence[Cell], theme: Theme = LIGHT) -> dict[str, bytes]:
+def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, bytes]:
     """Draw every figure that the cells have data for.
 
     Args:
-        cells: The flat summaries under `cells` of a `summary.json`.
+        cells: Cells of one run or of several.
         theme: Colours.
 
     Returns:
@@ -39,7 +39,7 @@ def draw_plots(cells: Sequence[Cell], theme: Theme = LIGHT) -> dict[str, bytes]:
     return {name: png(figure) for name, figure in drawn.items() if figure is not None}
 
 
-def save_plots(cells: Sequence[Cell], folder: Path) -> list[Path]:
+def save_plots(cells: Sequence[CellSummary], folder: Path) -> list[Path]:
     """Write the figures as PNG files into `folder`, light theme; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -49,27 +49,27 @@ def save_plots(cells: Sequence[Cell], folder: Path) -> list[Path]:
     return paths
 
 
-def _accuracy(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+def _accuracy(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     """Accuracy over the retention asked for, one panel per benchmark, with 95 % intervals."""
-    scored = [cell for cell in cells if cell["accuracy"] is not None]
-    benchmarks = list(dict.fromkeys(cell["benchmark"] for cell in scored))
+    scored = [cell for cell in cells if cell.accuracy is not None]
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
     if not benchmarks:
         return None
     columns = min(2, len(benchmarks))
-    lines = -(-len(benchmarks) // columns)
+    rows = -(-len(benchmarks) // columns)
     width = 7.6 if columns == 1 else 11.0
-    looks = _looks(scored, theme)
-    longest = max(map(len, looks), default=0)
+    styles = _styles(scored, theme)
+    longest = max(map(len, styles), default=0)
     legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
-    height = 0.3 + 3.6 * lines + 0.22 * -(-(1 + len(looks)) // legend_columns)
-    figure, panels = new_figure((width, height), theme, lines, columns)
+    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // legend_columns)
+    figure, panels = new_figure((width, height), theme, rows, columns)
     for panel, benchmark in zip(panels, benchmarks, strict=False):
-        own = [cell for cell in scored if cell["benchmark"] == benchmark]
-        _accuracy_panel(panel, own, looks, theme)
-        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.ink)
+        own = [cell for cell in scored if cell.benchmark == benchmark]
+        _accuracy_panel(panel, own, styles, theme)
+        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
     for panel in panels[len(benchmarks) :]:
         panel.set_visible(False)
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist] = {}
     for panel in panels[: len(benchmarks)]:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(str(name), handle)
@@ -80,37 +80,41 @@ def _accuracy(cells: Sequence[Cell], theme: Theme) -> Figure | None:
             loc="outside lower center",
             ncols=min(legend_columns, len(handles)),
             frameon=False,
-            labelcolor=theme.ink,
+            labelcolor=theme.foreground,
         )
     return figure
 
 
 def _accuracy_panel(
-    panel: Axes, cells: Sequence[Cell], looks: dict[str, tuple[str, str]], theme: Theme
+    panel: Axes, cells: Sequence[CellSummary], styles: dict[str, tuple[str, str]], theme: Theme
 ) -> None:
     """One benchmark: the full-token run as a band, the other cells as points side by side."""
-    pruned = [cell for cell in cells if cell["method"] != BASELINE]
-    for cell in cells:
-        if cell["method"] == BASELINE:
-            low, high = (100 * end for end in cell["accuracy_ci95"])
-            panel.axhspan(low, high, color=theme.ink, alpha=0.07, linewidth=0)
+    for cell, accuracy in _scored(cells):
+        if cell.is_baseline:
+            low, high = 100 * accuracy.low, 100 * accuracy.high
+            panel.axhspan(low, high, color=theme.foreground, alpha=0.07, linewidth=0)
             panel.axhline(
-                100 * cell["accuracy"], color=theme.ink, linewidth=1.2, dashes=(5, 3), label="full"
+                100 * accuracy.value,
+                color=theme.foreground,
+                linewidth=1.2,
+                dashes=(5, 3),
+                label="full",
             )
-    retentions = sorted({cell["retention_requested"] for cell in pruned})
-    present = list(dict.fromkeys(_series(cell, cells) for cell in pruned))
+    pruned = [(cell, accuracy) for cell, accuracy in _scored(cells) if not cell.is_baseline]
+    retentions = sorted({cell.retention_requested for cell, _ in pruned})
+    present = list(dict.fromkeys(_series(cell, cells) for cell, _ in pruned))
     step = min(0.16, 0.66 / max(1, len(present)))
     for index, name in enumerate(present):
-        colour, marker = looks[name]
+        colour, marker = styles[name]
         own = sorted(
-            (cell for cell in pruned if _series(cell, cells) == name),
-            key=lambda cell: float(cell["retention_requested"]),
+            (pair for pair in pruned if _series(pair[0], cells) == name),
+            key=lambda pair: pair[0].retention_requested,
         )
         shift = (index - (len(present) - 1) / 2) * step
-        x = [retentions.index(cell["retention_requested"]) + shift for cell in own]
-        y = [100 * cell["accuracy"] for cell in own]
-        below = [100 * (cell["accuracy"] - cell["accuracy_ci95"][0]) for cell in own]
-        above = [100 * (cell["accuracy_ci95"][1] - cell["accuracy"]) for cell in own]
+        x = [retentions.index(cell.retention_requested) + shift for cell, _ in own]
+        y = [100 * accuracy.value for _, accuracy in own]
+        below = [100 * (accuracy.value - accuracy.low) for _, accuracy in own]
+        above = [100 * (accuracy.high - accuracy.value) for _, accuracy in own]
         panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
         panel.errorbar(
             x,
@@ -119,7 +123,7 @@ def _accuracy_panel(
             fmt=marker,
             markersize=7,
             color=colour,
-            markeredgecolor=theme.paper,
+            markeredgecolor=theme.background,
             markeredgewidth=0.7,
             elinewidth=1.4,
             capsize=0,
@@ -129,12 +133,17 @@ def _accuracy_panel(
     panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
     panel.set_xlabel("visual tokens asked for")
     panel.set_ylabel("accuracy (%)")
-    panel.grid(axis="y", color=theme.faint, linewidth=0.7)
+    panel.grid(axis="y", color=theme.grid, linewidth=0.7)
 
 
-def _latency(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Accuracy]]:
+    """The cells with a known accuracy, and that accuracy."""
+    return [(cell, cell.accuracy) for cell in cells if cell.accuracy is not None]
+
+
+def _latency(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     """Median milliseconds per stage, stacked, one bar per cell."""
-    timed = [cell for cell in cells if any(stage in cell["latency_ms"] for stage in STACKED)]
+    timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in STACKED)]
     if not timed:
         return None
     figure, groups = _bars(timed, theme)
@@ -142,26 +151,26 @@ def _latency(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     stages = {
         stage: colour
         for stage, colour in colours.items()
-        if any(stage in cell["latency_ms"] for cell in timed)
+        if any(stage in cell.latency_ms for cell in timed)
     }
     longest = 1.0
     for panel, own in groups:
         ends = [0.0] * len(own)
         for stage, colour in stages.items():
-            widths = [cell["latency_ms"].get(stage, {}).get("p50", 0.0) for cell in own]
+            widths = [_p50(cell, stage) for cell in own]
             panel.barh(
                 range(len(own)),
                 widths,
                 left=ends,
                 height=0.68,
                 color=colour,
-                edgecolor=theme.paper,
+                edgecolor=theme.background,
                 linewidth=0.8,
                 label=stage,
             )
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
         for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
-            cached = "" if "vision" in cell["latency_ms"] else "  (vision from cache)"
+            cached = "" if "vision" in cell.latency_ms else "  (vision from cache)"
             note(panel, milliseconds(end) + cached, (end, row), theme)
         longest = max(longest, *ends)
     for panel, _ in groups:
@@ -173,12 +182,16 @@ def _latency(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     return figure
 
 
-def _tokens(cells: Sequence[Cell], theme: Theme) -> Figure | None:
+def _p50(cell: CellSummary, stage: str) -> float:
+    """Median latency of a stage; 0 if it was not measured."""
+    stats = cell.latency_ms.get(stage)
+    return 0.0 if stats is None else stats.p50
+
+
+def _tokens(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     """Share of the tokens asked for against the share really kept, averaged over the layers."""
     pruned = [
-        cell
-        for cell in cells
-        if cell["method"] != BASELINE and cell["equivalent_retention"] is not None
+        cell for cell in cells if not cell.is_baseline and cell.equivalent_retention is not None
     ]
     if not pruned:
         return None
@@ -186,15 +199,15 @@ def _tokens(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     largest = 0.0
     for panel, own in groups:
         rows = range(len(own))
-        asked = [100 * cell["retention_requested"] for cell in own]
-        real = [100 * cell["equivalent_retention"] for cell in own]
+        asked = [100 * cell.retention_requested for cell in own]
+        real = [100 * (cell.equivalent_retention or 0.0) for cell in own]
         panel.hlines(rows, asked, real, color=theme.series[1], linewidth=2.2, alpha=0.6)
         panel.scatter(
             asked,
             rows,
             s=62,
             facecolors="none",
-            edgecolors=theme.ink,
+            edgecolors=theme.foreground,
             linewidths=1.3,
             label="asked for",
         )
@@ -212,18 +225,20 @@ def _tokens(cells: Sequence[Cell], theme: Theme) -> Figure | None:
     return figure
 
 
-def _bars(cells: Sequence[Cell], theme: Theme) -> tuple[Figure, list[tuple[Axes, list[Cell]]]]:
-    """One panel per table of cells below each other, one named row per cell, top to bottom."""
+def _bars(
+    cells: Sequence[CellSummary], theme: Theme
+) -> tuple[Figure, list[tuple[Axes, list[CellSummary]]]]:
+    """One panel per table of cells below each other, one row per cell, top to bottom."""
     titles, parts = zip(*tables_of_cells(cells), strict=True)
     height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
     figure, panels = new_figure(
-        (9.6, height), theme, lines=len(parts), height_ratios=[len(part) + 1 for part in parts]
+        (9.6, height), theme, rows=len(parts), height_ratios=[len(part) + 1 for part in parts]
     )
     for title, panel, part in zip(titles, panels, parts, strict=True):
-        panel.set_title(title, loc="left", fontweight="bold", color=theme.ink)
+        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
         panel.set_yticks(range(len(part)), [_shortened(text) for text in labels(part)])
         panel.set_ylim(len(part) - 0.4, -0.6)
-        panel.grid(axis="x", color=theme.faint, linewidth=0.7)
+        panel.grid(axis="x", color=theme.grid, linewidth=0.7)
     return figure, list(zip(panels, parts, strict=True))
 
 
@@ -232,27 +247,27 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 44 else f"{name[:15]}…{name[-28:]}"
 
 
-def _series(cell: Cell, cells: Sequence[Cell]) -> str:
+def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:
     """The name under which cells that differ in retention alone are connected."""
-    if len({other.get("run_id") for other in cells}) > 1:
-        own = [other for other in cells if other.get("run_id") == cell.get("run_id")]
-        return f"{cell['run_id']}: {_series(cell, own)}"
+    if len({other.run_id for other in cells}) > 1:
+        own = [other for other in cells if other.run_id == cell.run_id]
+        return f"{cell.run_id}: {_series(cell, own)}"
     variants = {
-        json.dumps(other["options"], sort_keys=True, default=str)
+        json.dumps(dict(other.options), sort_keys=True, default=str)
         for other in cells
-        if other["method"] == cell["method"]
+        if other.method == cell.method
     }
     if len(variants) == 1:
-        return str(cell["method"])
-    return series_name(cell) or str(cell["method"])
+        return cell.method
+    return cell.series or cell.method
 
 
-def _looks(cells: Sequence[Cell], theme: Theme) -> dict[str, tuple[str, str]]:
+def _styles(cells: Sequence[CellSummary], theme: Theme) -> dict[str, tuple[str, str]]:
     """Series -> (colour, marker), the same in all panels."""
     names = dict.fromkeys(
-        _series(cell, [other for other in cells if other["benchmark"] == cell["benchmark"]])
+        _series(cell, [other for other in cells if other.benchmark == cell.benchmark])
         for cell in cells
-        if cell["method"] != BASELINE
+        if not cell.is_baseline
     )
     return {
         name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])

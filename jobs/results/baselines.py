@@ -1,22 +1,22 @@
-"""Every cell against others of its own retention: a method by name, or the one listed before it."""
+"""Which cells a cell may be compared with: `full`, another method, or the one listed before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
-from jobs.report.tables.cells import series_name
-from jobs.results.summary import BASELINE
+from jobs.results.cell_summary import CellSummary
+from jobs.results.quantities import Comparison
 from tango_core.benchmarks.protocols.versions import harness_of
 
 PREVIOUS = "previous"
 
-Cell = dict[str, Any]
-
 
 def with_baselines(
-    cells: Sequence[Cell], names: Sequence[str], compare: Callable[[int, int], Cell | None]
-) -> list[Cell]:
+    cells: Sequence[CellSummary],
+    names: Sequence[str],
+    compare: Callable[[int, int], Comparison | None],
+) -> list[CellSummary]:
     """Add the paired comparison with every baseline to the cells that have one.
 
     A baseline is a method as the recipe names it, with its options and without its retention
@@ -25,95 +25,108 @@ def with_baselines(
     cell's whole name (`topk r=0.1`) stands for that cell at every retention.
 
     Args:
-        cells: Flat summaries with `run_id`, `model` and `num_frames`.
+        cells: Cells of one run or of several.
         names: Baselines, in the order in which they are shown.
         compare: Compares the cells at two indices, the second one being the baseline.
 
     Returns:
-        The cells with `versus`: baseline -> comparison, or `None` where there is none.
+        The cells, each with its comparison per baseline in `versus`.
 
     Raises:
         ValueError: If a baseline is none of the methods.
     """
-    known = list(dict.fromkeys(series_name(cell) for cell in cells))
+    known = list(dict.fromkeys(cell.series for cell in cells))
     for name in names:
-        if name not in (PREVIOUS, *known, *(cell["cell"] for cell in cells)):
+        if name not in (PREVIOUS, *known, *(cell.name for cell in cells)):
             raise ValueError(
                 f"--baseline {name!r} is none of the methods; choose {PREVIOUS!r} or one of: "
                 f"{', '.join(known)}"
             )
     found = []
     for index, cell in enumerate(cells):
-        places = {name: _place(index, cells, name) for name in names}
+        others = {name: _baseline_index(index, cells, name) for name in names}
         versus = {
-            name: None if place is None else compare(index, place) for name, place in places.items()
+            name: None if other is None else compare(index, other) for name, other in others.items()
         }
-        found.append({**cell, "versus": versus})
+        found.append(replace(cell, versus=versus))
     return found
 
 
-def _place(index: int, cells: Sequence[Cell], name: str) -> int | None:
+def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int | None:
     """Index of the cell that a baseline means for one cell; `None` if there is none but itself."""
     own = cells[index]
     alike = [other for other, cell in enumerate(cells) if comparable(cell, own)]
     level = [
-        other
-        for other in alike
-        if cells[other]["retention_requested"] == own["retention_requested"]
+        other for other in alike if cells[other].retention_requested == own.retention_requested
     ]
     if name == PREVIOUS:
-        before = [
-            other for other in level if other < index and cells[other]["run_id"] == own["run_id"]
-        ]
+        before = [other for other in level if other < index and cells[other].run_id == own.run_id]
         return before[-1] if before else None
-    matches = [other for other in level if series_name(cells[other]) == name]
-    matches += [other for other in alike if cells[other]["cell"] == name]
+    matches = [other for other in level if cells[other].series == name]
+    matches += [other for other in alike if cells[other].name == name]
     matches.sort(
         key=lambda other: (
-            cells[other]["run_id"] != own["run_id"],
-            cells[other]["protocol"] != own["protocol"],
+            cells[other].run_id != own.run_id,
+            cells[other].protocol != own.protocol,
         )
     )
     return matches[0] if matches and matches[0] != index else None
 
 
-def comparable(cell: Cell, own: Cell) -> bool:
+def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
+    """Index of the cell that stands for all tokens in a comparison of runs.
+
+    It is `full` of the same benchmark, model and frames, under the same protocol if there is one;
+    where nobody ran it, the first cell of the benchmark. `None` if that is the cell itself.
+    """
+    own = cells[index]
+    alike = sorted(enumerate(cells), key=lambda entry: entry[1].protocol != own.protocol)
+    for other, cell in alike:
+        if cell.is_baseline and comparable(cell, own):
+            return other
+    first = next(
+        other
+        for other, cell in enumerate(cells)
+        if cell.benchmark == own.benchmark and _same_protocol(cell, own)
+    )
+    return first if first != index else None
+
+
+def comparable(cell: CellSummary, own: CellSummary) -> bool:
     """Whether two cells answered the same questions under one protocol, with one model and frames.
 
     Prompts, and for some models frames, are the protocol's: a difference across protocols would not
     be that of the methods.
     """
-    return same_protocol(cell, own) and _same_setting(cell, own)
+    return _same_protocol(cell, own) and _same_setting(cell, own)
 
 
-def same_protocol(cell: Cell, own: Cell) -> bool:
-    """Whether two cells were asked under one protocol, as far as is known.
-
-    Versions of a harness differ in its own score alone.
-    """
-    names = {harness_of(str(entry.get("protocol") or "")) for entry in (cell, own)}
-    return len(names - {""}) < 2
-
-
-def unpaired_notes(cells: Sequence[Cell]) -> list[str]:
+def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
     """Sentences about cells without a difference, whose `full` was run under other protocols."""
     sentences = []
     for own in cells:
-        if own["method"] == BASELINE or own["versus_full"] is not None:
+        if own.is_baseline or own.versus_full is not None:
             continue
-        full = [c for c in cells if c["method"] == BASELINE and _same_setting(c, own)]
-        found = ", ".join(sorted({str(cell["protocol"]) for cell in full}))
+        full = [cell for cell in cells if cell.is_baseline and _same_setting(cell, own)]
+        found = ", ".join(sorted({cell.protocol for cell in full}))
         if found:
             sentences.append(
-                f"Not compared with all tokens: {own['model']} on {own['benchmark']} under "
-                f"{own['protocol']}; they were run under {found}, with other prompts or frames."
+                f"Not compared with all tokens: {own.model} on {own.benchmark} under "
+                f"{own.protocol}; they were run under {found}, with other prompts or frames."
             )
     return list(dict.fromkeys(sentences))
 
 
-def _same_setting(cell: Cell, own: Cell) -> bool:
+def _same_protocol(cell: CellSummary, own: CellSummary) -> bool:
+    """Whether two cells were asked under one protocol, as far as is known.
+
+    Versions of a harness differ in its own score alone.
+    """
+    return len({harness_of(cell.protocol), harness_of(own.protocol)} - {""}) < 2
+
+
+def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
     """Whether two cells are of one benchmark, model and number of frames."""
     # Imported answers and runs of earlier versions do not know their frames.
-    frames = {cell["num_frames"], own["num_frames"]} - {None}
-    same = all(cell[field] == own[field] for field in ("benchmark", "model"))
-    return same and len(frames) < 2
+    frames = {cell.num_frames, own.num_frames} - {None}
+    return (cell.benchmark, cell.model) == (own.benchmark, own.model) and len(frames) < 2

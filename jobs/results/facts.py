@@ -15,6 +15,9 @@ from tango_core.models.base import LLMShape
 FACTS_FILE = "facts.json"
 JOB_FILE = "job.yaml"
 
+# Attribute of `JobFacts` -> its key in `facts.json`, where the two differ.
+_JSON_KEYS = {"llm": "decoder", "skipped": "left_out"}
+
 
 @dataclass(frozen=True)
 class CellFacts:
@@ -26,8 +29,8 @@ class CellFacts:
         method: Entry of `METHODS`.
         retention: Share of the visual tokens asked for, in (0, 1]; 1 for `full`.
         options: All options of the method except its retention, resolved.
-        layer_shares: For every decoder layer the share of the prompt's visual tokens that enters
-            it, in (0, 1]; `None` when nothing is dropped inside the language model.
+        layer_shares: For every layer of the language model the share of the prompt's visual tokens
+            that enters it, in (0, 1]; `None` when nothing is dropped inside the language model.
         protocol: Whose prompts and answer rules were used; "" if unknown.
     """
 
@@ -40,7 +43,7 @@ class CellFacts:
     protocol: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse shares outside (0, 1]."""
+        """Check that every share of tokens is in (0, 1]."""
         for share in (self.retention, *(self.layer_shares or ())):
             if not 0 < share <= 1:
                 raise ValueError(
@@ -57,13 +60,13 @@ class CellFacts:
 
 @dataclass(frozen=True)
 class SkippedMethod:
-    """A method of the recipe that this model cannot run, so nothing was measured of it.
+    """A method of the recipe that was skipped because the model cannot run it.
 
     Attributes:
-        name: What its cell would have been called.
+        name: Name that its cell would have.
         method: Entry of `METHODS`.
         retention: Share of the visual tokens asked for, in (0, 1].
-        reason: Why not, in one line.
+        reason: Why the model cannot run it, in one line.
     """
 
     name: str
@@ -84,7 +87,7 @@ class JobFacts:
         num_frames: Frames per clip; `None` if unknown.
         cells: What was compared, in the order in which it is shown.
         mode: `"throughput"` or `"profile"`; decides which latencies may be compared.
-        decoder: Shape of the language model, for its cost; `None` if unknown.
+        llm: Shape of the language model, for its cost; `None` if unknown. JSON key `decoder`.
         wall_s: Wall-clock time of the whole job in seconds.
         started_at: ISO 8601 with time zone.
         note: A sentence shown with every result, e.g. that the weights are untrained.
@@ -93,7 +96,8 @@ class JobFacts:
         device: The processor in words, e.g. `"NVIDIA A100-SXM4-80GB"` or `"cpu"`.
         peak_gib: Largest device memory any actor allocated, in GiB.
         versions: Library -> version.
-        left_out: Methods of the recipe that the model cannot run (`infeasible: skip`).
+        skipped: Methods of the recipe that the model cannot run (`infeasible: skip`). JSON key
+            `left_out`.
     """
 
     run_id: str
@@ -101,7 +105,7 @@ class JobFacts:
     model: str
     cells: tuple[CellFacts, ...]
     mode: Literal["throughput", "profile"] = "throughput"
-    decoder: LLMShape | None = None
+    llm: LLMShape | None = None
     wall_s: float | None = None
     started_at: str = ""
     note: str = ""
@@ -111,12 +115,16 @@ class JobFacts:
     peak_gib: float | None = None
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[SkippedMethod, ...] = ()
+    skipped: tuple[SkippedMethod, ...] = ()
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""
-        text = json.dumps(asdict(self), indent=2, default=str) + "\n"
+        text = json.dumps(self.to_json(), indent=2, default=str) + "\n"
         Storage.at(run_dir).write(FACTS_FILE, text.encode())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `facts.json`."""
+        return {_JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
     @classmethod
     def load(cls, run_dir: Path) -> JobFacts:
@@ -129,10 +137,10 @@ class JobFacts:
         path = run_dir / FACTS_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_instead(run_dir)}"
+                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
             )
         try:
-            return cls.from_dict(json.loads(path.read_text()))
+            return cls.from_json(json.loads(path.read_text()))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "
@@ -140,8 +148,8 @@ class JobFacts:
             ) from error
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> JobFacts:
-        """Rebuild the facts from what `asdict` and JSON made of them; unknown keys are ignored."""
+    def from_json(cls, facts: Mapping[str, Any]) -> JobFacts:
+        """Rebuild the facts from what `to_json` and JSON made of them; unknown keys are ignored."""
         known = {key: value for key, value in facts.items() if key in cls.__dataclass_fields__}
         known["cells"] = tuple(
             CellFacts(
@@ -155,13 +163,13 @@ class JobFacts:
             )
             for cell in facts["cells"]
         )
-        known["left_out"] = tuple(SkippedMethod(**entry) for entry in facts.get("left_out") or ())
+        known["skipped"] = tuple(SkippedMethod(**entry) for entry in facts.get("left_out") or ())
         known["caches"] = tuple(facts.get("caches") or ())
-        known["decoder"] = LLMShape(**facts["decoder"]) if facts.get("decoder") else None
+        known["llm"] = LLMShape(**facts["decoder"]) if facts.get("decoder") else None
         return cls(**known)
 
 
-def _instead(folder: Path) -> str:
+def _hint(folder: Path) -> str:
     """What to do about a directory that is no finished run."""
     if (folder / JOB_FILE).is_file():
         return f"continue it with --resume {folder.name}"

@@ -3,17 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
 import yaml
 
+from jobs.results.cell_summary import CellSummary
+from jobs.results.quantities import Json
 from tango_core.benchmarks.protocols.versions import harness_of
 from tango_core.compressors import METHODS, build_method
 
 # Benchmark -> column -> accuracy in [0, 1].
 Scores = Mapping[str, Mapping[str, float]]
+
+# Benchmark and column of every figure in a row of the file.
+_COLUMNS = (
+    ("videomme", "short"),
+    ("videomme", "medium"),
+    ("videomme", "long"),
+    ("videomme", "overall"),
+    ("mvbench", "overall"),
+    ("longvideobench", "overall"),
+    ("mlvu", "overall"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """What is printed for one setting.
+
+    Attributes:
+        model: Entry of `MODELS`.
+        num_frames: Frames per clip.
+        method: Entry of `METHODS`.
+        scores: Accuracy in percent for each of `_COLUMNS`; `None` where nothing is printed.
+        retention: Share of the visual tokens, in (0, 1].
+        inner: Name of the step inside the language model.
+        options: Options of the method that differ from its defaults.
+    """
+
+    model: str
+    num_frames: int
+    method: str
+    scores: tuple[float | None, ...]
+    retention: float = 1.0
+    inner: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The file `published.yaml`.
+
+    Attributes:
+        source: Where the numbers are printed.
+        protocol: Protocol under which they were made.
+        questions: Benchmark -> number of its questions.
+        llm_shape: Layers and width of the language model. Key `decoder_shape`.
+        rows: One per setting.
+    """
+
+    source: str
+    protocol: str
+    questions: Mapping[str, int]
+    llm_shape: tuple[int, int]
+    rows: tuple[PublishedRow, ...]
+
 
 # The release merges tokens into misplaced slots; its printed numbers may be with or without.
 _FREE_OPTIONS = ("inner", "legacy_writeback")
@@ -21,48 +77,47 @@ _FREE_OPTIONS = ("inner", "legacy_writeback")
 
 def source() -> str:
     """Where the numbers are printed."""
-    return str(_content()["source"])
+    return _published().source
 
 
-def published_scores(cell: Mapping[str, Any]) -> Scores:
+def published_scores(cell: CellSummary) -> Scores:
     """Published accuracies for the setting of a cell; empty if there are none.
 
     A cell matches if model, size, frames, method, retention and protocol are equal (size, frames
-    and protocol may be unknown), all options have their defaults and a step inside the language
-    model is the published one.
-
-    Args:
-        cell: A flat summary with `model`, `num_frames` and `decoder_shape`.
+    and protocol may be unknown), all options are those of the published row, else the defaults,
+    and a step inside the language model is the published one.
     """
     if not _same_protocol(cell) or not _same_size(cell):
         return {}
-    for row in _content()["rows"]:
+    for row in _published().rows:
         if (
-            cell["model"] == row["model"]
-            and cell.get("num_frames") in (None, row["num_frames"])
-            and cell["method"] == row["method"]
-            and abs(cell["retention_requested"] - row.get("retention", 1.0)) < 1e-9
-            and _inner_name(cell) == row.get("inner")
-            and _has_default_options(cell)
+            cell.model == row.model
+            and cell.num_frames in (None, row.num_frames)
+            and cell.method == row.method
+            and abs(cell.retention_requested - row.retention) < 1e-9
+            and _inner_name(cell) == row.inner
+            and _has_options(cell, row.options)
         ):
-            return {
-                benchmark: {column: round(score / 100, 6) for column, score in columns.items()}
-                for benchmark, columns in row["scores"].items()
-            }
+            return _by_benchmark(row)
     return {}
 
 
-def caveats(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What keeps the cells from being compared with published numbers, one sentence each.
+def _by_benchmark(row: PublishedRow) -> Scores:
+    """The figures of a row."""
+    scores: dict[str, dict[str, float]] = {}
+    for (benchmark, column), score in zip(_COLUMNS, row.scores, strict=True):
+        if score is not None:
+            scores.setdefault(benchmark, {})[column] = round(score / 100, 6)
+    return scores
 
-    Args:
-        cells: As in `published_scores`.
-    """
-    sentences = [sentence for cell in cells if (sentence := _why_none(cell))]
-    complete = _content()["questions"]
+
+def caveats(cells: Sequence[CellSummary]) -> list[str]:
+    """What keeps the cells from being compared with published numbers, one sentence each."""
+    sentences = [sentence for cell in cells if (sentence := _mismatch(cell))]
+    complete = _published().questions
     fewest: dict[str, int] = {}
     for cell in cells:
-        name, asked = str(cell["benchmark"]), int(cell["num_questions"])
+        name, asked = cell.benchmark, cell.counts.num_questions
         if name in complete and published_scores(cell):
             fewest[name] = min(fewest.get(name, asked), asked)
     partial = [
@@ -78,63 +133,63 @@ def caveats(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def _why_none(cell: Mapping[str, Any]) -> str:
+def _mismatch(cell: CellSummary) -> str:
     """Why no published number can stand beside a cell, or ""."""
-    model = cell["model"]
-    frames = {row["num_frames"] for row in _content()["rows"] if row["model"] == model}
+    model = cell.model
+    frames = {row.num_frames for row in _published().rows if row.model == model}
     if not frames:
         return f"Nothing is published for model {model}."
     if not _same_protocol(cell):
         return (
-            f"Nothing published stands beside {model} under {cell['protocol']}: the published "
-            f"numbers are made under {_content()['protocol']}."
+            f"Nothing published stands beside {model} under {cell.protocol}: the published "
+            f"numbers are made under {_published().protocol}."
         )
-    if not _same_size(cell):
+    if cell.llm_shape is not None and not _same_size(cell):
         ours, theirs = (
             f"{layers} layers of width {width}"
-            for layers, width in (cell["decoder_shape"], _content()["decoder_shape"])
+            for layers, width in (cell.llm_shape, _published().llm_shape)
         )
         return f"Nothing published stands beside {model} of {ours}: the published has {theirs}."
-    if cell.get("num_frames") not in (None, *frames):
+    if cell.num_frames not in (None, *frames):
         return (
-            f"Nothing published stands beside {model} with {cell['num_frames']} frames: the "
+            f"Nothing published stands beside {model} with {cell.num_frames} frames: the "
             f"published has {', '.join(map(str, sorted(frames)))}."
         )
     return ""
 
 
-def _same_protocol(cell: Mapping[str, Any]) -> bool:
+def _same_protocol(cell: CellSummary) -> bool:
     """Whether a cell was asked as the published ones were, as far as is known."""
-    return harness_of(cell.get("protocol") or "") in ("", _content()["protocol"])
+    return harness_of(cell.protocol) in ("", _published().protocol)
 
 
-def _same_size(cell: Mapping[str, Any]) -> bool:
+def _same_size(cell: CellSummary) -> bool:
     """Whether a cell's language model has the published size, as far as is known."""
-    shape = cell.get("decoder_shape")
-    return shape is None or list(shape) == _content()["decoder_shape"]
+    return cell.llm_shape in (None, _published().llm_shape)
 
 
 @lru_cache(maxsize=1)
-def _content() -> dict[str, Any]:
-    """The file."""
+def _published() -> Published:
+    """The file, read once."""
     text = (files("jobs.results") / "published.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    content: Json = yaml.safe_load(text)
+    layers, width = content.pop("decoder_shape")
+    rows = tuple(PublishedRow(**row) for row in content.pop("rows"))
+    return Published(**content, llm_shape=(layers, width), rows=rows)
 
 
-def _inner_name(cell: Mapping[str, Any]) -> str | None:
+def _inner_name(cell: CellSummary) -> str | None:
     """Name of the step inside the language model."""
-    inner = (cell["options"] or {}).get("inner")
+    inner = cell.options.get("inner")
     return inner["name"] if inner else None
 
 
-def _has_default_options(cell: Mapping[str, Any]) -> bool:
-    """Whether every option is the method's own, so that an ablation is not taken for it."""
-    if cell["method"] not in METHODS:
+def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
+    """Whether every option is the given one, else the method's own; an ablation is another row."""
+    if cell.method not in METHODS:
         return False
-    retention = {} if cell["method"] == "full" else {"retention": cell["retention_requested"]}
-    defaults = build_method(cell["method"], **retention).options
+    given: Json = {} if cell.is_baseline else {"retention": cell.retention_requested}
+    wanted = {**build_method(cell.method, **given).options, **options}
     return all(
-        name in _FREE_OPTIONS or defaults.get(name) == value
-        for name, value in (cell["options"] or {}).items()
-    )
+        name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()
+    ) and all(cell.options.get(name) == value for name, value in options.items())

@@ -1,4 +1,4 @@
-"""Accuracies of one cell beside its headline: as a harness counts, broken down as papers print."""
+"""Further accuracies of one cell: as a harness counts, and by group as papers print them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from jobs.results.quantities import ByGroup, CrossTable
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.protocols.versions import listed_name
 from tango_core.benchmarks.scoring.reports import macro_average, mean_score
-from tango_core.metrics import Accuracy, accuracy_by_group
+from tango_core.metrics import accuracy_by_group
 
 Groups = Sequence[Mapping[str, str]]
 
@@ -32,7 +33,7 @@ def read_groups(value: object) -> dict[str, str]:
 def harness_accuracy(rows: pd.DataFrame, benchmark: str, protocol: str) -> float | None:
     """What the protocol's harness would print for these answers, faults included.
 
-    A harness may count questions that have no right option, which the headline leaves out.
+    A harness may count questions that have no right option; the strict accuracy does not.
 
     Args:
         rows: Answers of one cell; `harness_score` may be absent (runs of earlier versions).
@@ -68,7 +69,7 @@ def macro_accuracy(correct: npt.NDArray[np.bool_], groups: Groups, benchmark: st
 
 def cross_accuracy(
     correct: npt.NDArray[np.bool_], clusters: npt.NDArray[Any], groups: Groups, benchmark: str
-) -> dict[str, Any]:
+) -> CrossTable:
     """Break a benchmark down by two groups at once, as its authors do.
 
     Args:
@@ -85,22 +86,9 @@ def cross_accuracy(
     if groups_of is None:
         return {}
     outer, inner = groups_of.rows, groups_of.columns
-    table: dict[str, Any] = {}
+    table: dict[str, ByGroup] = {}
     for value in sorted({mapping[outer] for mapping in groups if outer in mapping}):
         chosen = [at for at, mapping in enumerate(groups) if mapping.get(outer) == value]
         parts = [{name: groups[at][name] for name in inner if name in groups[at]} for at in chosen]
-        found = accuracy_by_group(correct[chosen], clusters[chosen], parts)
-        table[value] = {name: plain_accuracies(entries) for name, entries in found.items()}
+        table[value] = accuracy_by_group(correct[chosen], clusters[chosen], parts)
     return {outer: table} if table else {}
-
-
-def plain_accuracies(accuracies: Mapping[str, Accuracy]) -> dict[str, Any]:
-    """Plain data of a group's accuracies, for `summary.json`."""
-    return {
-        value: {
-            "accuracy": accuracy.value,
-            "ci95": [accuracy.low, accuracy.high],
-            "n": accuracy.num_questions,
-        }
-        for value, accuracy in accuracies.items()
-    }

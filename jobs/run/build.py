@@ -19,6 +19,7 @@ from pipeline.settings import Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
+from tango_core.extensions import short_name
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.types import VideoItem
@@ -220,7 +221,7 @@ def methods_of(
                     f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
                 ) from error
             retention = options.get("retention", 1.0)
-            skipped.append(SkippedMethod(name, options["name"], retention, str(error)))
+            skipped.append(SkippedMethod(name, short_name(options["name"]), retention, str(error)))
     if not built:
         raise ValueError(
             f"model {model.name} can run no method of the recipe; {skipped[0].name!r}: "

@@ -80,7 +80,12 @@ def find_run(run: str, output: Path, *, open_storage: OpenStorage = Storage.at) 
     for candidate in (Path(run), output / run):
         if open_storage(candidate).exists(JOB_FILE):
             return candidate
-    raise RecipeError(
+    raise no_run(run, output)
+
+
+def no_run(run: str, output: Path) -> RecipeError:
+    """The error for a run that is not there."""
+    return RecipeError(
         f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
     )
 

@@ -140,7 +140,7 @@ def execute(
             for cell in plan.cells
         ),
         mode=job.mode,
-        decoder=built.model.llm,
+        llm=built.model.llm,
         # The time of a continued run says nothing about its speed.
         wall_s=None if done else clock.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
@@ -150,7 +150,7 @@ def execute(
         device=device_name(built.model.device),
         num_frames=built.model.frames.num_frames,
         versions=versions(),
-        left_out=built.skipped,
+        skipped=built.skipped,
     )
     facts.save(storage)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.results.summary import BASELINE
+from jobs.results.cell_summary import BASELINE
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 

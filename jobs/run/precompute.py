@@ -27,7 +27,8 @@ def precompute(job: Job, locations: Locations, console: Console) -> int:
     built = build(job)
     run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
     job_result = execute(job, built, "precompute", locations, run_dir, console)
-    text = json.dumps(asdict(job_result), indent=2, default=str) + "\n"
+    counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
+    text = json.dumps(counts, indent=2, default=str) + "\n"
     locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(f"clips:   {counted(job_result)}")

@@ -9,14 +9,16 @@ from pathlib import Path
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.report.page import render_table, write_report
+from jobs.report.page import write_report
+from jobs.report.tables.cells import render_table
 from jobs.report.tables.profile import render_profile
 from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
-from jobs.tracking.upload import default_tracking_uri, track_run
+from jobs.tracking.server import default_tracking_uri
+from jobs.tracking.upload import track_run
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,10 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     tracked = track_run(run_dir, uri)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(heading(job_result))
-    say(render_table(summary["cells"]))
+    say(render_table(summary.cells))
     if job.mode == "profile":
-        say(f"\n{render_profile(summary['cells'])}\n")
-    for entry in job_result.facts.left_out:
+        say(f"\n{render_profile(summary.cells)}\n")
+    for entry in job_result.facts.skipped:
         say(f"skipped: {entry.name} ({entry.reason})")
     say(f"clips:   {counted(job_result)}")
     say(f"answers: {run_dir / 'answers'}")

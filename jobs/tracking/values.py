@@ -4,60 +4,67 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
+from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.quantities import Comparison
+from jobs.results.run_summary import RunSummary
 
 
-def cell_metrics(cell: Mapping[str, Any]) -> dict[str, float]:
+def cell_metrics(cell: CellSummary) -> dict[str, float]:
     """The metrics of one cell by the names under which MLflow shows them."""
-    versus = cell.get("versus_full") or {}
-    low, high = cell["accuracy_ci95"] or (None, None)
-    metrics = {
+    accuracy, versus = cell.accuracy, cell.versus_full or Comparison()
+    metrics: dict[str, float | None] = {
         **run_metrics(cell),
-        "accuracy": cell["accuracy"],
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "accuracy_answered": cell["accuracy_answered"],
-        "accuracy_macro": cell.get("accuracy_macro"),
-        "accuracy_harness": cell.get("harness_accuracy"),
-        "versus_full/difference": versus.get("difference"),
-        "versus_full/p_value": versus.get("p_value"),
-        "versus_full/ttft_speedup": versus.get("ttft_speedup"),
-        "versus_full/speedup_to_first_token": versus.get("speedup_to_first_token"),
-        "retention/requested": cell["retention_requested"],
-        "retention/actual": cell["retention_actual"],
-        "retention/with_newlines": cell.get("retention_with_newlines"),
-        "retention/equivalent": cell["equivalent_retention"],
-        "tokens/total": cell["tokens_total"],
-        "tokens/kept": cell["tokens_kept"],
-        "prefill_tflops": cell["prefill_tflops"],
+        "accuracy": accuracy.value if accuracy else None,
+        "accuracy_low": accuracy.low if accuracy else None,
+        "accuracy_high": accuracy.high if accuracy else None,
+        "accuracy_answered": cell.accuracy_answered,
+        "accuracy_macro": cell.accuracy_macro,
+        "accuracy_harness": cell.harness_accuracy,
+        "versus_full/difference": versus.paired.difference if versus.paired else None,
+        "versus_full/p_value": versus.paired.p_value if versus.paired else None,
+        "versus_full/detectable_difference": versus.paired.detectable_difference
+        if versus.paired
+        else None,
+        "versus_full/ttft_speedup": versus.ttft_speedup,
+        "versus_full/speedup_to_first_token": versus.first_token_speedup,
+        "retention/requested": cell.retention_requested,
+        "retention/actual": cell.retention_actual,
+        "retention/with_newlines": cell.retention_with_newlines,
+        "retention/equivalent": cell.equivalent_retention,
+        "tokens/total": cell.tokens_total,
+        "tokens/kept": cell.tokens_kept,
+        "prefill_tflops": cell.prefill_tflops,
     }
-    for group, values in cell["accuracy_by"].items():
-        for value, entry in values.items():
+    for group, values in cell.accuracy_by.items():
+        for value, found in values.items():
             key = f"accuracy/{_name(group)}/{_name(value)}"
             while key in metrics:
                 key += "_"
-            metrics[key] = entry["accuracy"]
+            metrics[key] = found.value
     return _known(metrics)
 
 
-def run_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that a run with several cells has as a whole."""
-    metrics = {
-        "failures": summary["num_failed"],
-        "failed_clips": summary["num_failed_clips"],
-        "unparsed": summary["num_unparsed"],
-        "questions": summary["num_questions"],
-        "clips": summary["num_clips"],
-        "cache/hits": summary["cache"]["hits"],
-        "cache/misses": summary["cache"]["misses"],
-        "memory/peak_gib": summary.get("peak_gib"),
-        **{f"throughput/{name}": value for name, value in summary["throughput"].items()},
+def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
+    """The metrics that a run with several cells has as a whole, and every cell too."""
+    counts = summary.counts
+    metrics: dict[str, float | None] = {
+        "failures": counts.num_failed,
+        "failed_clips": counts.num_failed_clips,
+        "unparsed": counts.num_unparsed,
+        "questions": counts.num_questions,
+        "clips": counts.num_clips,
+        "cache/hits": summary.cache.hits,
+        "cache/misses": summary.cache.misses,
+        "memory/peak_gib": summary.peak_gib,
+        **{f"throughput/{name}": rate for name, rate in summary.throughput.to_json().items()},
     }
-    for stage, times in summary["latency_ms"].items():
-        for statistic in ("p50", "p90", "p95", "mean"):
-            metrics[f"latency/{stage}_ms_{statistic}"] = times[statistic]
+    for stage, stats in summary.latency_ms.items():
+        for name, value in asdict(stats).items():
+            if name != "n":
+                metrics[f"latency/{stage}_ms_{name}"] = value
     return _known(metrics)
 
 
@@ -86,20 +93,20 @@ def tags_of(facts: JobFacts) -> dict[str, str]:
         "model": facts.model,
         "cache": ", ".join(facts.caches),
         "device": facts.device,
-        "left_out": ", ".join(entry.name for entry in facts.left_out),
+        "left_out": ", ".join(entry.name for entry in facts.skipped),
         **{f"version.{name}": version for name, version in facts.versions.items()},
     }
     return {key: value for key, value in tags.items() if value}
 
 
-def cell_params(cell: Mapping[str, Any], facts: JobFacts) -> dict[str, str]:
+def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
     """The settings of one cell of a sweep."""
     return {
-        "benchmark.name": str(cell["benchmark"]),
+        "benchmark.name": cell.benchmark,
         "model.name": facts.model,
-        "method.name": str(cell["method"]),
-        "method.retention": str(cell["retention_requested"]),
-        **flatten(cell["options"] or {}, "method"),
+        "method.name": cell.method,
+        "method.retention": str(cell.retention_requested),
+        **flatten(cell.options, "method"),
     }
 
 

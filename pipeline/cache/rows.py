@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from pipeline.rows import bounds, source_of
 from tango_core.types import CompressedVideo
@@ -120,6 +119,8 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime) -> pa.Table
 
 def _to_row(clip: ClipIdentity, entry: Entry, created_at: datetime) -> dict[str, Any]:
     """Flatten an entry into the columns of `SCHEMA`."""
+    import torch  # here, because caches are listed without it
+
     video = entry.video
     # As bytes, because numpy has no bfloat16.
     raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
@@ -209,6 +210,8 @@ def _checked(table: pa.Table, key: str) -> StoredClip:
 
 def _from_row(row: Mapping[str, Any]) -> Entry:
     """Rebuild an entry from the columns of `SCHEMA`."""
+    import torch
+
     dtype = getattr(torch, row["dtype"])
     tokens = (
         torch.frombuffer(bytearray(row["tokens"]), dtype=dtype)

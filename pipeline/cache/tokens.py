@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,8 +30,11 @@ from pipeline.cache.rows import (
 from pipeline.cache.shards import Shards, is_shard
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from tango_core.compressors.base import Compressor
-from tango_core.models.base import ModelSpec
+from tango_core.extensions import short_name
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import Compressor
+    from tango_core.models.base import ModelSpec
 
 __all__ = ["CacheError", "ClipIdentity", "Entry", "TokenCache", "open_cache", "read_clip"]
 
@@ -147,7 +150,7 @@ def open_cache(
 ) -> TokenCache:
     """The cache of one compressor on one model; equal settings always give the same directory."""
     options = compressor.identity()
-    label = "-".join([model.name, f"{model.frames.num_frames}f", str(options["name"])])
+    label = "-".join([short_name(model.name), f"{model.frames.num_frames}f", str(options["name"])])
     if compressor.retention < 1:
         label += f"-r{compressor.retention:g}"
     return TokenCache(root, {"model": model.identity(), "compressor": options}, label, clock)

@@ -26,6 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
+from pipeline.executors.by_value import own_code_by_value
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
 from pipeline.rows import Row, result, to_table
@@ -52,7 +53,8 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
     try:
         for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
             part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
-            yield from _execute(part, settings, ledger)
+            with own_code_by_value(part):
+                yield from _execute(part, settings, ledger)
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:

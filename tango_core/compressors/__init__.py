@@ -1,7 +1,19 @@
-"""All pruning methods by name, and how a name with options becomes something that runs."""
+"""Pruning methods: this module finds them by name and builds them from their options.
+
+What lives here: one file per method that runs before the language model. `base.py` says what a
+method is; `tango/` is the largest method, `in_llm/` holds methods that run inside the language
+model, and `contract/` checks what every method promises. Arithmetic that several methods share is
+in `tango_core/ops`.
+
+May import: `tango_core.ops`, `tango_core.types`, `tango_core.latency`, torch and numpy. A method
+knows no model, no benchmark and no file.
+
+To add a method: see README.md beside this file.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,7 +31,7 @@ from tango_core.compressors.in_llm.fastv import FastV
 from tango_core.compressors.in_llm.framefusion import FrameFusion
 from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
-from tango_core.compressors.options import checked_options, option_names, suggestion
+from tango_core.compressors.options import checked_options, option_names
 from tango_core.compressors.prunevid import PruneVid
 from tango_core.compressors.random import Random
 from tango_core.compressors.tango.method import Tango
@@ -27,8 +39,10 @@ from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
 from tango_core.compressors.vidcom2 import VidCom2
 from tango_core.compressors.visionzip import VisionZip
+from tango_core.extensions import load_extension, short_name
+from tango_core.outside_code import is_outside, source_digest
 
-__all__ = ["METHODS", "Method", "build_method", "equivalent_retention"]
+__all__ = ["METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
 
 METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "full": Full,
@@ -56,7 +70,7 @@ class Method:
     """What a pruning method consists of.
 
     Attributes:
-        name: Entry of `METHODS`.
+        name: Entry of `METHODS`, or the short name of a method from outside this package.
         compressor: Runs before the language model; its result is cached. `Full` for methods that
             act only inside.
         pruner: Runs inside the language model, or `None`.
@@ -70,11 +84,46 @@ class Method:
     options: Mapping[str, Any]
 
 
+def method_class(name: str) -> type[Compressor] | type[LayerPruner]:
+    """The class behind a method's name.
+
+    Args:
+        name: Entry of `METHODS`, an entry point of the group `tango_video.methods`, or
+            `my_package.my_module:MyMethod`.
+
+    Raises:
+        ValueError: If there is no such method, or what the name stands for is not a method.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    found = load_extension("method", "method", name, sorted(METHODS))
+    missing = _missing_in(found)
+    if missing:
+        raise ValueError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
+    cls: type[Compressor] | type[LayerPruner] = found
+    if is_outside(cls):
+        source_digest(cls)  # now, while the file still is what was imported
+    return cls
+
+
+def _missing_in(found: object) -> str:
+    """What an object lacks to be a method, as the end of a sentence; "" if nothing."""
+    if not isinstance(found, type):
+        return f"is not a class but {found!r}; name the class itself"
+    if not issubclass(found, Compressor | LayerPruner):
+        return "is a subclass of neither Compressor nor LayerPruner; make it one"
+    if "__dataclass_params__" not in vars(found):
+        return f"is not a dataclass; write @dataclass(frozen=True) above class {found.__name__}"
+    if inspect.isabstract(found):
+        return f"does not define {', '.join(sorted(found.__abstractmethods__))}; define it"
+    return ""
+
+
 def build_method(name: str, *, num_layers: int = DEFAULT_NUM_LAYERS, **options: Any) -> Method:
     """Build a method from its name and options.
 
     Args:
-        name: Entry of `METHODS`.
+        name: Entry of `METHODS`, or a method from outside (`method_class`).
         num_layers: Layers of the language model, over which `retention` of an in-LLM step is
             averaged.
         **options: Fields of the entry's class. Where the entry takes `inner`, the share kept before
@@ -86,22 +135,19 @@ def build_method(name: str, *, num_layers: int = DEFAULT_NUM_LAYERS, **options: 
         ValueError: For an unknown name or option, a value out of range, or a retention that cannot
             be reached.
     """
-    if name not in METHODS:
-        listed = ", ".join(sorted(METHODS))
-        raise ValueError(
-            f"unknown method {name!r}{suggestion(name, METHODS)}; choose one of: {listed}"
-        )
-    cls = METHODS[name]
+    cls = method_class(name)
     checked = checked_options(name, cls, options)
     inner, pruner = checked.get("inner"), None
     if inner is not None:
         checked["inner"], pruner = checked_inner(name, inner, num_layers)
     built = cls(**checked)
+    # The short name, unless it would be taken for the shipped method of that name.
+    shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}
     if isinstance(built, LayerPruner):
         built.layers(num_layers)
-        return Method(name, Full(), built, resolved)
-    return Method(name, built, pruner, resolved)
+        return Method(shown, Full(), built, resolved)
+    return Method(shown, built, pruner, resolved)
 
 
 def equivalent_retention(method: Method, num_layers: int = DEFAULT_NUM_LAYERS) -> float:

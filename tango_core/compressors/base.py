@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from tango_core.extensions import short_name
 from tango_core.latency import NO_CLOCK, Clock
+from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 
 
@@ -50,11 +52,17 @@ class Compressor(ABC):
 
         The name is the class's in lower case, which is also its entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
-        is `full`.
+        is `full`. A class from outside this package also has the digest of its source files, so
+        that an edited method never meets the tokens of its earlier code.
+
+        Raises:
+            ValueError: If a class from outside was not read from a file.
         """
         if self.outer_retention >= 1:
             return {"name": "full"}
-        return {"name": type(self).__name__.lower(), **self._identity_options()}
+        cls = type(self)
+        identity = {"name": short_name(cls.__name__.lower()), **self._identity_options()}
+        return {**identity, "source_digest": source_digest(cls)} if is_outside(cls) else identity
 
     def _identity_options(self) -> dict[str, Any]:
         """All options by name; subclasses resolve what has several spellings."""
@@ -65,7 +73,7 @@ class Compressor(ABC):
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
-            clock: Told which step is running (`segment`, `select`, `merge`), by methods that have
+            clock: Is told which step is running (`segment`, `select`, `merge`) by methods that have
                 such steps; see `LatencyProfile`.
 
         Returns:
@@ -82,7 +90,7 @@ class Compressor(ABC):
         return video if features.source is None else replace(video, source=features.source)
 
     def _check(self, features: VisualFeatures) -> None:
-        """Refuse features that cannot be compressed; a subclass may check more cheaply."""
+        """Raise `ValueError` for features that cannot be compressed."""
         raise_if_missing(features, self.needs)
         raise_if_not_finite(features, self.needs)
 
@@ -156,7 +164,7 @@ class Pruned:
 
 @dataclass
 class LayerContext:
-    """What a `LayerPruner` may look at, at the input of layer `layer`, for one sequence.
+    """What a `LayerPruner` may read at the input of layer `layer`, for one sequence.
 
     Attributes:
         layer: 0-based index of the layer about to run.
@@ -175,8 +183,7 @@ class LayerContext:
         keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary
             embedding.
         norm: The decoder's final normalisation.
-        scratch: A place for a pruner that acts in several layers to remember something about this
-            one prompt.
+        scratch: Values that a pruner keeps from one layer to the next, for this prompt only.
         attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
     """
 
@@ -201,16 +208,16 @@ class LayerContext:
         return num_left
 
     def last_token_scores(self, *, ahead: bool = False) -> Tensor:
-        """How much the last token of the prompt looks at every visual token, averaged over heads.
+        """Attention of the prompt's last token to every visual token, averaged over heads.
 
         Args:
-            ahead: Ask layer `layer` instead of the one before it.
+            ahead: Of layer `layer` instead of the one before it.
 
         Returns:
             (n,) float32.
 
         Raises:
-            ValueError: If the layer asked for has no attention to look at.
+            ValueError: If the attention of that layer is not available.
         """
         attention = self.attention_ahead if ahead else self.attention
         if attention is None:

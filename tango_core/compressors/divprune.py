@@ -33,7 +33,7 @@ class DivPrune(Compressor):
     """
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """Select token after token, since each depends on the last, without host stops."""
+        """Select token after token, each by the last one, without waiting for the device."""
         tokens = features.tokens.flatten(0, 1)
         wanted = num_kept(len(tokens), self.retention)
         # |u - v|^2 = 2 (1 - cosine) for unit vectors: the same order, and a symmetric product.

@@ -1,4 +1,4 @@
-"""EVS: keep the first frame, and of all others the places that changed most since the frame before.
+"""EVS: keep the first frame, and of the others the positions that changed most between frames.
 
 Paper: "Efficient Video Sampling: Pruning Temporally Redundant Tokens for Faster VLM Inference",
 Bagrov et al. 2025, https://arxiv.org/abs/2510.14624. The paper ranks patches by the difference of
@@ -22,7 +22,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 @dataclass(frozen=True)
 class EVS(Compressor):
-    """Keep the tokens that differ most from the token at the same place one frame earlier.
+    """Keep the tokens that differ most from the token at the same position one frame earlier.
 
     The score is 1 - cosine, and larger than any other in the first frame; the highest scores of the
     whole clip stay, equal ones by position. Nothing is merged.
@@ -55,7 +55,7 @@ class EVS(Compressor):
 
 
 def _changes(tokens: Tensor) -> Tensor:
-    """(T - 1, L) float32, 1 - cosine between the tokens at one place in consecutive frames.
+    """(T - 1, L) float32, 1 - cosine between tokens at one position in consecutive frames.
 
     Half the squared distance of the unit vectors: the same number, but exactly 0 where nothing
     changed, so that repeated frames are decided by position and not by rounding.

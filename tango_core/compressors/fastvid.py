@@ -82,13 +82,13 @@ class FastVID(Compressor):
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
         assert features.saliency is not None
         assert features.frame_embeddings is not None
-        num_cells = features.tokens.shape[1]
+        tokens_per_frame = features.tokens.shape[1]
         cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
         lengths = cut_segments(cuts.cpu().numpy())
         salient: list[int] = []
         context: list[int] = []
         for length in lengths:
-            per_frame = self._budget(length, num_cells)
+            per_frame = self._budget(length, tokens_per_frame)
             salient += per_frame[0]
             context += per_frame[1]
 
@@ -103,9 +103,9 @@ class FastVID(Compressor):
             values.append(merged.to(flat.dtype))
         return in_order(kept, values, features)
 
-    def _budget(self, length: int, num_cells: int) -> tuple[list[int], list[int]]:
+    def _budget(self, length: int, tokens_per_frame: int) -> tuple[list[int], list[int]]:
         """Salient and context tokens of every frame of a segment of `length` frames."""
-        total = max(1, int(num_cells * self.retention))
+        total = max(1, int(tokens_per_frame * self.retention))
         if self.variant == "frame":
             per_frame = int(total * self.context_ratio)
             context = per_frame * length
@@ -122,7 +122,7 @@ class FastVID(Compressor):
             spread = [0] * length
             for frame, share in zip(anchor_frames, shares, strict=True):
                 spread[frame] = share
-            if all(a + b <= num_cells for a, b in zip(salient, spread, strict=True)):
+            if all(a + b <= tokens_per_frame for a, b in zip(salient, spread, strict=True)):
                 break
         return salient, spread
 
@@ -137,9 +137,9 @@ class FastVID(Compressor):
             lengths: Frames of every segment.
             context: Anchors of every frame.
         """
-        num_cells = tokens.shape[1]
+        tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
-        cells = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
+        spatial = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
         positions, merged = [], []
@@ -147,9 +147,9 @@ class FastVID(Compressor):
             if first == last:
                 continue
             numbers = torch.tensor(frames[first:last], device=tokens.device)[:, None]
-            anchors = cells[first:last] + numbers * num_cells
-            is_padding = cells[first:last] == num_cells
-            rows = slice(start * num_cells, stop * num_cells)
+            anchors = spatial[first:last] + numbers * tokens_per_frame
+            is_padding = spatial[first:last] == tokens_per_frame
+            rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
             blended = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
             filled = [
                 row * anchors.shape[1] + column
@@ -164,19 +164,19 @@ class FastVID(Compressor):
     def _anchors(
         self, tokens: Tensor, is_rest: Tensor, frames: list[int], counts: list[int]
     ) -> Tensor:
-        """(A, max count) ascending cells of every anchor frame's density peaks, padded with L."""
-        num_cells, dim = tokens.shape[1:]
+        """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
+        tokens_per_frame, dim = tokens.shape[1:]
         rows = torch.tensor(frames, device=tokens.device)
-        parts = row_blocks(len(frames), num_cells * dim, tokens.device)
+        parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
         distances = torch.cat([squared_distances(_take(tokens, frames[part])) for part in parts])
-        rest = is_rest.view(-1, num_cells)[rows]
+        rest = is_rest.view(-1, tokens_per_frame)[rows]
         widest = max(counts)
         peaks = density_peaks(
             distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True, members=rest
         )
         wanted = torch.tensor(counts, device=tokens.device)[:, None]
         is_padding = torch.arange(widest, device=tokens.device) >= wanted
-        return peaks.masked_fill(is_padding, num_cells).sort(dim=1).values
+        return peaks.masked_fill(is_padding, tokens_per_frame).sort(dim=1).values
 
     def _absorb(
         self,
@@ -205,9 +205,9 @@ class FastVID(Compressor):
         members = is_rest[rows].expand(num_anchors, -1)
         if self.variant == "segment":
             # One column more than there are tokens takes what is padded.
-            places = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
+            inside = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
             outside = members.new_zeros(num_anchors, members.shape[1] + 1)
-            outside.scatter_(1, places, True)
+            outside.scatter_(1, inside, True)
             members = members & ~outside[:, :-1]
         base = torch.arange(num_anchors, device=flat.device)[:, None] * per_frame
         sources = torch.arange(rows.start, rows.stop, device=flat.device).expand(num_anchors, -1)

@@ -35,16 +35,16 @@ from tango_core.types import CompressedVideo, VisualFeatures
 class HoliTom(OuterStep):
     """Salient tokens where the picture moves, merged clusters of frame averages where it does not.
 
-    Averaging static places over a segment already saves tokens; one share, retention * T * L /
+    Averaging static positions over a segment already saves tokens; one share, retention * T * L /
     distinct tokens (at most 1), then applies to the whole clip: ceil(share * m) of the m dynamic
-    tokens of every frame, and round(share * S) of the S static places of every segment. A frozen
+    tokens of every frame, and round(share * S) of the S static positions of every segment. A static
     clip has L distinct tokens, so it may keep less than asked for.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
             layers.
-        tau: Cosine above which a place counts as unchanged between two frames, in [-1, 1]; `None`
-            is 0.65 for a retention up to 0.1 and 0.8 above, as in the published scripts.
+        tau: Cosine above which a position counts as unchanged between two frames, in [-1, 1];
+            `None` is 0.65 for a retention up to 0.1 and 0.8 above, as in the published scripts.
         beta: Weight of a cluster's centre against the mean of its other members, in [0, 1].
         num_neighbors: Neighbours that make a density, the token itself included; never more than
             there are clusters.
@@ -78,34 +78,32 @@ class HoliTom(OuterStep):
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
         tokens = features.tokens
-        num_frames, num_cells, _ = tokens.shape
+        num_frames, tokens_per_frame, _ = tokens.shape
         unchanged = (adjacent_similarity(tokens) > self.resolved_tau).cpu().numpy()
         lengths = static_segments(unchanged)
-        still = _static_cells(unchanged, lengths)
+        still = _static_positions(unchanged, lengths)
         saved = sum(
-            (len(cells) * (length - 1)) for cells, length in zip(still, lengths, strict=True)
+            (len(spatial) * (length - 1)) for spatial, length in zip(still, lengths, strict=True)
         )
-        total = num_frames * num_cells
+        total = num_frames * tokens_per_frame
         share = min(self.outer_retention / ((total - saved) / total), 1)
 
-        dynamic = np.ones((num_frames, num_cells), dtype=bool)
+        dynamic = np.ones((num_frames, tokens_per_frame), dtype=bool)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        for start, length, cells in zip(starts, lengths, still, strict=True):
-            dynamic[start : start + length, cells] = False
+        for start, length, spatial in zip(starts, lengths, still, strict=True):
+            dynamic[start : start + length, spatial] = False
         kept = [self._salient(features.attention, dynamic, share)]
         values = [tokens.flatten(0, 1)[kept[0]]]
-        clusters = [round(len(cells) * share) for cells in still]
+        clusters = [round(len(spatial) * share) for spatial in still]
         if not len(kept[0]) and not any(clusters):
-            clusters[int(np.argmax([len(cells) for cells in still]))] = 1
-        for start, length, cells, num_clusters in zip(
+            clusters[int(np.argmax([len(spatial) for spatial in still]))] = 1
+        for start, length, spatial, num_clusters in zip(
             starts, lengths, still, clusters, strict=True
         ):
             if num_clusters:
-                places = torch.from_numpy(cells).to(tokens.device)
-                centers, merged = self._cluster(
-                    tokens[start : start + length], places, num_clusters
-                )
-                kept.append(start * num_cells + centers)
+                at = torch.from_numpy(spatial).to(tokens.device)
+                centers, merged = self._cluster(tokens[start : start + length], at, num_clusters)
+                kept.append(start * tokens_per_frame + centers)
                 values.append(merged.to(tokens.dtype))
         return in_order(kept, values, features)
 
@@ -116,9 +114,9 @@ class HoliTom(OuterStep):
         ranked = rank_descending(attention.float().masked_fill(~mask, -torch.inf))
         return take_ranked(ranked, counts)
 
-    def _cluster(self, frames: Tensor, places: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
-        """(C,) cells of the centres among a segment's `places`, and (C, D) merged tokens."""
-        points = frames[:, places].float().mean(dim=0)
+    def _cluster(self, frames: Tensor, spatial: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+        """(C,) of `spatial`, the clusters' centres, and (C, D) merged tokens."""
+        points = frames[:, spatial].float().mean(dim=0)
         distances = squared_distances(points[None]) / points.shape[1]
         neighbors = min(self.num_neighbors, num_clusters)
         centers = density_peaks(distances, num_clusters, neighbors, include_self=True)
@@ -128,14 +126,14 @@ class HoliTom(OuterStep):
         means, counts = cluster_means(points, labels, num_clusters, members=members)
         own = points[centers[0]]
         blended = self.beta * own + (1 - self.beta) * means
-        return places[centers[0]], torch.where(counts[:, None] > 0, blended, own)
+        return spatial[centers[0]], torch.where(counts[:, None] > 0, blended, own)
 
 
-def _static_cells(unchanged: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
-    """Cells that stay unchanged throughout each segment; none in a segment of one frame."""
-    cells, start = [], 0
+def _static_positions(unchanged: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
+    """Positions that stay unchanged throughout each segment; none in a segment of one frame."""
+    spatial, start = [], 0
     for length in lengths:
         pairs = unchanged[start : start + length - 1]
-        cells.append(np.flatnonzero(pairs.all(axis=0)) if length > 1 else np.arange(0))
+        spatial.append(np.flatnonzero(pairs.all(axis=0)) if length > 1 else np.arange(0))
         start += length
-    return cells
+    return spatial

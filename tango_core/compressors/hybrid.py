@@ -58,7 +58,7 @@ class OuterStep(Compressor):
     """A compressor with static segments that a step inside the language model may follow.
 
     Attributes:
-        tau: Cosine above which a place counts as unchanged; `None` for the published value.
+        tau: Cosine above which a position counts as unchanged; `None` for the published value.
         inner: The step that follows, with `num_layers`; `None` for none.
     """
 

@@ -46,7 +46,13 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
         raise ValueError(
             f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
         )
-    hints = get_type_hints(cls)
+    try:
+        hints = get_type_hints(cls)
+    except NameError as error:  # a class from outside, imported under TYPE_CHECKING only
+        raise ValueError(
+            f"method {method!r}: the types of its options cannot be read: {error}; "
+            "import that name where the method runs too"
+        ) from error
     return {
         name: _as_kind(f"method {method!r}: {name}", value, hints[name])
         for name, value in options.items()

@@ -1,10 +1,10 @@
-"""PruneVid: average what is static in a scene, then cluster static places and every frame's rest.
+"""PruneVid: average static positions over a scene, then cluster them and every frame's rest.
 
 Paper: "PruneVid: Visual Token Pruning for Efficient Video Large Language Models", Huang et al.,
 Findings of ACL 2025, Section 3.2, https://arxiv.org/abs/2412.16117. This is the part before the
 language model; the release (Visual-AI/PruneVid) goes on to prune by attention in layer 10.
 
-The release clusters every group of more than 14 tokens to half its size, whatever comes out; here
+The release clusters every group of more than 14 tokens to half its size, without a budget; here
 the groups share round(retention * T * L) tokens, so that it can be compared with the others at
 equal cost. Further differences: a scene of one frame is all dynamic (the release divides 0 by 0
 there), short clips need no 7 frames, densities carry no random noise, and a merged token stands at
@@ -33,15 +33,15 @@ NUM_NEIGHBORS = 7
 
 @dataclass(frozen=True)
 class PruneVid(Compressor):
-    """Plain averages of clusters: static places over a scene, and dynamic tokens in every frame.
+    """Plain averages of clusters: static positions over a scene, and dynamic tokens in every frame.
 
     Keeps round(retention * T * L) tokens, divided over the groups by their size (largest
-    remainder). Averaging static places may leave fewer distinct tokens than that, as in a frozen
+    remainder). Averaging static positions may leave fewer distinct tokens than that, as in a frozen
     clip; then all of them are kept.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        tau: Mean cosine between the frames of a scene above which a place is static, in [-1, 1].
+        tau: Mean cosine between the frames of a scene above which a position is static, in [-1, 1].
         temporal_ratio: Clusters of frames as a share of the frames, in (0, 1].
     """
 
@@ -57,20 +57,20 @@ class PruneVid(Compressor):
             raise ValueError(f"temporal_ratio must be in (0, 1], got {self.temporal_ratio}")
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """Find scenes and static places, set budgets, then cluster scene by scene."""
+        """Find scenes and static positions, set budgets, then cluster scene by scene."""
         tokens = features.tokens
-        num_frames, num_cells, _ = tokens.shape
+        num_frames, tokens_per_frame, _ = tokens.shape
         lengths = self._scenes(tokens)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         spans = [slice(s, s + n) for s, n in zip(starts, lengths, strict=True)]
         static = torch.stack([self._static(tokens[span]) for span in spans]).cpu().numpy()
         sizes = np.concatenate(
             [
-                [still, *[num_cells - still] * length]
+                [still, *[tokens_per_frame - still] * length]
                 for still, length in zip(static.sum(axis=1), lengths, strict=True)
             ]
         )
-        wanted = num_kept(num_frames * num_cells, self.retention)
+        wanted = num_kept(num_frames * tokens_per_frame, self.retention)
         counts = iter(apportion(wanted, sizes * min(wanted / sizes.sum(), 1), sizes).tolist())
         kept, merged = [], []
         for span, still in zip(spans, static, strict=True):
@@ -79,10 +79,10 @@ class PruneVid(Compressor):
             for mask, budget, is_still in ((still, budgets[0], True), (~still, budgets[1], False)):
                 if not any(budget):
                     continue
-                cells = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
-                frames = _average(scene, cells) if is_still else scene
-                indices, values = _cluster(frames, cells, budget)
-                kept.append(indices + span.start * num_cells)
+                spatial = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
+                frames = _average(scene, spatial) if is_still else scene
+                indices, values = _cluster(frames, spatial, budget)
+                kept.append(indices + span.start * tokens_per_frame)
                 merged.append(values)
         return in_order(kept, merged, features)
 
@@ -96,7 +96,7 @@ class PruneVid(Compressor):
         return contiguous_scenes(assign_to_centers(distances, centers)[0].tolist())
 
     def _static(self, scene: Tensor) -> Tensor:
-        """(L,) bool, whether a place looks alike in all frames of a scene; never in one frame."""
+        """(L,) bool, whether a position is alike in all frames of a scene; never in one frame."""
         length = len(scene)
         if length == 1:
             return torch.zeros(scene.shape[1], dtype=torch.bool, device=scene.device)
@@ -151,45 +151,45 @@ def _run_length(labels: list[int]) -> int:
     return next((len(list(group)) for _, group in groupby(labels)), 0)
 
 
-def _average(scene: Tensor, cells: Tensor) -> Tensor:
-    """(1, L, D) float32 means over the frames of (F, L, D) at some cells; 0 elsewhere."""
+def _average(scene: Tensor, spatial: Tensor) -> Tensor:
+    """(1, L, D) float32 means over the frames of (F, L, D) at some positions; 0 elsewhere."""
     total = torch.zeros(1, *scene.shape[1:], device=scene.device)
     for frame in scene:
-        total[0].index_add_(0, cells, frame.index_select(0, cells).float())
+        total[0].index_add_(0, spatial, frame.index_select(0, spatial).float())
     return total.div_(len(scene))
 
 
-def _cluster(frames: Tensor, cells: Tensor, budget: list[int]) -> tuple[Tensor, Tensor]:
+def _cluster(frames: Tensor, spatial: Tensor, budget: list[int]) -> tuple[Tensor, Tensor]:
     """Cluster some tokens of every frame by density and average each cluster.
 
     Args:
         frames: (F, L, D), any float dtype.
-        cells: (M,) grid cells of the tokens.
+        spatial: (M,) spatial positions of the tokens.
         budget: Clusters of every frame.
 
     Returns:
-        (K,) positions f * L + cell of the clusters' centres, and (K, D) float32 averages.
+        (K,) positions f * L + spatial of the clusters' centres, and (K, D) float32 averages.
     """
-    num_frames, num_cells, dim = frames.shape
-    num_points, widest = len(cells), max(budget)
+    num_frames, tokens_per_frame, dim = frames.shape
+    num_points, widest = len(spatial), max(budget)
     # A frame at a time, so that no copy of all the tokens to cluster is made.
-    parts = row_blocks(num_frames, num_cells * dim, frames.device)
+    parts = row_blocks(num_frames, tokens_per_frame * dim, frames.device)
     distances = torch.cat(
-        [squared_distances(frames[part].index_select(1, cells)) for part in parts]
+        [squared_distances(frames[part].index_select(1, spatial)) for part in parts]
     )
     centers = density_peaks(distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True)
-    columns = torch.arange(widest, device=cells.device)
-    wanted = torch.tensor(budget, device=cells.device)[:, None]
+    columns = torch.arange(widest, device=spatial.device)
+    wanted = torch.tensor(budget, device=spatial.device)[:, None]
     centers = centers.masked_fill(columns >= wanted, num_points).sort(dim=1).values
     labels = assign_to_centers(distances, centers)
-    offsets = torch.arange(num_frames, device=cells.device)[:, None]
+    offsets = torch.arange(num_frames, device=spatial.device)[:, None]
     means, _ = cluster_means(
         frames.flatten(0, 1),
         (labels + offsets * widest).flatten(),
         num_frames * widest,
-        sources=(cells + offsets * num_cells).flatten(),
+        sources=(spatial + offsets * tokens_per_frame).flatten(),
     )
     filled = torch.cat([torch.arange(count) + row * widest for row, count in enumerate(budget)])
-    filled = filled.to(cells.device)
-    positions = cells[centers.clamp(max=num_points - 1)] + offsets * num_cells
+    filled = filled.to(spatial.device)
+    positions = spatial[centers.clamp(max=num_points - 1)] + offsets * tokens_per_frame
     return positions.flatten()[filled], means[filled]

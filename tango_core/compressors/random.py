@@ -1,4 +1,4 @@
-"""Random: keep a seeded uniform sample of the visual tokens, the floor every method must beat."""
+"""Random: keep a seeded uniform sample of the visual tokens, the lower baseline."""
 
 from __future__ import annotations
 

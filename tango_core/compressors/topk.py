@@ -1,4 +1,4 @@
-"""TopK: keep the highest-scoring visual tokens of every frame, without any look at redundancy."""
+"""TopK: keep the highest-scoring visual tokens of every frame; redundancy is ignored."""
 
 from __future__ import annotations
 

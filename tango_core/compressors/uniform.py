@@ -1,4 +1,4 @@
-"""Uniform: keep visual tokens at even steps, the baseline that looks at nothing."""
+"""Uniform: keep visual tokens at even steps, a baseline that ignores the content."""
 
 from __future__ import annotations
 

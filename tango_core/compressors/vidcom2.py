@@ -6,8 +6,8 @@ adaptive token compression. Constants that the paper does not print are those of
 (xuyang-liu16/VidCom2): half of the channels, the five kernel widths, the temperature.
 
 The release computes scores in the model's dtype, whose steps a temperature of 0.01 magnifies a
-hundredfold; here they are float32. Where its LLaVA-Video code puts newlines (all of a frame's at
-the frame's end) is the language model's business.
+hundredfold; here they are float32. Its LLaVA-Video code puts all newlines of a frame at the frame's
+end; here the language model places them.
 """
 
 from __future__ import annotations
@@ -41,30 +41,32 @@ class VidCom2(Compressor):
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Score, set the frames' budgets, keep the lowest similarities of every frame."""
         clip_similarity, frame_similarity = self._similarities(features.tokens)
-        num_cells = clip_similarity.shape[1]
-        counts = (self._scales(clip_similarity) * num_cells).round().clamp(1, num_cells)
+        tokens_per_frame = clip_similarity.shape[1]
+        counts = (
+            (self._scales(clip_similarity) * tokens_per_frame).round().clamp(1, tokens_per_frame)
+        )
         order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
-        below = torch.arange(num_cells, device=order.device) < counts[:, None]
+        below = torch.arange(tokens_per_frame, device=order.device) < counts[:, None]
         keep = torch.zeros_like(below).scatter_(1, order, below)
         return select(features, keep.flatten().nonzero()[:, 0])
 
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""
-        num_frames, num_cells, dim = tokens.shape
+        num_frames, tokens_per_frame, dim = tokens.shape
         steady = _steady_channels(tokens.flatten(0, 1))
-        inverses = torch.empty(num_frames, num_cells, device=tokens.device)
+        inverses = torch.empty(num_frames, tokens_per_frame, device=tokens.device)
         squares, to_frame = torch.empty_like(inverses), torch.empty_like(inverses)
         to_clip = torch.empty_like(inverses)
         frame_means = torch.empty(num_frames, dim, device=tokens.device)
-        blocks = row_blocks(num_frames, num_cells * dim, tokens.device)
-        scratch = torch.empty(blocks[0].stop, num_cells, dim, device=tokens.device)
+        blocks = row_blocks(num_frames, tokens_per_frame * dim, tokens.device)
+        scratch = torch.empty(blocks[0].stop, tokens_per_frame, dim, device=tokens.device)
         # Lengths and means are taken with a mask over the channels and unit vectors never written:
         # |u - c|^2 = |u|^2 - 2 u.c + |c|^2, and u.c = x.c / |x|.
         for frames in blocks:
             block = tokens[frames].float()
             lengths = torch.mul(block, block, out=scratch[: len(block)]) @ steady
             inverse = lengths.sqrt().clamp_(min=1e-12).reciprocal_()
-            means = torch.bmm(inverse[:, None], block)[:, 0] * (steady / num_cells)
+            means = torch.bmm(inverse[:, None], block)[:, 0] * (steady / tokens_per_frame)
             to_frame[frames] = torch.bmm(block, means[..., None])[..., 0] * inverse
             frame_means[frames], inverses[frames] = means, inverse
             squares[frames] = lengths * inverse**2

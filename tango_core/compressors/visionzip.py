@@ -1,9 +1,9 @@
-"""VisionZip: keep the tokens a frame attends to most, and sum the rest up in a few contextual ones.
+"""VisionZip: keep the tokens with the most attention, merge the rest into a few contextual ones.
 
 Paper: "VisionZip: Longer is Better but Not Necessary in Vision Language Models", Yang et al., CVPR
 2025, Section 3, https://arxiv.org/abs/2412.04467. The release is made for images and an encoder
-with a class token; video models without one use the adapter of the HoliTom repository, followed
-here.
+with a class token; video models without one use the adapter of the HoliTom repository, which is
+followed here.
 
 The adapter emits a frame's dominant tokens before its contextual ones; here a contextual token
 stands at its target's position, and positions ascend. On models with a newline per row the adapter
@@ -29,7 +29,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 
 @dataclass(frozen=True)
 class VisionZip(Compressor):
-    """Dominant tokens by received attention, plus evenly spaced ones that absorb what is left.
+    """Dominant tokens by received attention, plus evenly spaced ones into which the others merge.
 
     Every frame keeps ceil(retention * L) tokens: 20, 30 and 40 of 196 at 10, 15 and 20 %, as the
     adapter's scripts. Of these round(contextual_ratio * L) are contextual (10 of 196, the setting
@@ -73,17 +73,17 @@ class VisionZip(Compressor):
             values.append(merged.to(tokens.dtype))
         return in_order(kept, values, features)
 
-    def _budget(self, num_cells: int) -> tuple[int, int]:
-        """Dominant and contextual tokens of a frame of `num_cells` tokens."""
-        total = min(num_cells, math.ceil(self.retention * num_cells - 1e-9))
-        contextual = min(round(self.contextual_ratio * num_cells), total - 1)
+    def _budget(self, tokens_per_frame: int) -> tuple[int, int]:
+        """Dominant and contextual tokens of a frame of `tokens_per_frame` tokens."""
+        total = min(tokens_per_frame, math.ceil(self.retention * tokens_per_frame - 1e-9))
+        contextual = min(round(self.contextual_ratio * tokens_per_frame), total - 1)
         return total - contextual, contextual
 
     def _contextual(
         self, flat: Tensor, keys: Tensor, rest: Tensor, contextual: int
     ) -> tuple[Tensor, Tensor]:
         """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums."""
-        num_frames, num_cells, _ = keys.shape
+        num_frames, tokens_per_frame, _ = keys.shape
         step = max(1, rest.shape[1] // contextual)
         is_target = torch.zeros(rest.shape[1], dtype=torch.bool)
         is_target[torch.arange(contextual) * step] = True
@@ -92,7 +92,7 @@ class VisionZip(Compressor):
         units = F.normalize(keys.float(), dim=-1)
         frames = torch.arange(num_frames, device=rest.device)[:, None]
         nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
-        starts = frames * num_cells
+        starts = frames * tokens_per_frame
         means, _ = cluster_means(
             flat,
             (nearest + frames * contextual).flatten(),

@@ -35,7 +35,7 @@ class Comparison:
         too_few_clips: No interval holds its coverage on so few clips, or clips that changed; `low`
             and `high` are then wider than they need to be.
         detectable_difference: The smallest true difference, in [0, 1], that a comparison as noisy
-            as this one would find at the 5 % level with a chance of 80 %.
+            as this one would find at the 5 % level with a chance of 80 %; `None` if unknown.
     """
 
     difference: float
@@ -48,7 +48,7 @@ class Comparison:
     num_clips: int
     num_changed_clips: int
     too_few_clips: bool
-    detectable_difference: float
+    detectable_difference: float | None
 
 
 def compare_paired(
@@ -180,4 +180,4 @@ def _edge(inside: float, outside: float, agrees: Callable[[float], bool]) -> flo
 def _detectable(error: float, num_clips: int) -> float:
     """Difference that is found at the 5 % level with the usual power, given a standard error."""
     degrees = max(1, num_clips - 1)
-    return min(1.0, (t_quantile(0.975, degrees) + t_quantile(_POWER, degrees)) * error)
+    return float(min(1.0, (t_quantile(0.975, degrees) + t_quantile(_POWER, degrees)) * error))

@@ -58,7 +58,7 @@ def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None
 
 
 def _row_blocks(matrix: Tensor) -> list[slice]:
-    """Rows of all groups that an elementwise pass looks at at once."""
+    """Rows of all groups that one elementwise pass processes."""
     num_groups, num_points, _ = matrix.shape
     return row_blocks(num_points, num_groups * num_points, matrix.device)
 

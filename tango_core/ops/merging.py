@@ -1,4 +1,4 @@
-"""Fold tokens into the anchors they belong to, all clusters of a clip in one pass."""
+"""Merge tokens into the anchors of their clusters, all clusters of a clip in one pass."""
 
 from __future__ import annotations
 

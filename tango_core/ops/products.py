@@ -1,6 +1,6 @@
 """Inner products of all points of a group with each other.
 
-The matrix is symmetric, so little more than half of it is computed, and it comes out symmetric to
+The matrix is symmetric, so little more than half of it is computed, and the result is symmetric to
 the bit.
 """
 

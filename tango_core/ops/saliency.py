@@ -71,8 +71,8 @@ def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
 def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
     """Pool token maps from the vision tower's grid to the language model's.
 
-    Features and scores of one clip must go through the same operator, or a score would describe its
-    neighbour.
+    Features and scores of one clip must go through the same operator, or a score would describe
+    another position.
 
     Args:
         maps: (T, H * W) scores or (T, H * W, D) features, any float dtype.

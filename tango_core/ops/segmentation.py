@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_WINDOW = 1024
-WINDOW = 3  # pairs of frames looked at at once, in float32
+WINDOW = 3  # pairs of frames processed at once, in float32
 
 
 def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,9 +25,9 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (T, L) and (T - 1, L) float32.
     """
-    num_frames, num_cells, _ = tokens.shape
-    squares = torch.empty(num_frames, num_cells, device=tokens.device)
-    products = torch.empty(num_frames - 1, num_cells, device=tokens.device)
+    num_frames, tokens_per_frame, _ = tokens.shape
+    squares = torch.empty(num_frames, tokens_per_frame, device=tokens.device)
+    products = torch.empty(num_frames - 1, tokens_per_frame, device=tokens.device)
     if tokens.device.type != "cpu":
         units = tokens.float()
         return torch.linalg.vecdot(units, units), torch.linalg.vecdot(units[:-1], units[1:])
@@ -42,7 +42,7 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def adjacent_similarity(tokens: Tensor) -> Tensor:
-    """Cosine between the tokens at one place in consecutive frames.
+    """Cosine between the tokens at one spatial position in consecutive frames.
 
     Args:
         tokens: (T, L, D), any float dtype; computed in float32.
@@ -63,23 +63,23 @@ def cosines(norms: Tensor, products: Tensor) -> Tensor:
 def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list[int]:
     """Split frames so that as many tokens as possible repeat the frame before (HoliTom, Tango).
 
-    A window of w frames saves (w - 1) tokens for every place that stays unchanged throughout;
+    A window of w frames saves (w - 1) tokens for every position that stays unchanged throughout;
     dynamic programming finds the windows that save most. Among equal plans the shorter last window
     wins.
 
     Args:
-        unchanged: (T - 1, L) bool, whether a place is the same in frames i and i + 1.
+        unchanged: (T - 1, L) bool, whether a position is the same in frames i and i + 1.
         max_window: Longest window in frames.
 
     Returns:
         Lengths of the windows, in order; they add up to T.
     """
-    num_pairs, num_places = unchanged.shape
-    runs = np.zeros(num_places, dtype=np.int64)
+    num_pairs, tokens_per_frame = unchanged.shape
+    runs = np.zeros(tokens_per_frame, dtype=np.int64)
     best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most that the first f frames save
     last = [1]
     for pair in range(num_pairs):
-        # A window of s steps that ends with this pair saves s tokens for every place whose run
+        # A window of s steps that ends with this pair saves s tokens for every position whose run
         # of unchanged steps is at least s long.
         runs = np.where(unchanged[pair], runs + 1, 0)
         num_at_least = np.bincount(runs, minlength=pair + 2)[::-1].cumsum()[::-1]

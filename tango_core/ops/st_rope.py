@@ -63,12 +63,12 @@ class RotationTables:
         """(2, n, d_t / 2) rotations of (n,) frames."""
         return self.time.index_select(1, frames)
 
-    def of_cells(self, cells: Tensor) -> list[Tensor]:
-        """Row and column rotations, (2, n, d_s / 2) each, of (n,) flat grid cells h * W + w."""
+    def of_spatial(self, positions: Tensor) -> list[Tensor]:
+        """Row and column rotations, (2, n, d_s / 2) each, of (n,) spatial positions h * W + w."""
         width = self.column.shape[1]
         return [
-            self.row.index_select(1, cells // width),
-            self.column.index_select(1, cells % width),
+            self.row.index_select(1, positions // width),
+            self.column.index_select(1, positions % width),
         ]
 
     def of_grid(self) -> list[Tensor]:

@@ -94,7 +94,7 @@ def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, mon
     from pipeline.executors import ray_data
 
     monkeypatch.setattr(ray_data, "_MAX_CLIPS_AT_ONCE", 4)
-    run(job(shapes, limit=3), tmp_path)
+    run(job(shapes, executor="local", limit=3), tmp_path)
     outcome, run_dir = run(job(shapes, limit=9), tmp_path)
     assert (outcome.num_clips, outcome.num_decoded, outcome.num_failed_clips) == (9, 6, 0)
     answers = answers_of(run_dir)

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ cluster.shutdown()
                 yield line.strip()
                 break
         cluster.stdin.close()
-        cluster.wait(timeout=60)
+        cluster.wait(timeout=120)
 
 
 def test_a_sweep_runs_on_an_existing_cluster_and_leaves_it_running(address, tmp_path):
@@ -52,7 +52,7 @@ def test_a_sweep_runs_on_an_existing_cluster_and_leaves_it_running(address, tmp_
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=240,
         )
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout

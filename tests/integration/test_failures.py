@@ -117,7 +117,7 @@ def test_videos_without_questions_are_refused_before_anything_is_encoded(folder,
 def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
     outcome, run_dir = run(recipe(folder, executor="local", shard="9/10"), tmp_path / "runs")
     assert outcome.num_clips == 0
-    assert write_summary(run_dir)["num_questions"] == 0
+    assert write_summary(run_dir).counts.num_questions == 0
     assert write_report(run_dir).is_file()
 
 

@@ -41,7 +41,7 @@ def profile(shapes, throughput):
     """The same clips as a profile, with the cache that the other run has filled."""
     _, output = throughput
     outcome, run_dir = run(job(shapes, methods=METHODS, limit=NUM_CLIPS, mode="profile"), output)
-    return outcome, run_dir, write_summary(run_dir)
+    return outcome, run_dir, write_summary(run_dir).to_json()
 
 
 def test_a_filled_cache_saves_a_profile_nothing_and_the_warm_up_is_not_counted(profile):
@@ -97,11 +97,16 @@ def test_every_method_has_its_own_encoder_pass(profile):
 def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
     answers = answers_of(profile[1])
     waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
-    median = waits.groupby(answers["method"]).median()
+    by_method = answers.assign(first_token_ms=waits).groupby("method")
+    times = by_method[["ttft_ms", "first_token_ms"]]
+    ratio = times.median().loc["full"] / times.median().loc["tango"]
     versus = profile[2]["cells"][1]["versus_full"]
-    assert versus["speedup_to_first_token"] == pytest.approx(median["full"] / median["tango"])
-    # A tenth of the tokens: the language model has less to do, the encoder has not.
-    assert versus["ttft_speedup"] > max(2, versus["speedup_to_first_token"])
+    assert versus["ttft_speedup"] == pytest.approx(ratio["ttft_ms"])
+    assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
+    # A tenth of the tokens: the language model has less to do, the encoder has not. The shortest
+    # times show it, because other work on the machine only adds to them.
+    ratio = times.min().loc["full"] / times.min().loc["tango"]
+    assert ratio["ttft_ms"] > max(2, ratio["first_token_ms"])
 
 
 def test_peak_memory_is_given_and_says_whose_it_is(profile):
@@ -121,13 +126,13 @@ def test_measuring_changes_no_answer_and_throughput_measures_no_step(profile, th
     steps = ["segment_ms", "select_ms", "merge_ms", *columns]
     assert answers[steps].isna().all(axis=None)
     assert answers.groupby("video_id")["encode_ms"].nunique().max() == 1
-    stages = write_summary(run_dir)["latency_ms"]
+    stages = write_summary(run_dir).latency_ms
     assert not stages.keys() & {"segment", "first_token", "answer_from_cache"}
 
 
 def test_the_table_shows_every_cell_with_its_speed_up(profile):
-    _, _, summary = profile
-    lines = render_profile(summary["cells"]).splitlines()
+    _, run_dir, summary = profile
+    lines = render_profile(write_summary(run_dir).cells).splitlines()
     tango = next(line for line in lines if line.startswith("tango r=0.1"))
     ratio = summary["cells"][1]["versus_full"]["speedup_to_first_token"]
     assert f"{ratio:.2f}\N{MULTIPLICATION SIGN}" in tango
@@ -137,7 +142,7 @@ def test_the_table_shows_every_cell_with_its_speed_up(profile):
 def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     _, run_dir, _ = profile
     columns = ["segment_ms", "select_ms", "merge_ms", "peak_gib", "peak_of"]
-    old = summarize(answers_of(run_dir).drop(columns=columns), JobFacts.load(run_dir))
+    old = summarize(answers_of(run_dir).drop(columns=columns), JobFacts.load(run_dir)).to_json()
     assert json.dumps(old)
     assert "segment" not in old["cells"][1]["latency_ms"]
     assert old["cells"][1]["peak_gib"] is None
@@ -161,7 +166,7 @@ def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
 def test_questions_without_a_known_answer_still_have_a_speed_up(profile):
     _, run_dir, _ = profile
     answers = answers_of(run_dir).assign(answer=None, correct=None)
-    versus = summarize(answers, JobFacts.load(run_dir))["cells"][1]["versus_full"]
+    versus = summarize(answers, JobFacts.load(run_dir)).to_json()["cells"][1]["versus_full"]
     assert versus.keys() == {"ttft_speedup", "speedup_to_first_token"}
 
 

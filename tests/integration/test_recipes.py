@@ -63,13 +63,13 @@ def test_a_recipe_runs_on_the_embedded_model_and_world(name, shapes, tmp_path):
         outcome, run_dir = run(job, tmp_path)
         assert (outcome.num_clips, outcome.num_failed_clips) == (1, 0)
         answers = answers_of(run_dir)
-        left_out = {entry.name for entry in outcome.facts.left_out}
+        left_out = {entry.name for entry in outcome.facts.skipped}
         assert left_out == LEFT_OUT.get(name, set())
         assert set(answers["cell"]) == {cell for cell, _ in job.all_methods} - left_out
         assert set(answers["status"]) <= {"ok", "unparsed"}
         read = answers[answers["status"] == "ok"]
         assert ((read["choice_text"] == read["answer_text"]) == read["correct"]).all()
-        summary = write_summary(run_dir)
+        summary = write_summary(run_dir).to_json()
         assert {entry["name"] for entry in summary["left_out"]} == left_out
         pruned = [entry for entry in summary["cells"] if entry["method"] != "full"]
         assert pruned

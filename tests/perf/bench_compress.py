@@ -3,12 +3,12 @@
     OMP_NUM_THREADS=N python tests/perf/bench_compress.py [--threads N] [--repeats N]
         [--device cuda] [--dtype bfloat16]
 
-The floor of a case is what no implementation can leave out: the Gram matrix of every pool that is
-clustered, and two passes over the tokens. Two variants are reported: products run in the pools' own
-shapes (`floor`), and the same number of operations at the best rate this machine showed in the same
-run (`floor at peak`). Every repetition times floor and compression next to each other, so that a
-busy machine slows both; ratios are of pairs, and minimum, median and maximum are given. With one
-thread, processor time is reported too, which other processes disturb less.
+The floor of a case is what no implementation can leave out: the Gram matrix of every group of
+tokens that is clustered, and two passes over the tokens. Two variants are reported: products run in
+the groups' own shapes (`floor`), and the same number of operations at the best rate this machine
+showed in the same run (`floor at peak`). Every repetition times floor and compression next to each
+other, so that a busy machine slows both; ratios are of pairs, and minimum, median and maximum are
+given. With one thread, processor time is reported too, which other processes disturb less.
 
 Results go to tests/perf/results/compress_<device>_<threads>.{json,md}.
 """
@@ -42,7 +42,7 @@ from tango_core.types import VisualFeatures
 
 STAGES = {
     "similarity": (tango_module, "adjacent_products"),
-    "plan": (tango_module, "plan_pools"),
+    "plan": (tango_module, "plan_groups"),
     "distances": (tango_select, "distances_in_frames"),
     "distances ": (tango_select, "distances_between"),
     "peaks": (tango_select, "density_peaks"),
@@ -102,10 +102,10 @@ def stage_timers(device: str) -> Iterator[dict[str, float]]:
 
 
 def pool_sizes(tango: Tango, features: VisualFeatures) -> list[int]:
-    """Tokens of every pool that has to be clustered."""
+    """Tokens of every group that has to be clustered."""
     squares, products = adjacent_products(features.tokens.float())
-    pools = tango._plan(features, squares, products)
-    return [pool.num_left for pool in pools if 0 < pool.merged < pool.num_left]
+    groups = tango._plan(features, squares, products)
+    return [group.num_left for group in groups if 0 < group.merged < group.num_left]
 
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from layer_contexts import HandMade, attention_of
-from synthetic_features import make_clip
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerContext
+from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.prompts import SyntheticPrompt, attention_of
 from tango_core.compressors.hybrid import INNER
 from tango_core.compressors.tango.method import Tango
 
@@ -56,7 +56,7 @@ def test_other_methods_keep_the_same_tokens(name, seed, num_frames, grid, kind, 
 @pytest.mark.parametrize("name", sorted(PRUNERS))
 def test_pruners_keep_the_same_tokens(name, seed, change, retention):
     pruner, layers, share = build_pruner(name, retention)
-    prompt = HandMade((8, 5, 6), right=9, change=change, seed=seed, dim=48)
+    prompt = SyntheticPrompt((8, 5, 6), right=9, change=change, seed=seed, dim=48)
     hidden, num_visual = prompt.hidden(), 240
     results = []
     for run in (pruner.prune, lambda context: PRUNERS[name](context, share)):

@@ -111,6 +111,24 @@ def test_every_kind_of_method_can_be_asked(chat, video, method):
     assert answer.tokens_kept == (26 if method == "topk" else 256)
 
 
+def test_a_method_of_ones_own_can_be_asked(chat, video, tmp_path, monkeypatch):
+    text = """
+from dataclasses import dataclass
+import torch
+from tango_core.compressors.base import Compressor, num_kept, select
+
+@dataclass(frozen=True)
+class First(Compressor):
+    def _compress(self, features):
+        total = features.tokens[..., 0].numel()
+        return select(features, torch.arange(num_kept(total, self.retention)))
+"""
+    (tmp_path / "asked_method.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    answer = chat.ask(video, "What moves?", method="asked_method:First", max_new_tokens=2)
+    assert (answer.tokens_kept, answer.tokens_total) == (26, 256)  # a tenth, as of other methods
+
+
 def test_a_checkpoint_needs_no_name(video, tmp_path):
     directory = save_llava(build_llava(head=True), tmp_path / "checkpoint")
     chat = VideoChat(str(directory), num_frames=2)

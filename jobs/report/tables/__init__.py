@@ -1,4 +1,9 @@
 """Tables as text, Markdown, CSV and LaTeX: one module per kind of table.
 
-`files.py` writes them all; a new kind is a module here and a line there.
+What lives here: `cells` (one row per cell), `profile`, `grid`, `breakdowns`, `confusion`, `paper`
+with `paper_layout`; `labels.py` names the cells in all of them; `files.py` writes them.
+
+May import: `jobs.report.formatting` and `jobs.results`, not the page or the plots.
+
+A new table: a module here that turns `CellSummary` objects into text, and a line in `files.py`.
 """

@@ -1,4 +1,4 @@
-"""What is mistaken for what, by the value of a group such as the type of the question."""
+"""Confusions of options: right option and reply, by a group such as the type of the question."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from jobs.report.tables.cells import markdown_lines
+from jobs.report.formatting import markdown_table
 from jobs.results.scores import read_groups
 
 NO_OPTION = "no option"
@@ -31,7 +31,7 @@ def confusions(parts: Sequence[tuple[str, pd.DataFrame]], group: str) -> pd.Data
             write down the options.
     """
     counted = []
-    seen: set[str] = set()
+    known_groups: set[str] = set()
     for order, (name, rows) in enumerate(parts):
         if "answer_text" not in rows:
             raise ValueError(
@@ -40,7 +40,7 @@ def confusions(parts: Sequence[tuple[str, pd.DataFrame]], group: str) -> pd.Data
             )
         scored = rows[rows["answer_text"].notna()]
         groups = [read_groups(value) for value in scored["groups"]]
-        seen.update(key for mapping in groups for key in mapping)
+        known_groups.update(key for mapping in groups for key in mapping)
         known = scored.assign(
             order=order,
             cell=name,
@@ -50,10 +50,10 @@ def confusions(parts: Sequence[tuple[str, pd.DataFrame]], group: str) -> pd.Data
         )
         sizes = known.dropna(subset=["value"]).groupby(["order", *_KEYS]).size()
         counted.append(sizes.rename("count").reset_index())
-    if group not in seen:
+    if group not in known_groups:
         raise ValueError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
-            f"{', '.join(sorted(seen)) or 'none'}"
+            f"{', '.join(sorted(known_groups)) or 'none'}"
         )
     table = pd.concat(counted).sort_values(
         ["order", "value", "count", "right", "reply"], ascending=[True, True, False, True, True]
@@ -62,7 +62,7 @@ def confusions(parts: Sequence[tuple[str, pd.DataFrame]], group: str) -> pd.Data
 
 
 def confusion_markdown(table: pd.DataFrame, group: str) -> str:
-    """A line per cell, a column per value: wrong of asked, then the most frequent mistakes.
+    """A row per cell, a column per value: wrong of asked, then the most frequent mistakes.
 
     Args:
         table: From `confusions`.
@@ -74,7 +74,7 @@ def confusion_markdown(table: pd.DataFrame, group: str) -> str:
         own = table[table["cell"] == name]
         rows.append([str(name), *(_entry(own[own["value"] == value]) for value in values)])
     text = f"Wrong of asked by `{group}`; the {_SHOWN} most frequent mistakes, right → reply."
-    return f"{text}\n\n{markdown_lines(['cell', *values], rows)}"
+    return f"{text}\n\n{markdown_table(['cell', *values], rows)}"
 
 
 def _entry(pairs: pd.DataFrame) -> str:

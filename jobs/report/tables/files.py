@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
-from jobs.report.tables.cells import csv_table, labels, latex_table, markdown_table
+from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown
 from jobs.report.tables.confusion import confusion_markdown, confusions
 from jobs.report.tables.grid import grid_markdown
+from jobs.report.tables.labels import labels
 from jobs.report.tables.paper import paper_table
+from jobs.results.cell_summary import CellSummary
 
 
 def write_tables(
-    cells: Sequence[dict[str, Any]], folder: Path, *, published: bool, notes: Sequence[str] = ()
+    cells: Sequence[CellSummary], folder: Path, *, published: bool, notes: Sequence[str] = ()
 ) -> None:
     """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
 
     Args:
-        cells: Flat summaries with `run_id`, `model` and `num_frames`.
+        cells: Cells of one run or of several.
         folder: Receives the files.
         published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
         notes: Sentences to print under `table.*` and `paper_table.*`.
     """
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([markdown_table(cells), *notes]) + "\n",
-        "table.csv": csv_table(cells),
-        "table.tex": "\n% ".join([latex_table(cells), *notes]) + "\n",
+        "table.md": "\n\n".join([cells_markdown(cells), *notes]) + "\n",
+        "table.csv": cells_csv(cells),
+        "table.tex": "\n% ".join([cells_latex(cells), *notes]) + "\n",
         "paper_table.md": paper.markdown() + "\n",
         "paper_table.csv": paper.csv(),
         "paper_table.tex": paper.latex() + "\n",
@@ -43,12 +44,12 @@ def write_tables(
 
 
 def write_confusion(
-    cells: Sequence[dict[str, Any]], rows: Sequence[pd.DataFrame], group: str, folder: Path
+    cells: Sequence[CellSummary], rows: Sequence[pd.DataFrame], group: str, folder: Path
 ) -> None:
     """Write `confusion.md` and `confusion.csv`.
 
     Args:
-        cells: Flat summaries.
+        cells: Cells of one run or of several.
         rows: The answers of every cell.
         group: Group of the questions whose values are told apart.
         folder: Receives the files.

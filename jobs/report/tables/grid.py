@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from jobs.report.tables.cells import (
+from jobs.report.formatting import (
     DASH,
-    baseline_names,
-    change,
-    markdown_lines,
+    accuracy_percent,
+    detectable,
+    difference_with_interval,
+    markdown_table,
     p_value,
     percent,
-    series_name,
-    shared_parts,
 )
-from jobs.results.summary import BASELINE
+from jobs.report.tables.labels import baseline_names, shared_parts
+from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.quantities import Comparison
 
-Cell = dict[str, Any]
 
-
-def grid_markdown(cells: Sequence[Cell]) -> str:
-    """Markdown tables per run and benchmark: accuracy, and the difference to every baseline.
-
-    Args:
-        cells: Flat summaries, with `versus` where they were compared with more than `full`.
-    """
+def grid_markdown(cells: Sequence[CellSummary]) -> str:
+    """Markdown tables per run and benchmark: accuracy, and the difference to every baseline."""
     parts = shared_parts(cells)
     return "\n\n".join(
         _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
@@ -33,46 +27,46 @@ def grid_markdown(cells: Sequence[Cell]) -> str:
     )
 
 
-def _section(title: str, cells: Sequence[Cell]) -> str:
+def _section(title: str, cells: Sequence[CellSummary]) -> str:
     """The tables of one run and benchmark."""
     texts = [f"## {title}"] if title else []
     texts.append("### Accuracy %, in brackets % of the tokens really kept")
     texts.append(_table(cells, [_accuracy(cell) for cell in cells]))
     for name in (BASELINE, *baseline_names(cells)):
         if any(_versus(cell, name) for cell in cells):
-            texts.append(f"### Difference to `{name}` in points, its 95 % interval, McNemar's p")
+            texts.append(f"### Difference to `{name}` in points, 95 % interval, p, detectable")
             texts.append(_table(cells, [_difference(_versus(cell, name)) for cell in cells]))
     return "\n\n".join(texts)
 
 
-def _table(cells: Sequence[Cell], texts: Sequence[str]) -> str:
-    """One table of a text per cell; lines and columns without any are left out."""
-    lines: dict[str, dict[float, str]] = {}
+def _table(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
+    """One table of a text per cell; rows and columns without any text are not shown."""
+    by_method: dict[str, dict[float, str]] = {}
     for cell, text in zip(cells, texts, strict=True):
         if text != DASH:
-            lines.setdefault(series_name(cell), {})[cell["retention_requested"]] = text
-    retentions = sorted({share for line in lines.values() for share in line})
+            by_method.setdefault(cell.series, {})[cell.retention_requested] = text
+    retentions = sorted({share for row in by_method.values() for share in row})
     header = ["method", *(f"{100 * share:g} %" for share in retentions)]
     rows = [
-        [name, *(line.get(share, DASH) for share in retentions)] for name, line in lines.items()
+        [name, *(row.get(share, DASH) for share in retentions)] for name, row in by_method.items()
     ]
-    return markdown_lines(header, rows)
+    return markdown_table(header, rows)
 
 
-def _accuracy(cell: Cell) -> str:
+def _accuracy(cell: CellSummary) -> str:
     """Accuracy and the share kept, averaged over the layers."""
-    return f"{percent(cell['accuracy'])} ({percent(cell['equivalent_retention'])})"
+    return f"{accuracy_percent(cell.accuracy)} ({percent(cell.equivalent_retention)})"
 
 
-def _versus(cell: Cell, name: str) -> dict[str, Any] | None:
+def _versus(cell: CellSummary, name: str) -> Comparison | None:
     """The comparison with one baseline."""
-    versus: dict[str, Any] = {BASELINE: cell["versus_full"], **cell.get("versus", {})}
-    return versus.get(name)
+    return {BASELINE: cell.versus_full, **cell.versus}.get(name)
 
 
-def _difference(versus: dict[str, Any] | None) -> str:
-    """A difference with its interval and p."""
-    if versus is None or "difference" not in versus:
+def _difference(versus: Comparison | None) -> str:
+    """A difference with its interval, p, and the smallest true one that would have been found."""
+    if versus is None or versus.paired is None:
         return DASH
-    p = p_value(versus["p_value"])
-    return f"{change(versus)}, p{p if p.startswith('<') else f'={p}'}"
+    p = p_value(versus)
+    p = p if p.startswith("<") else f"={p}"
+    return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"

@@ -7,7 +7,8 @@ model has with all tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from jobs.report.tables.paper_layout import (
     AVERAGE,
@@ -17,18 +18,34 @@ from jobs.report.tables.paper_layout import (
     Values,
     paper_column,
 )
+from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores
-from jobs.results.summary import BASELINE
 
 HARNESSES = ("vlmevalkit", "lmms_eval")
 
-_Setup = tuple[str, Any, str | None]
-# Setup; how many cells of the same name come before; name of the cell.
-_Key = tuple[_Setup, int, str]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """Model, frames and harness: rows that differ in them have nothing in common."""
+
+    model: str
+    num_frames: int | None
+    harness: str | None
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What identifies a row: `copy` cells of the same setup and name come before it."""
+
+    setup: _Setup
+    copy: int
+    name: str
 
 
 def paper_table(
-    cells: Sequence[Mapping[str, Any]], *, published: bool = False, notes: Sequence[str] = ()
+    cells: Sequence[CellSummary], *, published: bool = False, notes: Sequence[str] = ()
 ) -> PaperTable:
     """Arrange the cells of any runs in the layout of papers.
 
@@ -37,36 +54,39 @@ def paper_table(
     another row.
 
     Args:
-        cells: Flat summaries with `model`, `num_frames` and `run_id`.
+        cells: Cells of one run or of several.
         published: Set the paper's numbers beside the measured ones.
         notes: Sentences to print below the table.
     """
-    cells = _with_setups(cells)
+    setups = _setups(cells)
+    cells = [
+        replace(cell, num_frames=setup.num_frames)
+        for cell, setup in zip(cells, setups, strict=True)
+    ]
     columns = _columns(cells)
     overall = [column for column in columns if column[1] == "overall"]
-    several = len({cell.get("num_frames") for cell in cells}) > 1
-    keys: dict[_Key, dict[str, Mapping[str, Any]]] = {}
-    for cell in cells:
+    several = len({cell.num_frames for cell in cells}) > 1
+    # Row -> benchmark -> cell.
+    keys: dict[_Key, dict[str, CellSummary]] = {}
+    for cell, setup in zip(cells, setups, strict=True):
         copy = 0
-        while cell["benchmark"] in keys.get((_setup(cell), copy, cell["cell"]), {}):
+        while cell.benchmark in keys.get(_Key(setup, copy, cell.name), {}):
             copy += 1
-        keys.setdefault((_setup(cell), copy, cell["cell"]), {})[str(cell["benchmark"])] = cell
+        keys.setdefault(_Key(setup, copy, cell.name), {})[cell.benchmark] = cell
     rows = {
-        key: _row(list(own.values()), overall, several, key[1], published)
-        for key, own in keys.items()
+        key: _row(key, list(own.values()), overall, several, published) for key, own in keys.items()
     }
-    for (setup, copy, _), row in rows.items():
-        full = _full(rows, keys, setup, copy) or _full(rows, keys, setup, 0)
+    full_rows = {
+        (key.setup, key.copy): row for key, row in reversed(rows.items()) if _is_full(keys[key])
+    }
+    for key, row in rows.items():
+        full = full_rows.get((key.setup, key.copy)) or full_rows.get((key.setup, 0))
         row.values[SHARE] = _share(row.values, full.values if full else {})
         row.published[SHARE] = _share(row.published, full.published if full else {})
-    order = list(dict.fromkeys(key[0] for key in rows))
+    order = list(dict.fromkeys(key.setup for key in rows))
     ranked = sorted(
         rows,
-        key=lambda key: (
-            order.index(key[0]),
-            _method(keys[key]) != BASELINE,
-            rows[key].retention,
-        ),
+        key=lambda key: (order.index(key.setup), not _is_full(keys[key]), rows[key].retention),
     )
     for row in rows.values():
         row.published = {key: value for key, value in row.published.items() if value is not None}
@@ -78,45 +98,41 @@ def paper_table(
     )
 
 
-def _with_setups(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Cells with their harness; what one does not know is what all others of its model have.
+def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
+    """Setup of every cell; what one does not know is what all others of its model have.
 
     Answers from elsewhere do not know their frames, and our own benchmarks have no harness.
     """
-    cells = [{**cell, "harness": _harness(cell)} for cell in cells]
-    known: dict[Any, set[Any]] = {}
+    frames: dict[str, set[int]] = {}
+    harnesses: dict[str, set[str]] = {}
     for cell in cells:
-        for field in ("num_frames", "harness"):
-            known.setdefault((cell["model"], field), set()).add(cell.get(field))
-
-    def only(model: Any, field: str) -> Any:
-        found = known[model, field] - {None}
-        return next(iter(found)) if len(found) == 1 else None
-
+        if cell.num_frames is not None:
+            frames.setdefault(cell.model, set()).add(cell.num_frames)
+        if (harness := _harness(cell)) is not None:
+            harnesses.setdefault(cell.model, set()).add(harness)
     return [
-        {
-            **cell,
-            "num_frames": cell.get("num_frames") or only(cell["model"], "num_frames"),
-            "harness": cell["harness"] or only(cell["model"], "harness"),
-        }
+        _Setup(
+            cell.model,
+            cell.num_frames or _only(frames.get(cell.model, set())),
+            _harness(cell) or _only(harnesses.get(cell.model, set())),
+        )
         for cell in cells
     ]
 
 
-def _harness(cell: Mapping[str, Any]) -> str | None:
+def _only(found: set[_T]) -> _T | None:
+    """The only member of a set; `None` if there is another or none."""
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _harness(cell: CellSummary) -> str | None:
     """Whose prompts, frames and scores a cell has; `None` for nobody's, or if unknown."""
-    protocol = str(cell.get("protocol") or "")
-    return next((name for name in HARNESSES if protocol.startswith(name)), None)
+    return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
 
 
-def _setup(cell: Mapping[str, Any]) -> _Setup:
-    """Model, frames and harness: rows that differ in them have nothing in common."""
-    return str(cell["model"]), cell["num_frames"], cell["harness"]
-
-
-def _columns(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """The benchmarks of the table, those of the papers first, with their columns."""
-    found = {str(cell["benchmark"]) for cell in cells}
+    found = {cell.benchmark for cell in cells}
     ordered = sorted(found, key=lambda name: (paper_column(name).order, name))
     return tuple(
         (name, column) for name in ordered for column in (*paper_column(name).values, "overall")
@@ -124,31 +140,31 @@ def _columns(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 
 def _row(
-    own: Sequence[Mapping[str, Any]],
+    key: _Key,
+    own: Sequence[CellSummary],
     overall: Sequence[tuple[str, str]],
     several: bool,
-    copy: int,
     published: bool,
 ) -> PaperRow:
     """One row from the cells of one method; the Avg. needs all benchmarks of the table."""
-    first = own[0]
-    frames = first.get("num_frames")
-    shares = [c["equivalent_retention"] for c in own if c["equivalent_retention"] is not None]
-    words = [word for word in str(first["cell"]).split(" ") if not word.startswith("r=")]
+    first, setup = own[0], key.setup
+    shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
     row = PaperRow(
-        model=f"{first['model']}, {frames} frames" if several and frames else str(first["model"]),
-        protocol=first["harness"] or "",
-        method=" ".join(words) + (f" ({first.get('run_id')})" if copy else ""),
-        retention=first["retention_requested"],
+        model=f"{setup.model}, {setup.num_frames} frames"
+        if several and setup.num_frames
+        else setup.model,
+        protocol=setup.harness or "",
+        method=first.series + (f" ({first.run_id})" if key.copy else ""),
+        retention=first.retention_requested,
         kept=sum(shares) / len(shares) if shares else None,
     )
     for cell in own:
-        name = str(cell["benchmark"])
-        row.values[name, "overall"] = cell["accuracy"]
+        name = cell.benchmark
+        row.values[name, "overall"] = cell.accuracy.value if cell.accuracy else None
         own_columns = paper_column(name)
         for part in own_columns.values:
-            entry = cell["accuracy_by"].get(own_columns.group, {}).get(part)
-            row.values[name, part] = entry["accuracy"] if entry else None
+            found = cell.accuracy_by.get(own_columns.group, {}).get(part)
+            row.values[name, part] = found.value if found else None
     if published:
         for name, columns in published_scores(first).items():
             row.published |= {(name, column): score for column, score in columns.items()}
@@ -157,26 +173,9 @@ def _row(
     return row
 
 
-def _full(
-    rows: Mapping[_Key, PaperRow],
-    keys: Mapping[_Key, Mapping[str, Mapping[str, Any]]],
-    setup: _Setup,
-    copy: int,
-) -> PaperRow | None:
-    """The row with all tokens of the same model under the same protocol."""
-    return next(
-        (
-            row
-            for key, row in rows.items()
-            if key[:2] == (setup, copy) and _method(keys[key]) == BASELINE
-        ),
-        None,
-    )
-
-
-def _method(own: Mapping[str, Mapping[str, Any]]) -> str:
-    """Method of the cells of a row."""
-    return str(next(iter(own.values()))["method"])
+def _is_full(own: Mapping[str, CellSummary]) -> bool:
+    """Whether the cells of a row keep all tokens."""
+    return next(iter(own.values())).is_baseline
 
 
 def _mean(values: Values, columns: Sequence[tuple[str, str]]) -> float | None:

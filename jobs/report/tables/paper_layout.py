@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from dataclasses import dataclass, field
 
-from jobs.report.tables.cells import latex_escaped, percent
+from jobs.report.formatting import csv_text, latex_escaped, latex_row, markdown_table, percent
 from jobs.results.published import source
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.facts import PaperColumn
@@ -75,11 +73,8 @@ class PaperTable:
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table; a published number stands in brackets."""
         header = [*self._names(), *(_title(*column) for column in self.columns)]
-        marks = ["---"] * (len(self._names()) - 2) + ["---:"] * (len(self.columns) + 2)
-        lines = [header, marks, *(self._cells(row) for row in self.rows)]
-        text = "\n".join(
-            "| " + " | ".join(part.replace("|", "\\|") for part in line) + " |" for line in lines
-        )
+        rows = [self._texts(row) for row in self.rows]
+        text = markdown_table(header, rows, text_columns=len(self._names()) - 2)
         return "\n\n".join([text, *self._sentences()])
 
     def latex(self) -> str:
@@ -100,32 +95,30 @@ class PaperTable:
         below = [*names, *(_below(*column) for column in self.columns)]
         letters = "l" * (len(names) - 2) + "r" * (len(self.columns) + 2)
         lines = [f"\\begin{{tabular}}{{{letters}}}", "\\toprule", " & ".join(top) + r" \\"]
-        lines.append(" & ".join(map(latex_escaped, below)) + r" \\")
+        lines.append(latex_row(below))
         previous = None
         for row in self.rows:
             group = (row.model, row.protocol, row.retention)
             if group != previous:
                 lines.append("\\midrule")
             previous = group
-            lines.append(" & ".join(map(latex_escaped, self._cells(row))) + r" \\")
+            lines.append(latex_row(self._texts(row)))
         notes = [f"% {note}" for note in self._sentences()]
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *notes])
 
     def csv(self) -> str:
         """All figures unrounded, as shares; empty where there is none."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
         names = [_key(*column) for column in self.columns]
         extra = [f"{name}_published" for name in names] if self.with_published else []
         protocol = ["protocol"] if self.with_protocol else []
-        writer.writerow(["model", *protocol, "method", "retention", "kept", *names, *extra])
+        rows = []
         for row in self.rows:
             known = [row.values.get(column) for column in self.columns]
             printed = [row.published.get(column) for column in self.columns]
             more = printed if self.with_published else []
             own = [row.protocol] if self.with_protocol else []
-            writer.writerow([row.model, *own, row.method, row.retention, row.kept, *known, *more])
-        return stream.getvalue()
+            rows.append([row.model, *own, row.method, row.retention, row.kept, *known, *more])
+        return csv_text(["model", *protocol, "method", "retention", "kept", *names, *extra], rows)
 
     def _names(self) -> list[str]:
         """Heads of what identifies a row."""
@@ -133,14 +126,14 @@ class PaperTable:
         protocol = ["Protocol"] if self.with_protocol else []
         return [*model, *protocol, "Method", "Retention %", "Kept %"]
 
-    def _cells(self, row: PaperRow) -> list[str]:
+    def _texts(self, row: PaperRow) -> list[str]:
         """One row as text."""
         own = [row.model] if self.with_model else []
         own += [row.protocol] if self.with_protocol else []
         names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
-        return [*names, *(self._cell(row, column) for column in self.columns)]
+        return [*names, *(self._text(row, column) for column in self.columns)]
 
-    def _cell(self, row: PaperRow, column: tuple[str, str]) -> str:
+    def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
         """One figure, with the published one if there is one."""
         text = percent(row.values.get(column))
         printed = row.published.get(column)

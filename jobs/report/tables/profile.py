@@ -1,12 +1,15 @@
-"""The table of a profile: what every stage of every cell took, and the speed-up that remains."""
+"""The table of a profile: latency of every stage of every cell, and the speed-up to `full`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from jobs.report.tables.cells import DASH, labels, milliseconds
+from jobs.report.formatting import DASH, aligned_rows, milliseconds, times
+from jobs.report.tables.labels import labels
+from jobs.results.cell_summary import CellSummary
+from jobs.results.quantities import LatencyStats
 
+# Stage -> head of its column.
 _HEADS = {
     "vision": "vision",
     "segment": "segment",
@@ -19,46 +22,37 @@ _HEADS = {
 }
 
 
-def render_profile(cells: Sequence[dict[str, Any]]) -> str:
-    """Plain text for a terminal: one line of medians and one of 90th percentiles per cell.
+def render_profile(cells: Sequence[CellSummary]) -> str:
+    """Plain text for a terminal: one row of medians and one of 90th percentiles per cell.
 
     Args:
-        cells: The flat summaries under `cells` of a `summary.json`, measured in profile mode.
+        cells: Cells measured in profile mode.
     """
-    lines = [["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]]
+    header = ["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]
+    rows = []
     for name, cell in zip(labels(cells), cells, strict=True):
-        lines.append([name, *_times(cell, "p50"), _speed_up(cell), _peak(cell)])
-        lines.append(["", *_times(cell, "p90"), "", ""])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rendered = [_aligned(line, widths) for line in lines]
-    rendered.insert(1, "  ".join("─" * width for width in widths))
-    whose = {cell["peak_of"] for cell in cells if cell["peak_of"]}
+        rows.append([name, *_latencies(cell, lambda s: s.p50), _speed_up(cell), _peak(cell)])
+        rows.append(["", *_latencies(cell, lambda s: s.p90), "", ""])
+    owners = {cell.peak_of for cell in cells if cell.peak_of}
     notes = [
         "segment, select and merge are steps of compress. 1st token: vision, compress, prefill and",
         "output projection; speed-up: full's median over this one's.",
-        *(f"GiB: peak memory of the {kind}." for kind in sorted(whose)),
+        *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
     ]
-    return "\n".join([*rendered, *notes])
+    return "\n".join([*(text.rstrip() for text in aligned_rows(header, rows)), *notes])
 
 
-def _times(cell: dict[str, Any], statistic: str) -> list[str]:
+def _latencies(cell: CellSummary, statistic: Callable[[LatencyStats], float]) -> list[str]:
     """One statistic of every stage."""
-    latency = cell["latency_ms"]
-    return [milliseconds(latency.get(stage, {}).get(statistic)) for stage in _HEADS]
+    found = [cell.latency_ms.get(stage) for stage in _HEADS]
+    return [DASH if stats is None else milliseconds(statistic(stats)) for stats in found]
 
 
-def _speed_up(cell: dict[str, Any]) -> str:
+def _speed_up(cell: CellSummary) -> str:
     """How much sooner the first token comes than with all tokens."""
-    ratio = (cell["versus_full"] or {}).get("speedup_to_first_token")
-    return DASH if ratio is None else f"{ratio:.2f}\N{MULTIPLICATION SIGN}"
+    return times(cell.versus_full.first_token_speedup if cell.versus_full else None)
 
 
-def _peak(cell: dict[str, Any]) -> str:
+def _peak(cell: CellSummary) -> str:
     """Peak memory with three digits."""
-    return DASH if cell["peak_gib"] is None else f"{cell['peak_gib']:.3g}"
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    """The name to the left, numbers to the right."""
-    numbers = [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
-    return "  ".join([line[0].ljust(widths[0]), *numbers]).rstrip()
+    return DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"

@@ -1,4 +1,11 @@
 """Methods that prune inside the language model (`LayerPruner`), one file each.
 
-`schedules.py` turns an average over the layers into what each layer keeps.
+What lives here: the methods, and `schedules.py`, which turns an average over the layers into what
+each layer keeps. `fastv_merge.py` and `holitom_merge.py` are the inner steps of hybrids.
+
+May import: what `tango_core.compressors` may. Hooks into a decoder's layers are not here, but in
+`tango_core/models/language`.
+
+A new stand-alone method subclasses `OneStepPruner` or `StagedPruner` and gets a line in `METHODS`;
+a new inner step subclasses `LayerPruner` and gets a line in `INNER` (`hybrid.py`).
 """

@@ -33,7 +33,7 @@ class DART(OneStepPruner):
         retention: Share of the visual tokens averaged over all layers.
         layer: Layers that see all tokens; the keys are those of the last of them.
         visual_pivots: Visual tokens among the pivots; 4 in the release.
-        text_pivots: Tokens behind the clip among the pivots; 4 in the release.
+        text_pivots: Tokens after the clip among the pivots; 4 in the release.
         pivot_order: `"score"`: visual pivots by descending norm, then text pivots likewise.
             `"official"`: the order in which CPython iterates a set of their positions, as the
             release happens to; it decides which pivot takes a token that several would take.

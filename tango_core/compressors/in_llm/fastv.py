@@ -1,4 +1,4 @@
-"""FastV: after a few layers, keep the visual tokens that the end of the prompt looks at most.
+"""FastV: after a few layers, keep the visual tokens that the last text token attends to most.
 
 Paper: "An Image is Worth 1/2 Tokens After Layer 2", Chen et al., ECCV 2024, Section 4.1,
 https://arxiv.org/abs/2403.06764.

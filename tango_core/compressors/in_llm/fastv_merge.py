@@ -1,4 +1,4 @@
-"""FastV with merging: fold the tokens that nobody looks at into the most similar kept ones.
+"""FastV with merging: merge the tokens with little attention into the most similar kept ones.
 
 The in-LLM step of HoliTom (Shao et al. 2025) as Tango's "dagger" setting uses it: attention decides
 who stays, as in FastV (Chen et al., ECCV 2024), and what goes is merged instead of lost. Two things

@@ -25,11 +25,11 @@ PUBLISHED_COST = 0.3
 class FrameFusion(LayerPruner):
     """Average runs of tokens that stay alike from frame to frame; cut once to meet the budget.
 
-    At the input of every layer, each token is compared with the one before it at the same place of
-    the grid; where the cosine is `similarity` or more it merges, and a run of such tokens becomes
+    At the input of every layer, each token is compared with the one before it at the same spatial
+    position; where the cosine is `similarity` or more it merges, and a run of such tokens becomes
     their mean at the run's first token. Once fewer than `min_merged` of the tokens merge, one cut
     by attention in the next layer spreads what is left of the budget over the remaining layers.
-    If more would merge than the budget asks for, exactly the most similar ones do, and all is done.
+    If more would merge than the budget needs, only the most similar ones do, and pruning ends.
     How many tokens a layer sees thus depends on the clip; their average over the layers is
     `retention`, up to rounding.
 
@@ -148,19 +148,20 @@ class _Budget:
 
 
 def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
-    """Compare every visual token with the one before it at the same place.
+    """Compare every visual token with the one before it at the same spatial position.
 
     Returns:
-        (n,) float32 cosines, -2 for the first token of a place; and (n,) int64, the tokens ordered
-        by place, then by frame.
+        (n,) float32 cosines, -2 for the first token of a position; and (n,) int64, the tokens
+        ordered by position, then by frame.
     """
     _, height, width = context.grid
     indices = context.visual_indices[context.previous_visual]
     # A newline token ends a row: it belongs to the row of the grid token before it.
     before = context.visual_indices.clamp(min=0).cummax(dim=0).values[context.previous_visual]
-    cell = before % (height * width)
-    place = torch.where(indices < 0, height * width + cell // width, cell)
-    order = place.sort(stable=True).indices
+    spatial = before % (height * width)
+    # A newline token is compared with that of the same row.
+    track = torch.where(indices < 0, height * width + spatial // width, spatial)
+    order = track.sort(stable=True).indices
     states = context.hidden[context.visual]
     cosines = torch.full((len(order),), -2.0, device=states.device)
     for rows in row_blocks(len(order) - 1, states.shape[1], states.device):
@@ -168,7 +169,7 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
         lengths = torch.linalg.vector_norm(block, dim=-1).clamp_(min=1e-12)
         products = (block[1:] * block[:-1]).sum(dim=-1)
         cosines[rows.start + 1 : rows.stop + 1] = products / lengths[1:] / lengths[:-1]
-    cosines[1:][place[order][1:] != place[order][:-1]] = -2.0
+    cosines[1:][track[order][1:] != track[order][:-1]] = -2.0
     return torch.empty_like(cosines).scatter_(0, order, cosines), order
 
 
@@ -179,9 +180,9 @@ def _fused(context: LayerContext, merges: Tensor, order: Tensor) -> tuple[Tensor
         (k,) ascending indices of the tokens that stay and their (k, D) float32 states.
     """
     starts = ~merges[order]
-    kept, by_place = order[starts].sort()
+    kept, by_track = order[starts].sort()
     # Runs are numbered by their first tokens, as these are kept in order.
-    numbers = torch.empty_like(kept).scatter_(0, by_place, torch.arange(len(kept)).to(kept))
+    numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(len(kept)).to(kept))
     labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
     return kept, cluster_means(context.hidden[context.visual], labels, len(kept))[0]
 

@@ -40,7 +40,7 @@ class PyramidDrop(StagedPruner):
 
     @property
     def first_layer(self) -> int:
-        """The first: a stage asks the layer it stands before, not one that has run."""
+        """The first: a stage uses the attention of the layer after it, which need not have run."""
         return 0
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ _RATERS = "sparsevlm.raters"
 class SparseVLM(StagedPruner):
     """Keep the visual tokens that raters among the text attend to most; merge a part of the rest.
 
-    Before the first layer, the text tokens behind the clip whose embeddings match the clip's better
+    Before the first layer, the text tokens after the clip whose embeddings match the clip's better
     than average become raters. After layers 2, 6 and 15 the mean attention of the raters ranks the
     visual tokens; of those that go, the best-ranked `recycled` share is clustered by density peaks
     and every cluster's mean stays as one token.
@@ -33,8 +33,8 @@ class SparseVLM(StagedPruner):
     adds the recycled tokens on top; the paper's rank-based number of tokens is not in its code.
     Here the table is scaled to `retention` as `StagedPruner` says, and what is recycled counts: a
     stage's total is `round(n * share)`, at least 1, of the prompt's n visual tokens. A recycled
-    token stands at the place of its cluster's centre, so that order in time is kept; the release
-    appends all of them behind the kept ones. As in the release every layer counts positions
+    token stands at the position of its cluster's centre, so that order in time is kept; the release
+    appends all of them after the kept ones. As in the release every layer counts positions
     contiguously among the tokens it holds.
 
     Attributes:
@@ -73,7 +73,7 @@ class SparseVLM(StagedPruner):
         return 1
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
-        """Behind layers 2, 6 and 15, which the release uses for 32 layers and for 40."""
+        """After layers 2, 6 and 15, which the release uses for 32 layers and for 40."""
         published = (3, 7, 16)
         if published[-1] < num_layers:
             return published
@@ -127,7 +127,7 @@ class SparseVLM(StagedPruner):
 
 
 def _raters(context: LayerContext) -> Tensor:
-    """(r,) int64: text tokens behind the clip that match it better than average, else all."""
+    """(r,) int64: text tokens after the clip that match it better than average, else all."""
     states = context.hidden.float()
     similarity = states[context.visual] @ states[context.visual.stop :].mT
     relevance = similarity.softmax(dim=-1).mean(dim=0)

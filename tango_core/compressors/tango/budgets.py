@@ -1,4 +1,4 @@
-"""Tango's budgets: how many tokens every frame and every static group may keep.
+"""Tango's budgets: how many tokens every frame and every static part may keep.
 
 Host arithmetic only (NumPy and Python integers), made once per clip from a few kilobytes of
 thresholded similarities, so that the device runs through without stopping.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tango_core.ops.budgets import apportion, fill
 
 Budget = Literal["official", "exact"]
-Cells = NDArray[np.int64]
+SpatialPositions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Rules:
         retention: Share of the clip's tokens to keep, in (0, 1).
         context_ratio: Share of a budget that goes to merged tokens, in [0, 1].
         alpha: Candidates per salient token, at least 1.
-        budget: `"official"` rounds up in every group; `"exact"` meets the clip's total.
-        never_salient: Grid cells that may be merged but not picked for their saliency.
+        budget: `"official"` rounds up in every part; `"exact"` meets the clip's total.
+        never_salient: Spatial positions that may be merged but not picked for their saliency.
     """
 
     retention: float
@@ -39,13 +39,13 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Tokens that compete: one frame's dynamic tokens, or one segment's static ones.
+class Part:
+    """Tokens that compete for a budget: one frame's dynamic tokens, or one segment's static ones.
 
     Attributes:
         frame: Frame whose positions the kept tokens take.
-        num_frames: Frames every token is averaged over; 1 unless the group is static.
-        cells: (m,) ascending grid cells.
+        num_frames: Frames every token is averaged over; 1 unless the part is static.
+        spatial: (m,) ascending spatial positions h * W + w.
         salient: Tokens kept for their saliency.
         candidates: Most salient tokens they are chosen among.
         merged: Tokens kept as anchors of merging.
@@ -53,119 +53,129 @@ class Group:
 
     frame: int
     num_frames: int
-    cells: Cells
+    spatial: SpatialPositions
     salient: int = 0
     candidates: int = 0
     merged: int = 0
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Groups whose unpicked tokens are clustered and merged together; all have the same cells.
+class TokenGroup:
+    """Parts whose unpicked tokens are clustered and merged together.
+
+    All parts of a group have the same spatial positions.
 
     Attributes:
-        groups: One per frame for the dynamic tokens of a segment, a single one otherwise.
+        parts: One per frame for the dynamic tokens of a segment, a single one otherwise.
     """
 
-    groups: tuple[Group, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the group before anything is dropped."""
+        return sum(len(part.spatial) for part in self.parts)
+
+    @property
+    def num_salient(self) -> int:
+        """Tokens kept for their saliency."""
+        return sum(part.salient for part in self.parts)
 
     @property
     def merged(self) -> int:
-        """Anchors of the pool; as many as there are tokens if all fit."""
-        return min(self.num_left, sum(group.merged for group in self.groups))
+        """Anchors of the group; as many as there are tokens if all fit."""
+        return min(self.num_left, sum(part.merged for part in self.parts))
 
     @property
     def num_left(self) -> int:
         """Tokens left to merge after picking."""
-        return sum(len(group.cells) - group.salient for group in self.groups)
+        return self.num_tokens - self.num_salient
 
     @property
     def num_kept(self) -> int:
-        """Tokens the pool keeps in all."""
-        return self.merged + sum(group.salient for group in self.groups)
+        """Tokens the group keeps in all."""
+        return self.merged + self.num_salient
 
 
-def plan_pools(lengths: list[int], static: np.ndarray, rules: Rules) -> list[Pool]:
-    """Divide a clip into pools with budgets.
+def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[TokenGroup]:
+    """Divide a clip into groups with budgets.
 
     Args:
         lengths: Frames of every segment, adding up to T.
-        static: (T - 1, L) bool, whether a cell passes the static threshold between frames i and i +
-            1.
+        static: (T - 1, L) bool, whether a spatial position passes the static threshold between
+            frames i and i + 1.
         rules: See `Rules`.
 
     Returns:
-        Pools that keep at least one token; single frames, static groups and dynamic segments in
+        Groups that keep at least one token; single frames, static parts and dynamic segments in
         order of time.
     """
-    num_cells = static.shape[1]
-    pools: list[list[Group]] = []
+    tokens_per_frame = static.shape[1]
+    groups: list[list[Part]] = []
     shares: list[float] = []
     start = 0
     for length in lengths:
         if length == 1:
-            cells = np.arange(num_cells)
-            pools.append([Group(start, 1, cells)])
+            spatial = np.arange(tokens_per_frame)
+            groups.append([Part(start, 1, spatial)])
             shares.append(rules.retention)
         else:
             unchanged = static[start : start + length - 1].all(axis=0)
             still, moving = np.flatnonzero(unchanged), np.flatnonzero(~unchanged)
             saved = (length - 1) * len(still)
-            share = min(rules.retention / ((length * num_cells - saved) / (length * num_cells)), 1)
+            size = length * tokens_per_frame
+            share = min(rules.retention / ((size - saved) / size), 1)
             if len(still):
-                pools.append([Group(start, length, still)])
+                groups.append([Part(start, length, still)])
                 shares.append(share)
             if len(moving):
-                pools.append([Group(start + offset, 1, moving) for offset in range(length)])
+                groups.append([Part(start + offset, 1, moving) for offset in range(length)])
                 shares.append(share)
         start += length
     if rules.budget == "official":
         budgeted = [
-            Pool(tuple(_official(group, share, rules) for group in pool))
-            for pool, share in zip(pools, shares, strict=True)
+            TokenGroup(tuple(_official(part, share, rules) for part in group))
+            for group, share in zip(groups, shares, strict=True)
         ]
     else:
-        budgeted = _exact(pools, lengths, num_cells, rules)
-    return [pool for pool in budgeted if pool.num_kept]
+        budgeted = _exact(groups, lengths, tokens_per_frame, rules)
+    return [group for group in budgeted if group.num_kept]
 
 
-def _official(group: Group, share: float, rules: Rules) -> Group:
-    """Round a group's budget as the published code does: up, and its salient part down."""
-    total = math.ceil(len(group.cells) * share)
+def _official(part: Part, share: float, rules: Rules) -> Part:
+    """Round a part's budget as the published code does: up, and its salient tokens down."""
+    total = math.ceil(len(part.spatial) * share)
     salient = int(total * (1.0 - rules.context_ratio))
-    return _with_budget(group, total, salient, rules)
+    return _with_budget(part, total, salient, rules)
 
 
-def _with_budget(group: Group, total: int, salient: int, rules: Rules) -> Group:
-    """Fill in a group's budget; what cannot be salient is merged instead."""
-    num_cells = len(group.cells)
-    eligible = num_cells - len(rules.never_salient.intersection(group.cells.tolist()))
+def _with_budget(part: Part, total: int, salient: int, rules: Rules) -> Part:
+    """Fill in a part's budget; what cannot be salient is merged instead."""
+    eligible = len(part.spatial) - len(rules.never_salient.intersection(part.spatial.tolist()))
     salient = min(salient, eligible)
     candidates = min(int(rules.alpha * salient), eligible)
-    return Group(group.frame, group.num_frames, group.cells, salient, candidates, total - salient)
+    return Part(part.frame, part.num_frames, part.spatial, salient, candidates, total - salient)
 
 
 def _exact(
-    pools: list[list[Group]], lengths: list[int], num_cells: int, rules: Rules
-) -> list[Pool]:
+    groups: list[list[Part]], lengths: list[int], tokens_per_frame: int, rules: Rules
+) -> list[TokenGroup]:
     """Meet round(retention * T * L) over the whole clip, or keep all there is if that is less.
 
-    Segments share the clip's budget by their length, groups share a segment's by their size, and
+    Segments share the clip's budget by their length, parts share a segment's by their size, and
     both the totals and their salient parts are rounded by largest remainder.
     """
-    groups = [group for pool in pools for group in pool]
-    sizes = np.array([len(group.cells) for group in groups], dtype=np.int64)
-    segment_of = np.searchsorted(
-        np.cumsum(lengths), [group.frame for group in groups], side="right"
-    )
+    parts = [part for group in groups for part in group]
+    sizes = np.array([len(part.spatial) for part in parts], dtype=np.int64)
+    segment_of = np.searchsorted(np.cumsum(lengths), [part.frame for part in parts], side="right")
     capacity = np.bincount(segment_of, weights=sizes).astype(np.float64)
-    total = max(1, round(rules.retention * num_cells * sum(lengths)))
+    total = max(1, round(rules.retention * tokens_per_frame * sum(lengths)))
     ideal = fill(float(total), np.array(lengths, dtype=float), capacity)
     salient_ratio = 1.0 - rules.context_ratio
     totals = apportion(total, sizes * (ideal / capacity)[segment_of], sizes)
     salient = apportion(round(int(totals.sum()) * salient_ratio), totals * salient_ratio, totals)
     chosen = iter(
-        _with_budget(group, int(count), int(part), rules)
-        for group, count, part in zip(groups, totals, salient, strict=True)
+        _with_budget(part, int(count), int(num_salient), rules)
+        for part, count, num_salient in zip(parts, totals, salient, strict=True)
     )
-    return [Pool(tuple(next(chosen) for _ in pool)) for pool in pools]
+    return [TokenGroup(tuple(next(chosen) for _ in group)) for group in groups]

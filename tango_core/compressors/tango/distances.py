@@ -1,7 +1,7 @@
 """Distances between the tokens of a clip under ST-RoPE, in pieces that stay in the cache.
 
-Rotated features are never held for a whole clip: they are made pool by pool (on an accelerator, as
-many at once as fit a fixed workspace), multiplied out, and overwritten. Norms scale the products
+Rotated features are never held for a whole clip: they are made group by group (on an accelerator,
+as many at once as fit a fixed workspace), multiplied, and overwritten. Norms scale the products
 instead of the features, and half precision becomes float32 where it is read.
 """
 
@@ -18,15 +18,15 @@ from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
-# Floats that every core multiplies out at once, as whole pools, and a part of them that it looks up
-# and rotates at once: 1.5 MB stay in its cache. 1 GB keeps a GPU busy.
+# Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
+# and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
 CPU_WORKSPACE = 2**20
 CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
+class ClipTensors:
     """What selection reads.
 
     Attributes:
@@ -34,7 +34,7 @@ class Clip:
         norms: (T, L) float32.
         scores: (T, L) float32.
         tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
-        excluded: (L,) bool, cells that are never picked for their score; `None` for none.
+        excluded: (L,) bool, spatial positions never picked for their score; `None` for none.
     """
 
     tokens: Tensor
@@ -49,7 +49,7 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
-def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
+def distances_in_frames(clip: ClipTensors, frames: NDArray[np.int64]) -> Tensor:
     """Squared distances between all tokens of a frame, for several frames.
 
     Tokens of one frame share its time, and a rotation in common leaves their distances alone: the
@@ -62,10 +62,10 @@ def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
     Returns:
         (P, L, L) float32.
     """
-    _, num_cells, dim = clip.tokens.shape
+    _, tokens_per_frame, dim = clip.tokens.shape
     device = clip.tokens.device
-    distances = torch.empty(len(frames), num_cells, num_cells, device=device)
-    step = _at_once(num_cells * dim, len(frames), device)
+    distances = torch.empty(len(frames), tokens_per_frame, tokens_per_frame, device=device)
+    step = _at_once(tokens_per_frame * dim, len(frames), device)
     if clip.tables is not None:
         buffer = rotation_buffer((step, *clip.tables.grid), clip.tables)
     for start in range(0, len(frames), step):
@@ -82,26 +82,26 @@ def distances_in_frames(clip: Clip, frames: NDArray[np.int64]) -> Tensor:
     return distances
 
 
-def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:
-    """Squared distances between some tokens of a pool, for several pools.
+def distances_between(clip: ClipTensors, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:
+    """Squared distances between some tokens of a group, for several groups.
 
     Args:
         clip: Measured features.
         rows: (P, M) int64 flat positions of the tokens.
-        of_one_frame: Whether a pool's tokens all share a frame, and so a rotation in time.
+        of_one_frame: Whether a group's tokens all share a frame, and so a rotation in time.
 
     Returns:
         (P, M, M) float32.
     """
-    num_pools, num_points = rows.shape
+    num_groups, num_points = rows.shape
     dim, device = clip.tokens.shape[-1], rows.device
-    distances = torch.empty(num_pools, num_points, num_points, device=device)
-    step = _at_once(num_points * dim, num_pools, device)
+    distances = torch.empty(num_groups, num_points, num_points, device=device)
+    step = _at_once(num_points * dim, num_groups, device)
     if clip.tables is None:
         points = torch.empty(step, num_points, 1, dim, device=device)
     else:
         points = rotation_buffer((step, num_points), clip.tables)
-    for start in range(0, num_pools, step):
+    for start in range(0, num_groups, step):
         chunk = rows[start : start + step]
         rotated = points[: len(chunk)]
         _write_rotated(clip, chunk.flatten(), rotated.flatten(0, 1), of_one_frame)
@@ -111,11 +111,11 @@ def distances_between(clip: Clip, rows: Tensor, *, of_one_frame: bool = False) -
     return distances
 
 
-def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
+def _write_rotated(clip: ClipTensors, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
     """Look up the tokens at (n,) flat positions and write them, rotated, to (n, ., .) `out`."""
-    num_cells, dim = clip.tokens.shape[1:]
+    tokens_per_frame, dim = clip.tokens.shape[1:]
     tokens = clip.tokens.view(-1, dim)
-    frames, cells = rows // num_cells, rows % num_cells
+    frames, spatial = rows // tokens_per_frame, rows % tokens_per_frame
     step = len(rows)
     if rows.device.type == "cpu":
         step = max(1, CPU_CHUNK * torch.get_num_threads() // dim)
@@ -126,7 +126,7 @@ def _write_rotated(clip: Clip, rows: Tensor, out: Tensor, of_one_frame: bool) ->
             target.copy_(found[:, None])
         else:
             of_time = [] if of_one_frame else [clip.tables.of_frames(frames[chunk])]
-            rotate(found, [*of_time, *clip.tables.of_cells(cells[chunk])], out=target)
+            rotate(found, [*of_time, *clip.tables.of_spatial(spatial[chunk])], out=target)
 
 
 def _at_once(floats: int, count: int, device: torch.device) -> int:

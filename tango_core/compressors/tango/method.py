@@ -1,9 +1,9 @@
-"""Tango: keep diverse salient tokens of every frame, and merge the rest where space and time agree.
+"""Tango: keep diverse salient tokens of every frame; merge the rest by similarity and position.
 
 Paper: "Tango: Taming Visual Signals for Efficient Video Large Language Models", Section 3. A clip
-is cut into segments; places that stay unchanged in a segment are averaged over its frames; in every
-frame the most salient tokens are picked with at most one per cluster of look-alikes; what is left
-is clustered on ST-RoPE features and merged.
+is cut into segments; spatial positions that stay unchanged in a segment are averaged over its
+frames; in every frame the most salient tokens are picked, at most one per cluster of similar
+tokens; what is left is clustered on ST-RoPE features and merged.
 
 Differences from the release, all visible in its results: merged vectors stay with their own cluster
 (the release writes them to other anchors; `legacy_writeback`), densities carry no random noise,
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from tango_core.compressors.base import raise_if_missing, raise_if_not_finite
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.tango.budgets import Budget, Pool, Rules, plan_pools
-from tango_core.compressors.tango.distances import Clip, upload
+from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
+from tango_core.compressors.tango.distances import ClipTensors, upload
 from tango_core.compressors.tango.select import select_tokens
 from tango_core.latency import NO_CLOCK, Clock
 from tango_core.ops.merging import gather_weighted
@@ -46,9 +46,9 @@ class Tango(OuterStep):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
             layers.
-        tau: Cosine above which a place counts as unchanged when segments are chosen, in [-1, 1];
+        tau: Cosine above which a position counts as unchanged when segments are chosen, in [-1, 1];
             `None` is 0.65 for a retention up to 0.1 and 0.8 above, as published.
-        static_tau: Cosine above which a place counts as static inside a segment, in [-1, 1]. The
+        static_tau: Cosine above which a position counts as static inside a segment, in [-1, 1]. The
             paper uses `tau` for both; the release always uses 0.8 here.
         segmentation: `"static"` maximises repeats (HoliTom); `"dyseg"` cuts at scene changes
             (FastVID).
@@ -68,9 +68,9 @@ class Tango(OuterStep):
             remain; `"exclude"` never picks them for saliency; `"ignore"` treats them like any
             other. They take part in merging in all cases.
         legacy_writeback: Write merged vectors to the anchors the release writes them to.
-        budget: `"official"` rounds in every group, which overshoots small grids and undershoots
-            frozen clips; `"exact"` keeps round(retention * T * L) tokens, unless averaging static
-            places leaves fewer than that.
+        budget: `"official"` rounds for every frame and every static segment, which overshoots small
+            grids and undershoots clips of identical frames; `"exact"` keeps
+            round(retention * T * L) tokens, unless averaging static positions leaves fewer.
         inner: In-LLM step that follows, `{"name": "fastv-merge", "layer": 18, "retention": 0.5}`;
             `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
             the share kept here.
@@ -122,13 +122,13 @@ class Tango(OuterStep):
         )
 
     def _check(self, features: VisualFeatures) -> None:
-        """Leave the look for NaN to `_plan`, whose norms show it without another pass."""
+        """Check for NaN in `_plan`, whose norms show it without another pass."""
         raise_if_missing(features, self.needs)
         if self.outer_retention >= 1:
             raise_if_not_finite(features, self.needs)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """All steps, unobserved."""
+        """All steps, without a clock."""
         return self._compress_in_steps(features, NO_CLOCK)
 
     def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
@@ -138,7 +138,7 @@ class Tango(OuterStep):
             tokens = features.tokens.contiguous()
             squares, products = adjacent_products(tokens)
             scores, excluded = self._scores(features)
-            pools = self._plan(features, squares, products)
+            groups = self._plan(features, squares, products)
         with clock.stage("select"):
             times = features.timestamps if self.timestamps else torch.arange(num_frames)
             tables = None
@@ -146,8 +146,8 @@ class Tango(OuterStep):
                 tables = rotation_tables(
                     dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
                 )
-            clip = Clip(tokens, squares.sqrt(), scores, tables, excluded)
-            picked = select_tokens(clip, pools, self)
+            clip = ClipTensors(tokens, squares.sqrt(), scores, tables, excluded)
+            picked = select_tokens(clip, groups, self)
         with clock.stage("merge"):
             merged = gather_weighted(
                 tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
@@ -160,7 +160,7 @@ class Tango(OuterStep):
         )
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
-        """(T, L) float32 scores with sinks treated as asked, and (L,) bool cells never to pick."""
+        """(T, L) float32 scores after the `sinks` rule; (L,) bool, positions never to pick."""
         scores: Tensor = getattr(features, self.score).float()
         if self.sinks == "ignore" or not features.sinks:
             return scores, None
@@ -169,7 +169,9 @@ class Tango(OuterStep):
             return scores, is_sink
         return scores.masked_fill(is_sink, 0.0), None
 
-    def _plan(self, features: VisualFeatures, squares: Tensor, products: Tensor) -> list[Pool]:
+    def _plan(
+        self, features: VisualFeatures, squares: Tensor, products: Tensor
+    ) -> list[TokenGroup]:
         """Segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
         finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
@@ -195,6 +197,6 @@ class Tango(OuterStep):
             budget=self.budget,
             never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
         )
-        return plan_pools(
+        return plan_groups(
             lengths, flags[num_flags : 2 * num_flags].reshape(similarity.shape), rules
         )

@@ -1,46 +1,33 @@
-"""Tango's selection: which tokens stay, and into which of them every other is folded.
+"""Tango's selection: which tokens are kept, and into which of them every other is merged.
 
-Pools of one shape run as one batch. A pool in one frame makes one matrix of distances, which serves
-picking, clustering and assignment. In a pool across frames candidates compete within their frame
-only, so they are compared first, and the big matrix holds none of the picked. All sizes come from
-the plan, so nothing here waits for the device.
+Groups of one shape run as one batch. A group in one frame needs one matrix of distances, for
+picking, clustering and assignment. In a group across frames candidates compete within their frame
+only: they are compared first, and the large matrix then holds only the tokens that were not picked.
+All sizes come from the plan, so nothing here waits for the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tango_core.compressors.tango.batches import Batch, make_batches, num_tokens
-from tango_core.compressors.tango.budgets import Pool
-from tango_core.compressors.tango.distances import Clip, distances_between, distances_in_frames
+from tango_core.compressors.tango.batches import Batch, make_batches
+from tango_core.compressors.tango.budgets import TokenGroup
+from tango_core.compressors.tango.distances import (
+    ClipTensors,
+    distances_between,
+    distances_in_frames,
+)
 from tango_core.ops.clustering import assign_to_centers, density_peaks
 from tango_core.ops.merging import member_weights
 from tango_core.ops.saliency import rank_descending
 
-
-class SelectOptions(Protocol):
-    """The options of `Tango` that selection reads."""
-
-    @property
-    def diverse(self) -> bool:
-        """One salient token per cluster of candidates."""
-
-    @property
-    def num_neighbors(self) -> int:
-        """Neighbours that make a density."""
-
-    @property
-    def beta(self) -> float:
-        """Least weight of an anchor."""
-
-    @property
-    def legacy_writeback(self) -> bool:
-        """Write merged vectors to the release's anchors."""
+if TYPE_CHECKING:
+    from tango_core.compressors.tango.method import Tango
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,24 +47,24 @@ class Selection:
     weights: Tensor
 
 
-def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> Selection:
-    """Choose the kept tokens of a clip and what is folded into each.
+def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango) -> Selection:
+    """Choose the kept tokens of a clip and what is merged into each.
 
     Args:
         clip: Measured features.
-        pools: The plan.
-        options: See `SelectOptions`.
+        groups: The plan.
+        options: Of the method.
     """
-    num_frames, num_cells, _ = clip.tokens.shape
-    total = num_frames * num_cells
+    num_frames, tokens_per_frame, _ = clip.tokens.shape
+    total = num_frames * tokens_per_frame
     anchors = torch.full((total + 1,), total, device=clip.tokens.device)
     weights = torch.zeros(total + 1, device=clip.tokens.device)
-    for batch in make_batches(pools, clip.tokens.device):
-        _fold(clip, batch, options, anchors, weights)
-    num_kept = sum(pool.num_kept for pool in pools)
+    for batch in make_batches(groups, clip.tokens.device):
+        _merge_batch(clip, batch, options, anchors, weights)
+    num_kept = sum(group.num_kept for group in groups)
     num_sources = sum(
-        pool.groups[0].num_frames * (pool.num_kept if not pool.merged else num_tokens(pool))
-        for pool in pools
+        group.parts[0].num_frames * (group.num_kept if not group.merged else group.num_tokens)
+        for group in groups
     )
     order = anchors[:total].sort(stable=True)
     targets, sources = order.values[:num_sources], order.indices[:num_sources]
@@ -87,17 +74,17 @@ def select_tokens(clip: Clip, pools: Sequence[Pool], options: SelectOptions) -> 
     return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
 
 
-def _fold(
-    clip: Clip, batch: Batch, options: SelectOptions, anchors: Tensor, weights: Tensor
+def _merge_batch(
+    clip: ClipTensors, batch: Batch, options: Tango, anchors: Tensor, weights: Tensor
 ) -> None:
     """Write the anchor and the weight of every token of a batch."""
     num_frames = batch.frames.shape[1]
-    num_cells = clip.tokens.shape[1]
+    tokens_per_frame = clip.tokens.shape[1]
     total = len(anchors) - 1
-    own = (batch.frames[:, :, None] * num_cells + batch.cells[:, None, :]).flatten(1)
+    own = (batch.frames[:, :, None] * tokens_per_frame + batch.spatial[:, None, :]).flatten(1)
     present = batch.present.repeat(1, num_frames)
-    needs_clusters = any(0 < pool.merged < pool.num_left for pool in batch.pools)
-    shared = _distances_of_pools(clip, batch, own) if needs_clusters and num_frames == 1 else None
+    needs_clusters = any(0 < group.merged < group.num_left for group in batch.groups)
+    shared = _distances_of_groups(clip, batch, own) if needs_clusters and num_frames == 1 else None
     picked = _pick(clip, batch, options, own, shared)
     left = present & ~picked
     if not needs_clusters:
@@ -106,56 +93,56 @@ def _fold(
     elif shared is not None:
         target, weight = _merge_into_anchors(batch, options, shared, own, left, total)
     else:
-        num_left = [pool.num_left for pool in batch.pools]
-        places = left.sort(dim=1, descending=True, stable=True).indices[:, : max(num_left)]
-        rows = own.gather(1, places)
-        members = left.gather(1, places)
+        num_left = [group.num_left for group in batch.groups]
+        slots = left.sort(dim=1, descending=True, stable=True).indices[:, : max(num_left)]
+        rows = own.gather(1, slots)
+        members = left.gather(1, slots)
         found = _merge_into_anchors(
             batch, options, distances_between(clip, rows), rows, members, total
         )
-        target = torch.full_like(own, total).scatter_(1, places, found[0])
-        weight = torch.zeros_like(own, dtype=torch.float32).scatter_(1, places, found[1])
+        target = torch.full_like(own, total).scatter_(1, slots, found[0])
+        weight = torch.zeros_like(own, dtype=torch.float32).scatter_(1, slots, found[1])
     target = torch.where(picked, own, torch.where(left, target, total))
     weight = torch.where(picked, 1.0, weight)
-    # A static token stands for all frames of its segment, each with an equal part.
-    longest = max(pool.groups[0].num_frames for pool in batch.pools)
+    # A static token is the mean over the frames of its segment: equal weights.
+    longest = max(group.parts[0].num_frames for group in batch.groups)
     steps = torch.arange(longest, device=own.device)[:, None]
     inside = (steps < batch.spans[:, None, None]) & present[:, None]
-    spread = torch.where(inside, own[:, None] + steps * num_cells, total)
+    spread = torch.where(inside, own[:, None] + steps * tokens_per_frame, total)
     anchors[spread] = torch.where(inside, target[:, None], total)
     weights[spread] = (weight / batch.spans[:, None])[:, None].expand_as(spread)
 
 
-def _distances_of_pools(clip: Clip, batch: Batch, own: Tensor) -> Tensor:
-    """(P, M, M) squared distances of pools that lie in one frame each."""
-    if all(len(pool.groups[0].cells) == clip.tokens.shape[1] for pool in batch.pools):
+def _distances_of_groups(clip: ClipTensors, batch: Batch, own: Tensor) -> Tensor:
+    """(P, M, M) squared distances of groups that lie in one frame each."""
+    if all(len(group.parts[0].spatial) == clip.tokens.shape[1] for group in batch.groups):
         return distances_in_frames(clip, batch.host_frames[:, 0])
     return distances_between(clip, own, of_one_frame=True)
 
 
 def _merge_into_anchors(
     batch: Batch,
-    options: SelectOptions,
+    options: Tango,
     distances: Tensor,
     rows: Tensor,
     members: Tensor,
     total: int,
 ) -> tuple[Tensor, Tensor]:
-    """Cluster the members of every pool.
+    """Cluster the members of every group.
 
     Args:
-        batch: The pools.
-        options: See `SelectOptions`.
+        batch: The groups.
+        options: Of the method.
         distances: (P, M, M) squared.
         rows: (P, M) flat positions of the points.
         members: (P, M) bool, the points that take part.
-        total: Stands for no position.
+        total: Means no position.
 
     Returns:
         (P, M) the flat position every point is written to, and its weight there.
     """
-    num_pools, num_points = rows.shape
-    num_centers = max(pool.merged for pool in batch.pools)
+    num_groups, num_points = rows.shape
+    num_centers = max(group.merged for group in batch.groups)
     order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
     ranks = torch.arange(num_centers, device=rows.device)
     chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
@@ -165,61 +152,61 @@ def _merge_into_anchors(
     writers = centers
     if options.legacy_writeback:
         writers = torch.where(batch.keeps_all[:, None], centers, chosen)
-    padded = torch.cat([rows, rows.new_full((num_pools, 1), total)], dim=1)
+    padded = torch.cat([rows, rows.new_full((num_groups, 1), total)], dim=1)
     return padded.gather(1, writers.gather(1, labels)), weight
 
 
 def _pick(
-    clip: Clip, batch: Batch, options: SelectOptions, own: Tensor, shared: Tensor | None
+    clip: ClipTensors, batch: Batch, options: Tango, own: Tensor, shared: Tensor | None
 ) -> Tensor:
     """Choose the salient tokens of every frame, at most one per cluster of candidates.
 
     Args:
         clip: Measured features.
-        batch: The pools.
-        options: See `SelectOptions`.
+        batch: The groups.
+        options: Of the method.
         own: (P, F * M) flat positions.
-        shared: (P, M, M) squared distances of pools in one frame, where there is a use for them
+        shared: (P, M, M) squared distances of groups in one frame, where there is a use for them
             anyway.
 
     Returns:
         (P, F * M) bool.
     """
-    num_pools, num_frames = batch.frames.shape
-    num_cells = batch.cells.shape[1]
+    num_groups, num_frames = batch.frames.shape
+    num_positions = batch.spatial.shape[1]
     device = clip.tokens.device
-    groups = [group for pool in batch.pools for group in pool.groups]
-    num_salient = max(group.salient for group in groups)
-    num_candidates = max(group.candidates for group in groups)
-    scores = _group_scores(clip, batch)
+    parts = [part for group in batch.groups for part in group.parts]
+    num_salient = max(part.salient for part in parts)
+    num_candidates = max(part.candidates for part in parts)
+    scores = _part_scores(clip, batch)
     ranked = rank_descending(scores)[..., :num_candidates]
     slots = torch.arange(num_salient, device=device)
-    chosen = slots.expand(num_pools, num_frames, -1)
-    if options.diverse and any(group.candidates > group.salient > 0 for group in groups):
+    chosen = slots.expand(num_groups, num_frames, -1)
+    if options.diverse and any(part.candidates > part.salient > 0 for part in parts):
         if shared is None:
-            rows = own.view(num_pools, num_frames, -1).gather(2, ranked)
+            rows = own.view(num_groups, num_frames, -1).gather(2, ranked)
             between = distances_between(clip, rows.flatten(0, 1), of_one_frame=True)
         else:
-            pools = torch.arange(num_pools, device=device)[:, None, None]
-            between = shared[pools, ranked[:, 0, :, None], ranked[:, 0, None, :]]
+            groups = torch.arange(num_groups, device=device)[:, None, None]
+            between = shared[groups, ranked[:, 0, :, None], ranked[:, 0, None, :]]
         chosen = _one_per_cluster(between, batch, num_salient, options.num_neighbors)
     local = ranked.gather(2, chosen) if num_salient else chosen
-    local = torch.where(slots < batch.salient[..., None], local, num_cells)
-    picked = torch.zeros(num_pools, num_frames, num_cells + 1, dtype=torch.bool, device=device)
-    return picked.scatter_(2, local, True)[..., :num_cells].flatten(1)
+    local = torch.where(slots < batch.salient[..., None], local, num_positions)
+    picked = torch.zeros(num_groups, num_frames, num_positions + 1, dtype=torch.bool, device=device)
+    return picked.scatter_(2, local, True)[..., :num_positions].flatten(1)
 
 
-def _group_scores(clip: Clip, batch: Batch) -> Tensor:
-    """(P, F, M) scores, averaged over a static group's frames; -inf where not to be picked."""
-    scores = clip.scores[batch.frames[:, :, None], batch.cells[:, None, :]]
-    if max(pool.groups[0].num_frames for pool in batch.pools) > 1:
+def _part_scores(clip: ClipTensors, batch: Batch) -> Tensor:
+    """(P, F, M) scores, averaged over a static part's frames; -inf where not to be picked."""
+    scores = clip.scores[batch.frames[:, :, None], batch.spatial[:, None, :]]
+    if max(group.parts[0].num_frames for group in batch.groups) > 1:
         frames = torch.arange(len(clip.scores), device=scores.device)
         inside = (frames >= batch.frames) & (frames < batch.frames + batch.spans[:, None])
         means = inside.float() @ clip.scores / batch.spans[:, None]
-        scores = means.gather(1, batch.cells)[:, None]
+        scores = means.gather(1, batch.spatial)[:, None]
     eligible = batch.present
     if clip.excluded is not None:
-        eligible = eligible & ~clip.excluded[batch.cells]
+        eligible = eligible & ~clip.excluded[batch.spatial]
     return scores.masked_fill(~eligible[:, None], -torch.inf)
 
 

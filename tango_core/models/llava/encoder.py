@@ -91,7 +91,7 @@ class LlavaEncoder(VisionEncoder):
         return VisualFeatures(
             grid=grid,
             timestamps=torch.tensor(frames.timestamps, device=self.device),
-            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks, PUBLISHED_SINKS),
+            sinks=self._sinks_on(grid),
             source=frames.source,
             **maps,
         )
@@ -131,6 +131,10 @@ class LlavaEncoder(VisionEncoder):
     def _pooled_grid(self) -> tuple[int, int]:
         """(H, W) of the tokens."""
         return pooled_grid(self._tower_grid, self._pooling)
+
+    def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
+        """Sinks of frames with this grid."""
+        return sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks, PUBLISHED_SINKS)
 
     def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
         """Refuse frames of another size and signals that cannot be computed."""

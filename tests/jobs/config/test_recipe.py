@@ -143,3 +143,17 @@ def test_a_missing_recipe_is_named(tmp_path):
 def test_a_malformed_override_is_refused(recipe, override):
     with pytest.raises(RecipeError, match="--set"):
         load_job(recipe, [override])
+
+
+def test_methods_of_ones_own_are_shown_by_their_class():
+    methods = [{"name": "one.methods:Mine", "retention": [0.1, 0.2]}, {"name": "full"}]
+    job = parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
+    assert [name for name, _ in job.all_methods] == ["Mine r=0.1", "Mine r=0.2", "full"]
+    assert parse_job(yaml.safe_load(job.to_yaml()), "again").all_methods == job.all_methods
+
+
+def test_two_methods_that_would_be_shown_as_one_are_an_error():
+    methods = [{"name": f"{module}.methods:Mine", "retention": 0.1} for module in ("one", "other")]
+    message = r"one\.methods:Mine and other\.methods:Mine would both be shown as 'Mine'; rename"
+    with pytest.raises(RecipeError, match=message):
+        parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from doctor_results import result_of
+from doctor_results import result_in_a_new_process, result_of
 
 from jobs.doctor import machine
 
@@ -41,18 +41,20 @@ def test_packages_that_are_too_old_or_missing_are_named(other):
         "Requires-Dist: nor-this; extra == 'dev'",
         "Requires-Dist: nor-that; platform_system == 'Amiga'",
         "Requires-Dist: pytest<1; extra == 'torchcodec'",
+        "Requires-Dist: not-there; extra == 'pipeline'",
     )
-    result = result_of(machine.packages, "other")
+    result = result_in_a_new_process(machine.packages, "other")
     assert result.status == "problem"
     assert "numpy " in result.text
     assert "is not <1; no-such-package is missing (wanted: >=2); pytest" in result.text
+    assert "1 more" in result.text
     assert "nor" not in result.text
     assert "pip install" in result.text
 
 
 def test_another_python_is_refused(other):
     other("Requires-Python: <3")
-    result = result_of(machine.python_version, "other")
+    result = result_in_a_new_process(machine.python_version, "other")
     assert result.status == "problem"
     assert "is not <3" in result.text
 

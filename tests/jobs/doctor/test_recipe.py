@@ -11,7 +11,7 @@ from releases import videomme_release
 from safetensors.torch import load_file, save_file
 
 from jobs.doctor import recipe
-from jobs.doctor.checks import CheckResult
+from jobs.doctor.checks import Check, CheckResult, run_checks
 from tango_core.models import describe_model
 
 
@@ -55,11 +55,15 @@ def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path, offline, st
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     remote = job(model={"name": "llava-onevision-7b", "saliency_from": "google/none"})
-    result = result_of(recipe.model, remote)
+    checks = [
+        Check("model", recipe.model, (remote,), timeout_s=60),
+        Check("methods", recipe.methods, (remote, "cache"), timeout_s=60),
+    ]
+    result, methods = (result for _, result in run_checks(checks))
     assert result.status == status
     assert "llava-hf/llava-onevision-qwen2-7b-ov-hf and google/none" in result.text
     assert "hf download google/none" in result.text
-    assert result_of(recipe.methods, remote, "cache").status == "note"
+    assert methods.status == "note"
 
 
 def test_methods_are_built_for_the_model():

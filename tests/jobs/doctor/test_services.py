@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -45,11 +44,9 @@ def test_a_port_without_a_server_is_a_problem():
 def test_a_server_that_does_not_answer_is_a_problem():
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        started = time.monotonic()
         result = result_of(services.tracking, uri, timeout_s=8)
     assert result.status == "problem"
     assert "within 8 s" in result.text
-    assert time.monotonic() - started < 30
 
 
 def test_a_server_of_another_kind_is_a_problem():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doctor_results import result_of
+from doctor_results import result_in_a_new_process, result_of
 
 from jobs.doctor import storage
 from jobs.doctor.checks import CheckResult
@@ -42,5 +42,5 @@ def test_a_read_only_directory_is_a_problem():
 
 def test_temporary_files_can_be_written_here_and_not_elsewhere(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert str(tmp_path) in result_of(storage.temporary).text
+    assert str(tmp_path) in result_in_a_new_process(storage.temporary).text
     assert list(tmp_path.iterdir()) == []

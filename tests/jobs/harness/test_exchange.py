@@ -45,7 +45,7 @@ def write_run(folder, name, root, cells, *, keep=None, num_frames=32, **job):
         parts.append(rows.assign(method=entry.method, retention=entry.retention).iloc[:keep])
     (folder / "answers").mkdir(parents=True)
     pd.concat(parts).to_parquet(folder / "answers" / "part-00000.parquet")
-    facts_of(*cells, run_id=folder.name, decoder=None, num_frames=num_frames).save(folder)
+    facts_of(*cells, run_id=folder.name, llm=None, num_frames=num_frames).save(folder)
     recipe = {
         "benchmark": {"name": name, "root": str(root)},
         "methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}],

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
@@ -32,11 +33,11 @@ class TestPage:
         summary, facts, answers = sweep
         words = page_of(facts, answers).words
         assert facts.note in words
-        for entry in summary["cells"]:
-            low, high = entry["accuracy_ci95"]
+        for entry in summary.cells:
+            low, high = entry.accuracy.low, entry.accuracy.high
             assert f"{100 * low:.1f} to {100 * high:.1f}" in words
-            for group in entry["accuracy_by"]["duration"].values():
-                assert f"{100 * group['accuracy']:.1f}" in words
+            for group in entry.accuracy_by["duration"].values():
+                assert f"{100 * group.value:.1f}" in words
         assert "clip 2.mp4: 0 of 32 frames decoded" in words
         assert "ray 2.60.0" in words
 
@@ -80,13 +81,13 @@ class TestPage:
         )
 
     def test_intervals_of_one_benchmark_share_a_scale_between_tables(self, sweep):
-        cells = sweep[0]["cells"]
+        cells = sweep[0].cells
         [alone] = cell_rows(cells[1:2], cells[1:2])
         [beside] = cell_rows(cells[1:2], cells)
         together = cell_rows(cells, cells)
-        assert beside["strip"]["low"] == together[1]["strip"]["low"] != alone["strip"]["low"]
-        elsewhere = [{**entry, "benchmark": "another"} for entry in cells]
-        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0]["strip"] == alone["strip"]
+        assert beside.strip.low == together[1].strip.low != alone.strip.low
+        elsewhere = [replace(entry, benchmark="another") for entry in cells]
+        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0].strip == alone.strip
 
     def test_many_reasons_are_cut_and_counted(self):
         facts = facts_of(TANGO)

@@ -4,11 +4,10 @@ import json
 import re
 
 import pytest
-from fake_answers import cell, facts_of, fake_answers, write_run
+from fake_answers import cell, facts_of, fake_answers, summary_json, unmeasured, write_run
 
 from jobs.report.compare import report_runs
 from jobs.results.baselines import PREVIOUS, with_baselines
-from jobs.results.summary import summarize
 
 LISTED = (
     cell("full"),
@@ -22,23 +21,13 @@ LISTED = (
 
 def named(*cells, **own):
     """What comparing needs to know of cells."""
-    known = {"run_id": "a", "model": "tiny", "num_frames": 8, **own}
-    return [
-        {
-            "cell": entry.name,
-            "benchmark": entry.benchmark,
-            "protocol": entry.protocol,
-            "retention_requested": entry.retention,
-            **known,
-        }
-        for entry in cells
-    ]
+    return unmeasured(*cells, **{"run_id": "a", "model": "tiny", "num_frames": 8, **own})
 
 
 def pairs_of(cells, *names):
     """Cell -> baseline -> cell it is compared with."""
-    found = with_baselines(cells, names, lambda _, other: cells[other]["cell"])
-    return {(entry["run_id"], entry["cell"]): entry["versus"] for entry in found}
+    found = with_baselines(cells, names, lambda _, other: cells[other].name)
+    return {(entry.run_id, entry.name): entry.versus for entry in found}
 
 
 def test_a_method_is_looked_for_at_the_cells_own_retention():
@@ -75,8 +64,8 @@ def test_a_cells_own_run_comes_before_others_and_other_frames_never():
     first, second = named(*LISTED[1:4]), named(*LISTED[1:4], run_id="b")
     other = named(cell("random", 0.1), run_id="c", num_frames=16)
     cells = [*first, *second, *other]
-    found = with_baselines(cells, ["topk"], lambda _, other: cells[other]["run_id"])
-    versus = {(entry["run_id"], entry["cell"]): entry["versus"]["topk"] for entry in found}
+    found = with_baselines(cells, ["topk"], lambda _, other: cells[other].run_id)
+    versus = {(entry.run_id, entry.name): entry.versus["topk"] for entry in found}
     assert versus["a", "tango r=0.1"] == "a"
     assert versus["b", "tango r=0.1"] == "b"
     assert versus["c", "random r=0.1"] is None
@@ -91,7 +80,8 @@ def test_tables_hold_the_differences_between_the_two_accuracies(tmp_path):
     facts = facts_of(*LISTED)
     run = write_run(tmp_path / "run", fake_answers(facts), facts)
     accuracy = {
-        entry["cell"]: entry["accuracy"] for entry in summarize(fake_answers(facts), facts)["cells"]
+        entry["cell"]: entry["accuracy"]
+        for entry in summary_json(fake_answers(facts), facts)["cells"]
     }
     report_runs([run], tmp_path / "out", baselines=["topk", PREVIOUS])
     cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from fake_answers import cell, facts_of, fake_answers
+from fake_answers import cell, facts_of, fake_answers, summary_json
 from scipy import stats
 
 from jobs.report.page import render_html
-from jobs.report.sections import breakdowns
-from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
-from jobs.report.tables.cells import csv_table, markdown_table, render_table
+from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
+from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
 from jobs.results.summary import failed_rows, summarize
+from tango_core.metrics import sign_flip_p_value
 
 
 def run_of(benchmark, protocol, **options):
@@ -37,7 +37,7 @@ class TestHarness:
     @pytest.mark.parametrize("protocol", ["vlmevalkit", "lmms_eval"])
     def test_mean_leaves_out_what_the_harness_leaves_out(self, protocol):
         answers, facts = run_of("mvbench", protocol, failed_clips=(3,))
-        summary = summarize(answers, facts)
+        summary = summary_json(answers, facts)
         assert summary["harness_accuracy"] == pytest.approx(np.nanmean(answers["harness_score"]))
         assert summary["harness_accuracy"] != summary["accuracy"]
         assert summary["protocol"] == protocol
@@ -45,8 +45,8 @@ class TestHarness:
     def test_mlvu_is_a_mean_over_tasks_in_lmms_eval_only(self):
         answers, facts = run_of("mlvu", "lmms_eval", failed_clips=(0, 4))
         by_task = answers["harness_score"].groupby(groups_of(answers, "task")).mean()
-        micro = summarize(*run_of("mlvu", "vlmevalkit", failed_clips=(0, 4)))
-        macro = summarize(answers, facts)
+        micro = summary_json(*run_of("mlvu", "vlmevalkit", failed_clips=(0, 4)))
+        macro = summary_json(answers, facts)
         assert macro["harness_accuracy"] == pytest.approx(by_task.mean())
         assert micro["harness_accuracy"] == pytest.approx(answers["harness_score"].mean())
         assert macro["harness_accuracy"] != micro["harness_accuracy"]
@@ -57,54 +57,54 @@ class TestHarness:
         odd = answers.index[:9]
         answers.loc[odd, ["answer", "correct"]] = pd.NA
         answers.loc[odd, "harness_score"] = 0.0
-        summary = summarize(answers, facts)
+        summary = summary_json(answers, facts)
         assert summary["num_scored"] == len(answers) - 9
         assert summary["harness_accuracy"] == pytest.approx(answers["harness_score"].mean())
 
     def test_m_avg_over_tasks_stands_beside_the_accuracy(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         strict = answers["correct"].astype(float).groupby(groups_of(answers, "task")).mean()
-        assert summarize(answers, facts)["accuracy_macro"] == pytest.approx(strict.mean())
-        assert summarize(*run_of("mvbench", "vlmevalkit"))["accuracy_macro"] is None
+        assert summary_json(answers, facts)["accuracy_macro"] == pytest.approx(strict.mean())
+        assert summary_json(*run_of("mvbench", "vlmevalkit"))["accuracy_macro"] is None
 
     def test_m_avg_is_the_last_column_of_the_break_down_by_task(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
-        (entry,) = summarize(answers, facts)["cells"]
-        by_task = entry["accuracy_by"]["task"]
-        (table,) = [one for one in breakdowns([entry], ["mlvu"]) if one["name"] == "task"]
-        assert [head["name"] for head in table["heads"]] == [*sorted(by_task), "mean (M-Avg)"]
-        assert table["heads"][-1]["count"] == entry["num_scored"] == 120
-        mean = np.mean([task["accuracy"] for task in by_task.values()])
-        assert table["rows"][0]["entries"][-1]["text"] == f"{100 * mean:.1f}"
+        (entry,) = summarize(answers, facts).cells
+        by_task = entry.accuracy_by["task"]
+        (table,) = [one for one in breakdowns([entry]) if one.name == "task"]
+        assert [column.name for column in table.columns] == [*sorted(by_task), "mean (M-Avg)"]
+        assert table.columns[-1].count == entry.counts.num_scored == 120
+        mean = np.mean([task.value for task in by_task.values()])
+        assert table.rows[0].entries[-1].text == f"{100 * mean:.1f}"
         assert "mean (M-Avg) (120) |\n" in breakdowns_markdown([entry])
-        named = {**entry, "run_id": "a", "model": "m"}
-        lines = list(csv.DictReader(io.StringIO(breakdowns_csv([named]))))
+        lines = list(csv.DictReader(io.StringIO(breakdowns_csv([entry]))))
         (line,) = [line for line in lines if line["value"] == "mean (M-Avg)"]
         assert (line["group"], float(line["accuracy"])) == ("task", pytest.approx(mean))
         assert line["accuracy_low"] == line["inner_group"] == ""
 
     def test_only_mlvu_is_averaged_over_tasks(self):
-        (entry,) = summarize(*run_of("mvbench", "vlmevalkit"))["cells"]
+        (entry,) = summarize(*run_of("mvbench", "vlmevalkit")).cells
         assert "M-Avg" not in breakdowns_markdown([entry])
-        assert "M-Avg" not in breakdowns_csv([{**entry, "run_id": "a", "model": "m"}])
+        assert "M-Avg" not in breakdowns_csv([entry])
 
     def test_runs_without_scores_have_no_such_accuracy_and_no_column(self):
         facts = facts_of(cell("tango", 0.1))
-        cells = summarize(fake_answers(facts), facts)["cells"]
-        assert cells[0]["harness_accuracy"] is None
-        assert "harness" not in markdown_table(cells)
+        cells = summarize(fake_answers(facts), facts).cells
+        assert cells[0].harness_accuracy is None
+        assert "harness" not in cells_markdown(cells)
 
     def test_is_shown_in_every_table(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         summary = summarize(answers, facts)
-        shown = f"{100 * summary['harness_accuracy']:.1f}"
-        for text in (render_table(summary["cells"]), markdown_table(summary["cells"])):
+        (entry,) = summary.cells
+        shown = f"{100 * entry.harness_accuracy:.1f}"
+        for text in (render_table(summary.cells), cells_markdown(summary.cells)):
             assert "harness %" in text
             assert shown in text
-        assert str(summary["harness_accuracy"]) in csv_table(summary["cells"])
+        assert str(entry.harness_accuracy) in cells_csv(summary.cells)
         page = render_html(summary, facts, failures=failed_rows(answers), jobs={})
         assert f"<td>{shown}</td>" in page
-        assert f"<td>{100 * summary['accuracy_macro']:.1f}</td>" in page
+        assert f"<td>{100 * entry.accuracy_macro:.1f}</td>" in page
 
 
 class TestCrossTables:
@@ -121,7 +121,7 @@ class TestCrossTables:
 
     def test_every_length_is_broken_down_by_domain_and_task(self, videomme):
         answers, facts, groups = videomme
-        table = summarize(answers, facts)["accuracy_cross"]["duration"]
+        table = summary_json(answers, facts)["accuracy_cross"]["duration"]
         frame = pd.DataFrame(groups).assign(right=answers["correct"].astype(float))
         assert set(table) == {"short", "medium", "long"}
         for inner in ("domain", "task_type"):
@@ -136,7 +136,7 @@ class TestCrossTables:
         answers, facts, _ = videomme
         answers = answers.assign(correct=(answers["video_id"].str[-1].astype(int) % 2).astype(bool))
         answers["status"] = "ok"
-        table = summarize(answers, facts)["accuracy_cross"]["duration"]
+        table = summary_json(answers, facts)["accuracy_cross"]["duration"]
         for values in table.values():
             for entry in values["domain"].values():
                 right = round(entry["accuracy"] * entry["n"])
@@ -151,7 +151,7 @@ class TestCrossTables:
 
     def test_other_benchmarks_have_none(self):
         facts = facts_of(cell("full"))
-        assert summarize(fake_answers(facts), facts)["accuracy_cross"] == {}
+        assert summary_json(fake_answers(facts), facts)["accuracy_cross"] == {}
 
 
 class TestPairedAgainstScipy:
@@ -161,28 +161,27 @@ class TestPairedAgainstScipy:
     def pair(self):
         facts = facts_of(cell("full"), cell("random", 0.1))
         answers = fake_answers(facts, num_clips=50, failed_clips=(1, 2))
-        versus = summarize(answers, facts)["cells"][1]["versus_full"]
+        versus = summary_json(answers, facts)["cells"][1]["versus_full"]
         right = answers.assign(right=answers["correct"].fillna(False) & (answers["status"] == "ok"))
         table = right.pivot(index=["video_id", "question_id"], columns="cell", values="right")
         return versus, table["random r=0.1"].astype(int), table["full"].astype(int)
 
-    def test_mcnemar(self, pair):
+    def test_the_p_value_exchanges_whole_clips(self, pair):
         versus, ours, theirs = pair
         gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
         assert (versus["num_gained"], versus["num_lost"]) == (gained, lost)
-        assert versus["p_value"] == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+        per_clip = (ours - theirs).groupby("video_id").sum()
+        assert versus["p_value"] == sign_flip_p_value(per_clip.to_numpy())
+        assert versus["p_value"] > stats.binomtest(gained, gained + lost).pvalue
 
-    def test_difference_and_clustered_bootstrap(self, pair):
+    def test_the_interval_is_the_t_interval_of_the_clips(self, pair):
         versus, ours, theirs = pair
-        per_clip = (ours - theirs).groupby("video_id").agg(["sum", "size"])
+        per_clip = (ours - theirs).groupby("video_id").agg(["mean", "size"])
+        assert per_clip["size"].nunique() == 1
         assert versus["difference"] == pytest.approx((ours - theirs).mean())
-        result = stats.bootstrap(
-            (per_clip["sum"].to_numpy(), per_clip["size"].to_numpy()),
-            lambda sums, sizes, axis: sums.sum(axis=axis) / sizes.sum(axis=axis),
-            paired=True,
-            method="percentile",
-            n_resamples=9999,
-            rng=np.random.default_rng(1),
-        )
-        interval = result.confidence_interval
-        assert versus["difference_ci95"] == pytest.approx([interval.low, interval.high], abs=0.01)
+        interval = stats.ttest_1samp(per_clip["mean"], 0).confidence_interval()
+        assert versus["difference_ci95"] == pytest.approx([interval.low, interval.high], abs=1e-6)
+        assert (versus["num_clips"], versus["too_few_clips"]) == (50, False)
+        error = per_clip["mean"].sem()
+        reach = stats.t.ppf(0.975, 49) + stats.t.ppf(0.8, 49)
+        assert versus["detectable_difference"] == pytest.approx(reach * error, abs=1e-6)

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, write_run
+from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, summary_json, write_run
 
-from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.facts import CellFacts, JobFacts, SkippedMethod
+from jobs.results.run_summary import RunSummary
 from jobs.results.scores import read_groups
-from jobs.results.summary import failed_rows, read_answers, summarize, write_summary
+from jobs.results.summary import failed_rows, read_answers, write_summary
 from tango_core.flops import prefill_flops
 
 CONTRACT = {
@@ -22,7 +23,7 @@ TANGO = cell("tango", 0.1)
 
 def summary_of(*cells, facts=None, **options):
     facts = facts or facts_of(*cells)
-    return summarize(fake_answers(facts, **options), facts)
+    return summary_json(fake_answers(facts, **options), facts)
 
 
 class TestOneCell:
@@ -35,7 +36,7 @@ class TestOneCell:
 
     def test_failed_and_unparsed_count_as_wrong_in_the_headline_only(self):
         answers = fake_answers(facts_of(TANGO), failed_clips=(1, 7), unparsed=0.2)
-        summary = summarize(answers, facts_of(TANGO))
+        summary = summary_json(answers, facts_of(TANGO))
         right = int(answers["correct"].sum())
         answered = int((answers["status"] == "ok").sum())
         assert summary["accuracy"] == pytest.approx(right / len(answers))
@@ -48,11 +49,11 @@ class TestOneCell:
     def test_a_failed_row_marked_correct_is_still_wrong(self):
         answers = fake_answers(facts_of(TANGO), unparsed=0)
         answers["status"], answers["correct"] = "answer_failed", True
-        assert summarize(answers, facts_of(TANGO))["accuracy"] == 0
+        assert summary_json(answers, facts_of(TANGO))["accuracy"] == 0
 
     def test_break_downs_count_every_question_in_each_group(self):
         answers = fake_answers(facts_of(TANGO))
-        table = summarize(answers, facts_of(TANGO))["accuracy_by"]
+        table = summary_json(answers, facts_of(TANGO))["accuracy_by"]
         parsed = pd.DataFrame([json.loads(value) for value in answers["groups"]])
         for group in ("duration", "task"):
             expected = answers["correct"].astype(float).groupby(parsed[group]).agg(["mean", "size"])
@@ -61,7 +62,7 @@ class TestOneCell:
 
     def test_tokens_are_counted_once_per_clip(self):
         answers = fake_answers(facts_of(TANGO), failed_clips=(0,))
-        summary = summarize(answers, facts_of(TANGO))
+        summary = summary_json(answers, facts_of(TANGO))
         clips = answers.dropna(subset=["tokens_kept"]).groupby("video_id").first()
         assert summary["tokens_total"] == 39 * 32 * 196
         assert summary["tokens_kept"] == clips["tokens_kept"].sum()
@@ -76,7 +77,7 @@ class TestOneCell:
 
     def test_newlines_are_unknown_in_runs_of_earlier_versions(self):
         answers = fake_answers(facts_of(TANGO)).drop(columns="tokens_with_newlines")
-        summary = summarize(answers, facts_of(TANGO))
+        summary = summary_json(answers, facts_of(TANGO))
         assert summary["tokens_with_newlines"] is None
         assert summary["retention_with_newlines"] is None
 
@@ -91,7 +92,7 @@ class TestOneCell:
     def test_cost_is_the_mean_over_the_prompts(self):
         answers = fake_answers(facts_of(TANGO))
         expected = np.mean([prefill_flops(QWEN2_7B, int(n)) for n in answers["prompt_tokens"]])
-        assert summarize(answers, facts_of(TANGO))["prefill_tflops"] == pytest.approx(
+        assert summary_json(answers, facts_of(TANGO))["prefill_tflops"] == pytest.approx(
             expected / 1e12
         )
 
@@ -110,7 +111,7 @@ class TestLatencies:
 
     def test_numbers_a_cache_hit_carries_over_are_no_measurement(self):
         answers = fake_answers(facts_of(TANGO)).assign(cache="hit")
-        latency = summarize(answers, facts_of(TANGO))["latency_ms"]
+        latency = summary_json(answers, facts_of(TANGO))["latency_ms"]
         assert set(latency) == {"cache_read", "prefill", "ttft", "decode"}
 
     def test_prefill_is_that_of_the_question_which_pays_for_the_shared_prefix(self):
@@ -131,7 +132,7 @@ class TestLatencies:
     def test_percentiles_are_numpys(self):
         answers = fake_answers(facts_of(TANGO))
         values = answers.drop_duplicates("video_id")["encode_ms"]
-        vision = summarize(answers, facts_of(TANGO))["latency_ms"]["vision"]
+        vision = summary_json(answers, facts_of(TANGO))["latency_ms"]["vision"]
         assert vision["p50"] == pytest.approx(np.percentile(values, 50))
         assert vision["p90"] == pytest.approx(np.percentile(values, 90))
         assert vision["mean"] == pytest.approx(values.mean())
@@ -151,7 +152,7 @@ class TestSeveralCells:
         cells = [cell("full"), TANGO, cell("tango", 0.1, "mvbench")]
         facts = facts_of(*cells)
         answers = fake_answers(facts)
-        full, tango, other = summarize(answers, facts)["cells"]
+        full, tango, other = summary_json(answers, facts)["cells"]
         assert full["versus_full"] is None
         assert other["versus_full"] is None
         pair = answers[answers["benchmark"] == "shapes"].pivot(
@@ -173,7 +174,7 @@ class TestSeveralCells:
     def test_a_cell_without_any_row_gets_a_summary(self):
         facts = facts_of(cell("full"), TANGO)
         answers = fake_answers(facts)
-        empty = summarize(answers[answers["cell"] == "full"], facts)["cells"][1]
+        empty = summary_json(answers[answers["cell"] == "full"], facts)["cells"][1]
         assert (empty["num_questions"], empty["accuracy"], empty["versus_full"]) == (0, None, None)
 
 
@@ -182,7 +183,7 @@ class TestNothingToScore:
         facts = facts_of(cell("full"), TANGO)
         answers = fake_answers(facts)
         answers["answer"] = answers["correct"] = answers["choice"] = None
-        for entry in summarize(answers, facts)["cells"]:
+        for entry in summary_json(answers, facts)["cells"]:
             assert entry["accuracy"] is entry["accuracy_ci95"] is entry["versus_full"] is None
             assert entry["num_scored"] == 0
             assert entry["num_answered"] > 0
@@ -192,8 +193,8 @@ class TestNothingToScore:
         answers = fake_answers(facts, num_clips=5, failed_clips=range(5), unparsed=0)
         run = write_run(tmp_path / "run", answers, facts)
         summary = write_summary(run)
-        assert json.loads((run / "summary.json").read_text()) == summary
-        for entry in summary["cells"]:
+        assert json.loads((run / "summary.json").read_text()) == summary.to_json()
+        for entry in summary.to_json()["cells"]:
             assert entry["accuracy"] == 0
             assert entry["accuracy_ci95"][1] > 0.3
             assert entry["retention_actual"] is None
@@ -250,3 +251,61 @@ def test_groups_are_read_in_every_form_that_parquet_readers_give(stored):
 @pytest.mark.parametrize("nothing", [None, "", float("nan"), [], "{}"])
 def test_missing_groups_are_no_groups(nothing):
     assert read_groups(nothing) == {}
+
+
+class TestForm:
+    """`summary.json` as types: what is written can be read again, and so can older files."""
+
+    def read_again(self, answers, facts):
+        data = summary_json(answers, facts)
+        return data, RunSummary.from_json(data)
+
+    @pytest.mark.parametrize(
+        ("cells", "changes"),
+        [
+            ((TANGO,), {}),
+            ((cell("full"), TANGO), {"note": "untrained", "peak_gib": 2.5}),
+            ((cell("full"), TANGO), {"kind": "evaluate", "mode": "profile"}),
+            ((cell("full", 1.0, "mlvu"), cell("tango", 0.1, "videomme")), {}),
+        ],
+        ids=["one", "sweep", "profile", "benchmarks"],
+    )
+    def test_a_summary_survives_the_round_trip(self, cells, changes):
+        skipped = (SkippedMethod("fastv r=0.1", "fastv", 0.1, "too few layers"),)
+        facts = facts_of(*cells, skipped=skipped, **changes)
+        data, summary = self.read_again(fake_answers(facts, failed_clips=(1,)), facts)
+        again = json.dumps(summary.to_json())
+        assert again == json.dumps(data)
+        assert summary.skipped == skipped
+        assert summary.cells[-1].model == facts.model
+
+    def test_a_profile_of_evaluate_is_about_its_method(self):
+        facts = facts_of(cell("full"), TANGO, kind="evaluate", mode="profile")
+        data, summary = self.read_again(fake_answers(facts), facts)
+        assert data["method"] == "tango"
+        assert data["num_questions"] == data["cells"][1]["num_questions"] == 120
+        assert summary.counts == summary.cells[1].counts
+        assert summary.throughput.wall_s == data["throughput"]["wall_s"] == facts.wall_s
+
+    def test_keys_of_other_versions_are_ignored_and_missing_ones_are_unknown(self):
+        data = summary_json(fake_answers(facts_of(TANGO)), facts_of(TANGO))
+        (entry,) = data["cells"]
+        for key in ("accuracy_macro", "harness_accuracy", "retention_with_newlines", "peak_gib"):
+            del data[key], entry[key]
+        del entry["versus_full"], data["left_out"]
+        entry["latency_ms"]["vision"]["p99"] = data["from_the_future"] = 1.0
+        summary = RunSummary.from_json(data)
+        (found,) = summary.cells
+        assert found.accuracy_macro is found.harness_accuracy is found.peak_gib is None
+        assert found.retention_with_newlines is found.versus_full is None
+        assert found.latency_ms["vision"].p50 == entry["latency_ms"]["vision"]["p50"]
+        assert summary.skipped == ()
+
+    def test_facts_keep_the_keys_of_their_file(self):
+        skipped = (SkippedMethod("fastv r=0.1", "fastv", 0.1, "too few layers"),)
+        facts = facts_of(TANGO, skipped=skipped)
+        data = json.loads(json.dumps(facts.to_json()))
+        assert data["decoder"]["num_layers"] == 28
+        assert data["left_out"][0]["name"] == "fastv r=0.1"
+        assert not {"llm", "skipped"} & data.keys()
+        assert JobFacts.from_json(data) == facts

@@ -48,6 +48,7 @@ def test_a_training_leaves_a_model_a_card_and_its_figures(model):
     assert 0 < evaluation.saliency_share < 1
 
 
+@pytest.mark.slow
 def test_the_card_shows_trainings_with_other_seeds_of_the_same_recipe(model, tmp_path):
     output, evaluation = model
     other = tmp_path / "other"

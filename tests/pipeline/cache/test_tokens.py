@@ -11,8 +11,9 @@ import torch
 from fake_clock import FakeClock
 
 from pipeline.cache.folders import find_caches
-from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
+from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache
 from pipeline.storage import Storage
+from tango_core import build_method, describe_model
 from tango_core.types import ClipSource, CompressedVideo
 
 CLIP = ClipIdentity("k1", "video-1", (1.0, 2.5), "stat:1:2:3")
@@ -35,6 +36,12 @@ def cache(tmp_path):
     made = TokenCache(str(tmp_path), {"model": "m", "compressor": {"name": "tango"}}, "m-tango")
     made.prepare()
     return made
+
+
+def test_a_model_from_outside_has_a_directory_that_every_file_system_takes(tmp_path):
+    own = replace(describe_model("tiny"), name="my_package.my_models:mine")
+    cache = open_cache(str(tmp_path), own, build_method("tango", retention=0.1).compressor)
+    assert cache.name.startswith("mine-8f-tango-r0.1-")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -1,32 +1,19 @@
 """What every entry of METHODS promises, checked over the whole table."""
 
-import json
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from synthetic_features import make_clip
 
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.contract import compressor_checks as checks
+from tango_core.compressors.contract.clips import CLIPS, make_clip
 from tango_core.compressors.options import option_names
-from tango_core.types import ClipSource
 
 COMPRESSORS = sorted(name for name, cls in METHODS.items() if issubclass(cls, Compressor))
 PRUNERS = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
 RETENTIONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.9, 1.0]
-SHAPES = {
-    "one-frame": {"num_frames": 1},
-    "two-frames": {"num_frames": 2},
-    "eight-frames": {"num_frames": 8},
-    "not-square": {"num_frames": 5, "grid": (3, 7)},
-    "one-cell": {"num_frames": 6, "grid": (1, 1)},
-    "static": {"kind": "static"},
-    "noise": {"kind": "noise"},
-    "duplicates": {"kind": "duplicates"},
-}
-# Published budgets are rounded once for salient and once for context tokens in every frame.
-TOKENS_PER_FRAME_OF_ROUNDING = 2
 
 
 def _build(name, retention):
@@ -35,7 +22,12 @@ def _build(name, retention):
     return build_method(name, **({"retention": retention} if takes_retention else {}))
 
 
-@pytest.fixture(params=SHAPES, ids=str)
+def _compressor(name, retention):
+    """What it runs before the language model."""
+    return _build(name, retention).compressor
+
+
+@pytest.fixture(params=CLIPS, ids=str)
 def shape(request):
     """One kind of clip."""
     return request.param
@@ -44,102 +36,77 @@ def shape(request):
 @pytest.mark.parametrize("name", COMPRESSORS)
 class TestEveryCompressor:
     def test_indices_are_ascending_unique_and_in_range(self, name, shape):
-        features = make_clip(**SHAPES[shape])
+        features = make_clip(**CLIPS[shape])
         for retention in RETENTIONS:
-            kept = _build(name, retention).compressor.compress(features)
-            assert kept.indices.dtype == torch.int64
-            assert kept.indices.tolist() == sorted(set(kept.indices.tolist()))
-            assert 0 <= kept.indices[0] <= kept.indices[-1] < kept.num_total
-            assert kept.tokens.shape == (kept.num_kept, features.tokens.shape[-1])
-            assert kept.grid == (len(features.tokens), *features.grid)
-            assert kept.tokens.isfinite().all()
+            checks.returns_a_valid_video(partial(_compressor, name, retention), features)
 
     def test_keeps_no_more_than_the_promised_share(self, name, shape):
-        features = make_clip(**SHAPES[shape])
-        num_frames, num_cells, _ = features.tokens.shape
-        slack = TOKENS_PER_FRAME_OF_ROUNDING * num_frames
+        features = make_clip(**CLIPS[shape])
         for retention in RETENTIONS:
-            method = _build(name, retention)
-            promised = method.compressor.outer_retention * num_frames * num_cells
-            assert 1 <= method.compressor.compress(features).num_kept <= promised + slack
+            checks.keeps_no_more_than_promised(partial(_compressor, name, retention), features)
 
     @pytest.mark.parametrize("retention", RETENTIONS)
     def test_keeps_no_less_where_nothing_repeats(self, name, retention):
         features = make_clip(num_frames=8, grid=(8, 8), kind="noise")
-        method = _build(name, retention)
-        promised = method.compressor.outer_retention * 8 * 64
-        slack = TOKENS_PER_FRAME_OF_ROUNDING * 8
-        assert method.compressor.compress(features).num_kept >= promised - slack
+        checks.keeps_no_less_than_promised(partial(_compressor, name, retention), features)
 
     def test_retention_one_is_the_identity(self, name, shape):
-        features = make_clip(**SHAPES[shape])
-        kept = _build(name, 1.0).compressor.compress(features)
-        assert kept.num_kept == kept.num_total
-        assert torch.equal(kept.tokens, features.tokens.flatten(0, 1))
+        checks.retention_one_keeps_all(partial(_compressor, name, 1.0), make_clip(**CLIPS[shape]))
 
     def test_same_input_gives_the_same_bytes(self, name, shape):
-        features = make_clip(**SHAPES[shape])
-        first, second = (_build(name, 0.3).compressor.compress(features) for _ in range(2))
-        assert torch.equal(first.indices, second.indices)
-        assert torch.equal(first.tokens, second.tokens)
+        features = make_clip(**CLIPS[shape])
+        checks.same_input_gives_the_same_bytes(partial(_compressor, name, 0.3), features)
 
     @pytest.mark.parametrize("retention", [0.1, 0.5, 1.0])
     def test_does_not_change_its_input(self, name, shape, retention):
-        features, untouched = make_clip(**SHAPES[shape]), make_clip(**SHAPES[shape])
-        kept = _build(name, retention).compressor.compress(features)
-        kept.tokens.zero_()  # the result must not be a view of the input either
-        kept.indices.zero_()
-        for field in ("tokens", "timestamps", "saliency", "attention", "keys", "frame_embeddings"):
-            assert torch.equal(getattr(features, field), getattr(untouched, field)), field
+        make = partial(_compressor, name, retention)
+        checks.does_not_change_its_input(make, make_clip(**CLIPS[shape]))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
     def test_keeps_dtype_and_device(self, name, shape, dtype):
-        features = make_clip(**SHAPES[shape], dtype=dtype)
+        features = make_clip(**CLIPS[shape], dtype=dtype)
         for retention in (0.05, 0.5, 1.0):
-            kept = _build(name, retention).compressor.compress(features)
-            assert kept.tokens.dtype == dtype
-            assert kept.tokens.device == kept.indices.device == features.tokens.device
+            checks.keeps_dtype_and_device(partial(_compressor, name, retention), features)
 
     def test_what_is_known_of_the_file_is_handed_on(self, name):
-        source = ClipSource(duration_s=2.5, frame_height=360)
-        features = replace(make_clip(), source=source)
         for retention in (0.1, 1.0):
-            assert _build(name, retention).compressor.compress(features).source == source
+            checks.passes_on_the_source(partial(_compressor, name, retention), make_clip())
 
     def test_memory_layout_of_the_input_does_not_matter(self, name):
         features = make_clip(num_frames=4, grid=(3, 5))
-        strided = features.tokens.permute(2, 0, 1).contiguous().permute(1, 2, 0)
-        assert not strided.is_contiguous()
-        plain = _build(name, 0.3).compressor.compress(features)
-        other = _build(name, 0.3).compressor.compress(replace(features, tokens=strided))
-        assert torch.equal(plain.indices, other.indices)
-        torch.testing.assert_close(plain.tokens, other.tokens)
+        checks.ignores_the_memory_layout(partial(_compressor, name, 0.3), features)
 
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-    def test_values_that_are_not_finite_are_an_error(self, name, value):
-        compressor = _build(name, 0.5).compressor
-        for field in ("tokens", *sorted(compressor.needs)):
-            broken = getattr(make_clip(), field).clone()
-            broken[(-1,) * broken.ndim] = value
-            with pytest.raises(ValueError, match=rf"{field} .*NaN or infinite"):
-                compressor.compress(replace(make_clip(), **{field: broken}))
+    def test_values_that_are_not_finite_are_an_error(self, name):
+        checks.refuses_values_that_are_not_finite(partial(_compressor, name, 0.5), make_clip())
 
     def test_a_missing_signal_is_an_error_that_names_it(self, name):
-        compressor = _build(name, 0.5).compressor
-        for field in compressor.needs:
-            with pytest.raises(ValueError, match=rf"needs .*{field}"):
-                compressor.compress(replace(make_clip(), **{field: None}))
+        checks.names_a_missing_signal(partial(_compressor, name, 0.5), make_clip())
+
+    def test_signals_that_needs_does_not_name_change_nothing(self, name, shape):
+        features = make_clip(**CLIPS[shape])
+        checks.reads_only_what_it_needs(partial(_compressor, name, 0.3), features)
+
+    def test_it_can_be_pickled(self, name):
+        checks.is_pickled_whole(partial(_compressor, name, 0.3), make_clip())
 
     def test_identity_is_json_and_tells_retentions_apart(self, name):
-        identities = [_build(name, retention).compressor.identity() for retention in (0.1, 0.2)]
-        assert json.loads(json.dumps(identities[0])) == identities[0]
-        assert identities[0]["name"] == name
-        assert (identities[0] == identities[1]) == (name == "full")
-        assert _build(name, 1.0).compressor.identity() == {"name": "full"}
+        first, second, whole = (_compressor(name, retention) for retention in (0.1, 0.2, 1.0))
+        checks.identity_tells_retentions_apart(first, second, whole)
+        assert first.identity()["name"] == name
+        assert (first.identity() == second.identity()) == (name == "full")
 
     def test_equivalent_retention_is_the_target(self, name):
         method = _build(name, 0.25)
         assert equivalent_retention(method) == (1.0 if name == "full" else 0.25)
+
+
+def test_all_compressors_give_the_same_bytes_in_another_process():
+    pairs = [(_compressor(name, 0.3), make_clip()) for name in COMPRESSORS]
+    others = checks.compressed_in_another_process(pairs)
+    for (compressor, features), other in zip(pairs, others, strict=True):
+        kept = compressor.compress(features)
+        assert torch.equal(kept.indices, other.indices), compressor
+        assert torch.equal(kept.tokens, other.tokens), compressor
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from synthetic_features import make_clip
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import make_clip
 
 
 def _kept(features, **options):

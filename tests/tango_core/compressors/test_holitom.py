@@ -4,9 +4,9 @@ import numpy as np
 import official
 import pytest
 import torch
-from synthetic_features import make_clip
 
 from tango_core.compressors import build_method, equivalent_retention
+from tango_core.compressors.contract.clips import make_clip
 
 FILES = ["holitom_blob16_7.npz", "holitom_one_7.npz", "holitom_static8_6.npz"]
 INNER = {"name": "holitom-merge", "layer": 18, "retention": 0.5}

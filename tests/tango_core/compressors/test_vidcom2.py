@@ -4,9 +4,9 @@ import numpy as np
 import official
 import pytest
 import torch
-from synthetic_features import make_clip
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import make_clip
 from tango_core.compressors.vidcom2 import VidCom2
 
 FILES = ["vidcom2_blob8_7.npz", "vidcom2_one_7.npz"]

@@ -89,7 +89,7 @@ def test_a_selection_of_tokens_rotates_as_in_the_whole_clip():
     frames, cells = torch.tensor([3, 3, 3, 1, 1, 1]), torch.tensor([0, 7, 14, 4, 4, 9])
     at = (frames, cells)
     tables = rotation_tables(24, times, (3, 5))
-    places = tables.of_cells(cells)
+    places = tables.of_spatial(cells)
     ours = rotation_buffer((6,), tables)
     rotate(units[at], [tables.of_frames(frames), *places], out=ours)
     torch.testing.assert_close(ours[..., :4].flatten(1), whole[at])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,17 +10,16 @@ from fake_answers import cell, facts_of, fake_answers
 from PIL import Image
 from report_page import SWEEP, TANGO
 
-from jobs.report.canvas import DARK
+from jobs.report.formatting import percent, points
 from jobs.report.plots import draw_plots, save_plots
 from jobs.report.tables.cells import (
     MAX_WIDTH,
-    csv_table,
-    latex_table,
-    markdown_table,
-    percent,
-    points,
+    cells_csv,
+    cells_latex,
+    cells_markdown,
     render_table,
 )
+from jobs.report.theme import DARK
 from jobs.results.summary import summarize
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -27,48 +27,48 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 class TestTable:
     def test_shows_every_cell_within_100_columns(self, sweep):
-        lines = render_table(sweep[0]["cells"]).splitlines()
+        lines = render_table(sweep[0].cells).splitlines()
         assert max(map(len, lines)) <= MAX_WIDTH
         assert len({len(line) for line in lines}) == 1
-        entry = sweep[0]["cells"][1]
+        entry = sweep[0].cells[1]
         (line,) = [text for text in lines if text.startswith("tango r=0.1 ")]
-        low, high = entry["accuracy_ci95"]
-        assert f"{100 * entry['accuracy']:.1f}" in line
+        low, high = entry.accuracy.low, entry.accuracy.high
+        assert f"{100 * entry.accuracy.value:.1f}" in line
         assert f"{100 * low:.1f} to {100 * high:.1f}" in line
-        assert f"{entry['cache']['hits']}/40" in line
+        assert f"{entry.cache.hits}/40" in line
         assert line.endswith(" 6")
 
     def test_names_benchmarks_once_and_shortens_names_that_do_not_fit(self):
         long = cell("tango", 0.1, "mvbench")
         object.__setattr__(long, "name", "tango with " + "many " * 30 + "options")
         facts = facts_of(TANGO, long)
-        lines = render_table(summarize(fake_answers(facts), facts)["cells"]).splitlines()
+        lines = render_table(summarize(fake_answers(facts), facts).cells).splitlines()
         assert [line for line in lines if line in ("shapes", "mvbench")] == ["shapes", "mvbench"]
         assert max(map(len, lines)) == MAX_WIDTH
         assert "…" in lines[-1]
 
     def test_csv_holds_unrounded_figures(self, sweep):
-        rows = list(csv.DictReader(io.StringIO(csv_table(sweep[0]["cells"]))))
+        rows = list(csv.DictReader(io.StringIO(cells_csv(sweep[0].cells))))
         assert [row["cell"] for row in rows] == [entry.name for entry in SWEEP]
-        entry = sweep[0]["cells"][1]
-        assert float(rows[1]["accuracy"]) == entry["accuracy"]
-        assert float(rows[1]["versus_full_p"]) == entry["versus_full"]["p_value"]
+        entry = sweep[0].cells[1]
+        assert float(rows[1]["accuracy"]) == entry.accuracy.value
+        assert float(rows[1]["versus_full_p"]) == entry.versus_full.paired.p_value
         assert rows[0]["versus_full"] == ""
 
     def test_markdown_and_latex_have_one_line_per_cell_and_equal_columns(self, sweep):
-        cells = sweep[0]["cells"]
-        markdown = markdown_table(cells).splitlines()
+        cells = sweep[0].cells
+        markdown = cells_markdown(cells).splitlines()
         assert len(markdown) == 2 + len(cells)
         assert len({line.count("|") for line in markdown}) == 1
-        body = latex_table(cells).split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
+        body = cells_latex(cells).split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
         assert len(body) == len(cells)
-        assert all(line.endswith(r" \\") and line.count(" & ") == 11 for line in body)
+        assert all(line.endswith(r" \\") and line.count(" & ") == 12 for line in body)
 
     def test_latex_escapes_what_would_break_a_document(self):
         odd = cell("tango", 0.1)
         object.__setattr__(odd, "name", r"a_b 5% & {x} \y")
         facts = facts_of(odd)
-        table = latex_table(summarize(fake_answers(facts), facts)["cells"])
+        table = cells_latex(summarize(fake_answers(facts), facts).cells)
         assert r"a\_b 5\% \& \{x\} \textbackslash{}y" in table
 
     @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ class TestTable:
 
 class TestPlots:
     def test_are_images_and_the_themes_differ(self, sweep, tmp_path):
-        paths = save_plots(sweep[0]["cells"], tmp_path / "plots")
+        paths = save_plots(sweep[0].cells, tmp_path / "plots")
         assert {path.name for path in paths} == {
             "accuracy_vs_retention.png",
             "latency.png",
             "tokens_kept.png",
         }
-        dark = draw_plots(sweep[0]["cells"], DARK)
+        dark = draw_plots(sweep[0].cells, DARK)
         for path in paths:
             light = np.asarray(Image.open(path).convert("L"), float)
             assert light.mean() > 200
@@ -97,9 +97,9 @@ class TestPlots:
 
     def test_runs_with_long_names_keep_their_panel_of_bars_and_grow_the_legend(self, sweep):
         runs = [
-            {**entry, "run_id": f"20260102-03040{run}-shapes-tiny-sweep-of-methods"}
+            replace(entry, run_id=f"20260102-03040{run}-shapes-tiny-sweep-of-methods")
             for run in range(2)
-            for entry in sweep[0]["cells"]
+            for entry in sweep[0].cells
         ]
         one, two = (draw_plots(cells) for cells in (runs[: len(runs) // 2], runs))
         for name in ("accuracy_vs_retention.png", "latency.png", "tokens_kept.png"):
@@ -113,4 +113,4 @@ class TestPlots:
         facts = facts_of(cell("full"))
         answers = fake_answers(facts, num_clips=3)
         answers["answer"] = answers["correct"] = answers["choice"] = None
-        assert set(draw_plots(summarize(answers, facts)["cells"])) == {"latency.png"}
+        assert set(draw_plots(summarize(answers, facts).cells)) == {"latency.png"}

@@ -10,7 +10,7 @@ CELLS = (cell("full"), cell("topk", 0.1), cell("tango", 0.1), cell("tango", 0.2)
 
 def grid_of(*cells):
     facts = facts_of(*cells)
-    found = summarize(fake_answers(facts), facts)["cells"]
+    found = summarize(fake_answers(facts), facts).cells
     return found, grid_markdown(found)
 
 
@@ -25,8 +25,8 @@ def test_a_line_per_method_and_a_column_per_retention():
     head, _, *lines = lines_of(text, "### Accuracy")
     assert head == ["method", "10 %", "20 %", "100 %"]
     assert [line[0] for line in lines] == ["full", "topk", "tango"]
-    kept = 100 * found[2]["equivalent_retention"]
-    assert lines[2][1] == f"{100 * found[2]['accuracy']:.1f} ({kept:.1f})"
+    kept = 100 * found[2].equivalent_retention
+    assert lines[2][1] == f"{100 * found[2].accuracy.value:.1f} ({kept:.1f})"
     assert lines[1][2:] == ["-", "-"]
 
 
@@ -35,9 +35,10 @@ def test_differences_leave_out_what_has_none():
     head, _, *lines = lines_of(text, "### Difference to `full`")
     assert head == ["method", "10 %", "20 %"]
     assert [line[0] for line in lines] == ["topk", "tango"]
-    assert found[1]["versus_full"]["p_value"] < 0.001
-    assert lines[0][1].endswith("), p<0.001")
-    assert f"p={found[2]['versus_full']['p_value']:.2g}" in lines[1][1]
+    assert found[1].versus_full.paired.p_value < 0.001
+    paired = found[1].versus_full.paired
+    assert lines[0][1].endswith(f"), p<0.001, detectable {100 * paired.detectable_difference:.1f}")
+    assert f"p={found[2].versus_full.paired.p_value:.2g}" in lines[1][1]
 
 
 def test_benchmarks_have_tables_of_their_own():

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layer_contexts import HandMade, walk
 
+from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
 from tango_core.compressors.in_llm.framefusion import FrameFusion
 
 
@@ -38,9 +38,9 @@ def fused_by_definition(context, threshold):
 
 @pytest.mark.parametrize("newlines", ["none", "end", "rows"])
 def test_runs_of_similar_tokens_at_a_place_become_their_mean_at_the_first(newlines):
-    prompt = HandMade(grid=(8, 3, 4), change=0.8, newlines=newlines)
+    prompt = SyntheticPrompt(grid=(8, 3, 4), change=0.8, newlines=newlines)
     pruner = FrameFusion(retention=0.05, similarity=0.8)
-    _, calls = walk(pruner, 28, prompt)
+    _, calls = run_layers(pruner, 28, prompt)
     context, pruned = calls[0]
     expected = fused_by_definition(context, 0.8)
     assert len(expected) < context.num_left
@@ -52,8 +52,8 @@ def test_runs_of_similar_tokens_at_a_place_become_their_mean_at_the_first(newlin
 
 @pytest.mark.parametrize("newlines", ["none", "rows"])
 def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
-    prompt = HandMade(grid=(16, 3, 4), change=0.8, newlines=newlines)
-    _, calls = walk(FrameFusion(retention=0.05, similarity=0.95, min_merged=0.0), 28, prompt)
+    prompt = SyntheticPrompt(grid=(16, 3, 4), change=0.8, newlines=newlines)
+    _, calls = run_layers(FrameFusion(retention=0.05, similarity=0.95, min_merged=0.0), 28, prompt)
     context, pruned = calls[1]
     expected = fused_by_definition(context, 0.95)
     assert len(expected) < context.num_left < context.num_visual
@@ -66,22 +66,24 @@ def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
 @pytest.mark.parametrize("change", [0.0, 0.3, 0.8, 1.0, 3.0])
 @pytest.mark.parametrize("min_merged", [0.0, 0.1, 1.0])
 def test_counts_average_to_the_retention(retention, change, min_merged):
-    prompt = HandMade(grid=(12, 5, 5), change=change)
-    counts, _ = walk(FrameFusion(retention=retention, min_merged=min_merged), 28, prompt)
+    prompt = SyntheticPrompt(grid=(12, 5, 5), change=change)
+    counts, _ = run_layers(FrameFusion(retention=retention, min_merged=min_merged), 28, prompt)
     assert counts == sorted(counts, reverse=True)
     assert sum(counts) / 28 == pytest.approx(retention * 300, abs=1)
 
 
 def test_a_frozen_clip_loses_exactly_the_most_similar_and_is_never_cut():
-    counts, calls = walk(FrameFusion(retention=0.3), 28, HandMade(grid=(10, 3, 3), change=0.0))
+    counts, calls = run_layers(
+        FrameFusion(retention=0.3), 28, SyntheticPrompt(grid=(10, 3, 3), change=0.0)
+    )
     assert counts == [27] * 28
     assert all(len(pruned.keep) == len(context.hidden) for context, pruned in calls[1:])
 
 
 def test_a_clip_without_repetition_is_cut_once_by_attention():
-    prompt = HandMade(grid=(4, 5, 5), change=9.0)
+    prompt = SyntheticPrompt(grid=(4, 5, 5), change=9.0)
     pruner = FrameFusion(retention=0.3, similarity=0.99)
-    counts, calls = walk(pruner, 28, prompt)
+    counts, calls = run_layers(pruner, 28, prompt)
     assert counts == [100] + [round((0.3 * 28 * 100 - 100) / 27)] * 27
     context, pruned = calls[1]
     last = torch.tensor([len(context.hidden) - 1])
@@ -92,8 +94,8 @@ def test_a_clip_without_repetition_is_cut_once_by_attention():
 
 def test_a_budget_that_merging_would_overrun_is_cut_at_once():
     # Merging leaves 40 tokens and may not end, so they fill 17 layers; 37 are left for 11 layers.
-    prompt = HandMade(grid=(64, 2, 2), change=0.7)
-    counts, _ = walk(FrameFusion(retention=0.1, similarity=0.95, min_merged=0.0), 28, prompt)
+    prompt = SyntheticPrompt(grid=(64, 2, 2), change=0.7)
+    counts, _ = run_layers(FrameFusion(retention=0.1, similarity=0.95, min_merged=0.0), 28, prompt)
     assert counts == [40] * 17 + [3] * 11
 
 
@@ -119,6 +121,6 @@ def test_options_out_of_range_are_named(option, value):
 )
 def test_the_cut_waits_for_its_layer_where_the_target_allows(retention, layer, cut):
     pruner = FrameFusion(retention=retention, layer=layer, similarity=1.0)  # nothing is that alike
-    counts, _ = walk(pruner, 28, HandMade(grid=(8, 3, 4)))
+    counts, _ = run_layers(pruner, 28, SyntheticPrompt(grid=(8, 3, 4)))
     assert next(index for index, count in enumerate(counts) if count < counts[0]) == cut
     assert sum(counts) / 28 == pytest.approx(retention * counts[0], abs=1)

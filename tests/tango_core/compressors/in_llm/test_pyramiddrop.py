@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from layer_contexts import HandMade, walk
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
 from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 
 
@@ -16,8 +16,8 @@ def test_the_published_average_gives_the_published_schedule():
 @pytest.mark.parametrize("retention", [0.02, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0])
 @pytest.mark.parametrize("num_layers", [4, 7, 28, 40])
 def test_counts_average_to_the_retention(retention, num_layers):
-    prompt = HandMade(grid=(10, 10, 10))
-    counts, _ = walk(PyramidDrop(retention=retention), num_layers, prompt)
+    prompt = SyntheticPrompt(grid=(10, 10, 10))
+    counts, _ = run_layers(PyramidDrop(retention=retention), num_layers, prompt)
     assert counts == sorted(counts, reverse=True)
     # Every layer may lose less than one token to rounding down, or hold the one that must stay.
     assert -1 < sum(counts) / num_layers - retention * 1000 < 1
@@ -44,7 +44,7 @@ def test_no_share_exceeds_one():
 
 
 def test_tokens_are_ranked_by_the_layer_to_come():
-    _, calls = walk(PyramidDrop(retention=0.46875), 28, HandMade())
+    _, calls = run_layers(PyramidDrop(retention=0.46875), 28, SyntheticPrompt())
     assert [context.layer for context, _ in calls] == [7, 14, 21]
     for (context, pruned), count in zip(calls, (18, 9, 4), strict=True):
         last = torch.tensor([len(context.hidden) - 1])

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from layer_contexts import HandMade, attention_of, walk
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.prompts import SyntheticPrompt, attention_of, run_layers
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 
 STAGES = (3, 7, 16)
@@ -26,8 +26,8 @@ def test_a_stage_keeps_as_many_as_leave_room_for_what_is_recycled():
 @pytest.mark.parametrize("retention", [0.1, 0.15, 0.2, 0.3, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("num_layers", [28, 40])
 def test_counts_average_to_the_retention(retention, num_layers, recycled):
-    prompt = HandMade(grid=(6, 7, 7), dim=8)
-    counts, _ = walk(SparseVLM(retention=retention, recycled=recycled), num_layers, prompt)
+    prompt = SyntheticPrompt(grid=(6, 7, 7), dim=8)
+    counts, _ = run_layers(SparseVLM(retention=retention, recycled=recycled), num_layers, prompt)
     assert sum(counts) / num_layers == pytest.approx(retention * 294, abs=0.5)
 
 
@@ -43,10 +43,10 @@ def raters_by_definition(hidden, start, stop):
 
 
 def test_raters_are_text_tokens_that_match_the_clip_and_rank_by_their_mean_attention():
-    prompt = HandMade(right=9, scale=0.3)
+    prompt = SyntheticPrompt(right=9, scale=0.3)
     raters = raters_by_definition(prompt.hidden(), 3, 39)
     assert 1 < len(raters) < 9
-    _, calls = walk(SparseVLM(retention=0.375, stages=STAGES, recycled=0), 28, prompt)
+    _, calls = run_layers(SparseVLM(retention=0.375, stages=STAGES, recycled=0), 28, prompt)
     assert [context.layer for context, _ in calls] == [0, *STAGES]
     _, pruned = calls[1]
     scores = attention_of(2, 47)(torch.tensor(raters))[..., 3:39].mean(dim=(0, 1))
@@ -58,7 +58,7 @@ def test_raters_are_text_tokens_that_match_the_clip_and_rank_by_their_mean_atten
 
 
 def test_a_single_text_token_rates_alone():
-    counts, calls = walk(SparseVLM(retention=0.3), 28, HandMade(right=1))
+    counts, calls = run_layers(SparseVLM(retention=0.3), 28, SyntheticPrompt(right=1))
     assert calls[0][0].scratch["sparsevlm.raters"].tolist() == [0]
     assert counts[-1] < counts[0]
 
@@ -76,8 +76,8 @@ def centers_by_definition(states, num_centers):
 
 
 def test_recycled_tokens_are_means_at_the_place_of_their_centre():
-    prompt = HandMade(grid=(6, 5, 5))
-    _, calls = walk(SparseVLM(retention=0.375, stages=STAGES), 28, prompt)
+    prompt = SyntheticPrompt(grid=(6, 5, 5))
+    _, calls = run_layers(SparseVLM(retention=0.375, stages=STAGES), 28, prompt)
     context, pruned = calls[1]
     clusters, pool_size = SparseVLM(retention=0.375)._recycling(150, len(pruned.keep) - 8)
     assert clusters > 1

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from synthetic_features import make_clip
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tango_core.compressors.contract.clips import make_clip
 from tango_core.compressors.tango import method as tango_module
 from tango_core.compressors.tango.method import Tango
 from tango_core.latency import NO_CLOCK

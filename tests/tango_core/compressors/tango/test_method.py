@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_features import make_clip
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import make_clip
 from tango_core.compressors.tango.method import Tango
 
 

@@ -236,14 +236,19 @@ def test_answers_carry_lengths_and_times(model, video):
 
 
 def test_the_shared_prefill_counts_once(model):
-    """With a long clip and short questions nearly all prefill time is the first question's."""
+    """With a long clip and short questions nearly all prefill time is the first question's.
+
+    The shortest times show it, because other work on the machine only adds to them.
+    """
     tokens = torch.randn(4800, WIDTH, generator=torch.Generator().manual_seed(0))
     clip = CompressedVideo(tokens, torch.arange(4800), (3, 40, 40), torch.arange(3).double())
     prompts = [Prompt("", "w1"), Prompt("", "w2"), Prompt("", "w3")]
     model.answer(clip, prompts, max_new_tokens=1)
-    first, *others = model.answer(clip, prompts, max_new_tokens=1)
-    assert all(first.prefill_ms > 2 * other.prefill_ms for other in others)
-    assert all(one.ttft_ms >= first.prefill_ms for one in (first, *others))
+    rounds = [model.answer(clip, prompts, max_new_tokens=1) for _ in range(3)]
+    first, *others = (min(one.prefill_ms for one in ones) for ones in zip(*rounds, strict=True))
+    assert all(first > 2 * other for other in others)
+    for answers in rounds:
+        assert all(one.ttft_ms >= answers[0].prefill_ms for one in answers)
 
 
 def test_answering_leaves_the_clip_alone(model, video):

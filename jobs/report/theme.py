@@ -1,4 +1,4 @@
-"""Paper, ink and small parts that all figures share."""
+"""Colours, panels and small parts that all plots share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 _DPI = 160
-# CSS pixels per pixel of a figure, so that its letters are as large as the page's.
+# CSS pixels per pixel of a figure, so that its text is as large as the page's.
 CSS_SCALE = 100 / _DPI
 
 
@@ -21,31 +21,31 @@ class Theme:
 
     Attributes:
         name: `"light"` or `"dark"`.
-        paper: Background.
-        ink: Text and baseline.
-        faint: Grid and connecting lines.
+        background: Background of the figure and its panels.
+        foreground: Text, baseline and outlines.
+        grid: Grid and axis lines.
         series: Colours of methods, told apart also by the colour-blind; markers differ as well.
     """
 
     name: str
-    paper: str
-    ink: str
-    faint: str
+    background: str
+    foreground: str
+    grid: str
     series: tuple[str, ...]
 
 
 LIGHT = Theme(
     "light",
-    paper="#ffffff",
-    ink="#1f2933",
-    faint="#d5dbe1",
+    background="#ffffff",
+    foreground="#1f2933",
+    grid="#d5dbe1",
     series=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#882255", "#607d8b"),
 )
 DARK = Theme(
     "dark",
-    paper="#171c22",
-    ink="#dfe5eb",
-    faint="#39434e",
+    background="#171c22",
+    foreground="#dfe5eb",
+    grid="#39434e",
     series=("#4db2ec", "#ff8c42", "#2fc99a", "#ec9fcb", "#e6c04a", "#9fd8ff", "#d37aa6", "#9fb3c0"),
 )
 
@@ -53,22 +53,22 @@ DARK = Theme(
 def new_figure(
     size: tuple[float, float],
     theme: Theme,
-    lines: int = 1,
+    rows: int = 1,
     columns: int = 1,
     height_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure and its panels, in the theme's colours."""
-    figure = Figure(figsize=size, layout="constrained", facecolor=theme.paper)
-    panels = list(figure.subplots(lines, columns, squeeze=False, height_ratios=height_ratios).flat)
+    figure = Figure(figsize=size, layout="constrained", facecolor=theme.background)
+    panels = list(figure.subplots(rows, columns, squeeze=False, height_ratios=height_ratios).flat)
     for panel in panels:
-        panel.set_facecolor(theme.paper)
+        panel.set_facecolor(theme.background)
         panel.set_axisbelow(True)
-        panel.tick_params(colors=theme.ink, length=0)
-        panel.xaxis.label.set_color(theme.ink)
-        panel.yaxis.label.set_color(theme.ink)
+        panel.tick_params(colors=theme.foreground, length=0)
+        panel.xaxis.label.set_color(theme.foreground)
+        panel.yaxis.label.set_color(theme.foreground)
         for side, spine in panel.spines.items():
             spine.set_visible(side == "bottom")
-            spine.set_color(theme.faint)
+            spine.set_color(theme.grid)
     return figure, panels
 
 
@@ -81,7 +81,7 @@ def note(panel: Axes, text: str, at: tuple[float, int], theme: Theme) -> None:
         textcoords="offset points",
         va="center",
         fontsize=8.5,
-        color=theme.ink,
+        color=theme.foreground,
     )
 
 
@@ -94,7 +94,7 @@ def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
         loc="outside upper left",
         ncols=len(names),
         frameon=False,
-        labelcolor=theme.ink,
+        labelcolor=theme.foreground,
     )
 
 

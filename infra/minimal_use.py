@@ -1,0 +1,34 @@
+"""What works with numpy and torch alone: every compressor, on features made elsewhere."""
+
+from __future__ import annotations
+
+import torch
+
+from tango_core import METHODS, VisualFeatures, build_method
+
+FRAMES, HEIGHT, WIDTH, DIM = 8, 6, 6, 32
+
+
+def main() -> None:
+    """Prune made-up features with every method before the language model and print what is kept."""
+    generator = torch.Generator().manual_seed(0)
+    cells = FRAMES, HEIGHT * WIDTH
+    scores = torch.rand(2, *cells, generator=generator)
+    tokens = torch.randn(*cells, DIM, generator=generator)
+    features = VisualFeatures(
+        tokens=tokens,
+        grid=(HEIGHT, WIDTH),
+        timestamps=torch.arange(FRAMES, dtype=torch.float64),
+        saliency=scores[0],
+        attention=scores[1],
+        keys=torch.randn(*cells, DIM, generator=generator),
+        frame_embeddings=tokens.mean(dim=1),
+    )
+    for name in METHODS:
+        options = {} if name == "full" else {"retention": 0.5}
+        video = build_method(name, **options).compressor.compress(features)
+        print(f"{name}: {video.num_kept} of {video.num_total} tokens")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The entry point of the console script `tango`: says in one line which extra is not installed.
+
+Imports the standard library alone, so that it works where only numpy and torch are installed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# extra of pyproject.toml -> the modules that it brings and that this project imports.
+EXTRAS = {
+    "models": (
+        "PIL",
+        "av",
+        "decord",
+        "jinja2",
+        "safetensors",
+        "tokenizers",
+        "transformers",
+    ),
+    "pipeline": ("fsspec", "pyarrow", "ray"),
+    "jobs": (
+        "jinja2",
+        "matplotlib",
+        "mlflow",
+        "packaging",
+        "pandas",
+        "psutil",
+        "pyarrow",
+        "pydantic",
+        "rich",
+        "typer",
+        "yaml",
+    ),
+}
+
+
+def main() -> None:
+    """Run the command line; a package that is missing ends it in one line and exit code 2."""
+    try:
+        from jobs.cli.main import main as run
+
+        run()
+    except ModuleNotFoundError as error:
+        message = explain(error)
+        if message is None:
+            raise
+        print(f"tango: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def explain(error: ModuleNotFoundError) -> str | None:
+    """What to install, in one line; `None` if the module belongs to no extra.
+
+    Args:
+        error: From an `import`; one that was raised with a text of its own has no `name`.
+    """
+    if error.name is None:
+        return " ".join(str(error).split())
+    module = error.name.partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            return (
+                f"{module} is not installed; it comes with the extra {extra!r}: "
+                f"pip install 'tango-video[{extra}]' (everything: 'tango-video[all]')"
+            )
+    return None
+
+
+if __name__ == "__main__":
+    main()

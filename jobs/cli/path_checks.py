@@ -1,0 +1,89 @@
+"""Paths of a command line and of a recipe, looked at before anything heavy is imported.
+
+The rooms that open these paths report the same mistakes with the same words, but importing them
+takes seconds. So nothing here decides what is allowed: a path that is not there is handed to the
+function that will refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobs.config.recipe import Job
+    from tango_core.extensions import Kind
+
+
+def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> None:
+    """Refuse a benchmark, a checkpoint or a run that is not there.
+
+    Args:
+        jobs: What the recipe stands for.
+        output: Directory of all runs.
+        resume: Run to continue, as a path or a name inside `output`.
+
+    Raises:
+        ValueError: In one line that names the setting.
+        FileNotFoundError: Likewise.
+    """
+    from jobs.results.facts import JOB_FILE
+    from jobs.run.directories import no_run
+    from tango_core.benchmarks import BENCHMARKS, build_benchmark
+
+    for job in jobs:
+        for section in job.all_benchmarks:
+            if not _is_known("benchmark", section.name, BENCHMARKS) or not _is_there(section.root):
+                build_benchmark(section.name, root=section.root, split=section.split)
+        check_model(job.model.name, job.model.path)
+    if resume is not None and not any(
+        (path / JOB_FILE).is_file() for path in (Path(resume), output / resume)
+    ):
+        raise no_run(resume, output)
+
+
+def check_model(name: str, path: str | None) -> None:
+    """Refuse a model that has no such name, and a checkpoint directory that is not there."""
+    from tango_core.models import MODELS, describe_model
+
+    if not _is_known("model", name, MODELS):
+        describe_model(name, path)
+    if path is not None and path.startswith(("/", ".", "~")) and not _is_there(path):
+        from tango_core.models.checkpoints.directory import resolve_checkpoint
+
+        resolve_checkpoint(path)
+
+
+def check_runs(runs: Sequence[Path]) -> None:
+    """Refuse a directory that is not a finished run, or whose facts are damaged."""
+    from jobs.results.facts import JobFacts
+
+    for run in runs:
+        JobFacts.load(run)
+
+
+def check_video(video: str) -> None:
+    """Refuse a video that is not there."""
+    if not _is_there(video):
+        raise FileNotFoundError(f"video {video}: no such file or directory")
+
+
+def check_cache_root(root: str) -> None:
+    """Refuse a directory of token caches that is not there."""
+    if not _is_there(root):
+        from pipeline.cache.folders import find_caches
+
+        find_caches(root)
+
+
+def _is_known(kind: Kind, name: str, table: Collection[str]) -> bool:
+    """Whether a name is in the table of this project, or may be one from outside."""
+    from tango_core.extensions import announced, is_reference
+
+    return name in table or is_reference(name) or name in announced(kind)
+
+
+def _is_there(path: str | None) -> bool:
+    """Whether a local path exists; a URL counts as there, because asking takes a connection."""
+    return path is not None and ("://" in path or Path(path).expanduser().exists())

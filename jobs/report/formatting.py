@@ -1,0 +1,146 @@
+"""Text of numbers and tables: percentages, intervals, Markdown, CSV, LaTeX, plain text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from jobs.results.quantities import Comparison
+from tango_core.metrics import Accuracy
+
+DASH = "-"
+
+Row = Sequence[str]
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a percentage without its sign; a dash for `None`."""
+    return DASH if share is None else f"{100 * share:.{digits}f}"
+
+
+def points(share: float | None) -> str:
+    """A difference of shares in percentage points, with its sign (and a true minus)."""
+    return DASH if share is None else f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration with about three digits."""
+    if value is None:
+        return DASH
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def times(ratio: float | None) -> str:
+    """A speed-up."""
+    return DASH if ratio is None else f"{ratio:.2f}\N{MULTIPLICATION SIGN}"
+
+
+def accuracy_percent(accuracy: Accuracy | None) -> str:
+    """An accuracy without its interval; a dash for `None`."""
+    return percent(None if accuracy is None else accuracy.value)
+
+
+def interval(accuracy: Accuracy | None, unknown: str = "") -> str:
+    """Both ends of an accuracy's interval in percent."""
+    if accuracy is None:
+        return unknown
+    return f"{percent(accuracy.low)} to {percent(accuracy.high)}"
+
+
+def difference(versus: Comparison | None) -> str:
+    """A paired difference in points; a dash if there is none."""
+    return DASH if versus is None or versus.paired is None else points(versus.paired.difference)
+
+
+def difference_interval(versus: Comparison | None) -> str:
+    """Both ends of the interval of a difference in points, or why there is none, or ""."""
+    if versus is None or versus.paired is None:
+        return ""
+    if versus.paired.too_few_clips:
+        return "too few clips"
+    return f"{points(versus.paired.low)} to {points(versus.paired.high)}"
+
+
+def difference_with_interval(versus: Comparison | None) -> str:
+    """A paired difference in points with its interval; a dash if there is none."""
+    ends = difference_interval(versus)
+    return f"{difference(versus)} ({ends})" if ends else DASH
+
+
+def p_value(versus: Comparison | None) -> str:
+    """The p value of a difference as papers print it; a dash if there is none."""
+    if versus is None or versus.paired is None:
+        return DASH
+    value = versus.paired.p_value
+    return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def detectable(versus: Comparison | None) -> str:
+    """The smallest true difference that is found in four of five such comparisons, in points."""
+    paired = versus.paired if versus else None
+    return percent(paired.detectable_difference if paired else None)
+
+
+def markdown_table(header: Row, rows: Sequence[Row], text_columns: int = 1) -> str:
+    """A GitHub-flavoured Markdown table.
+
+    Args:
+        header: Names of the columns.
+        rows: As long as the header each.
+        text_columns: How many columns are text; the others are numbers, aligned to the right.
+    """
+    marks = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
+    return "\n".join(
+        "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |"
+        for row in (header, marks, *rows)
+    )
+
+
+def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file; `None` becomes an empty field."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def latex_escaped(text: str) -> str:
+    """Text as LaTeX prints it, whatever characters it holds."""
+    escapes = {
+        "\\": r"\textbackslash{}",
+        "\N{MINUS SIGN}": "$-$",
+        "<": "$<$",
+        "~": r"\textasciitilde{}",
+    }
+    escapes |= {char: f"\\{char}" for char in "%&_#${}"}
+    return "".join(escapes.get(char, char) for char in text)
+
+
+def latex_row(row: Row) -> str:
+    """One row of a LaTeX `tabular`, escaped."""
+    return " & ".join(map(latex_escaped, row)) + r" \\"
+
+
+def aligned_rows(header: Row, rows: Sequence[Row], max_width: int | None = None) -> list[str]:
+    """A table of plain text: the first column to the left, the others to the right.
+
+    Args:
+        header: Names of the columns.
+        rows: As long as the header each.
+        max_width: Characters per row; the first column is shortened to fit. `None` for no limit.
+
+    Returns:
+        The header, a rule, and one text per row.
+    """
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    if max_width is not None:
+        widths[0] -= max(0, sum(widths) + 2 * (len(widths) - 1) - max_width)
+    rule = ["─" * width for width in widths]
+    texts = []
+    for row in (header, rule, *rows):
+        name = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
+        numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+        texts.append("  ".join([name.ljust(widths[0]), *numbers]))
+    return texts

@@ -1,0 +1,238 @@
+"""Measured quantities of a cell or a run, each with its form in `summary.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tango_core.metrics import Accuracy
+from tango_core.metrics import Comparison as AccuracyDifference
+
+# What `json` reads and writes.
+Json = dict[str, Any]
+
+# Group of the questions -> its value -> accuracy there.
+ByGroup = Mapping[str, Mapping[str, Accuracy]]
+# Outer group -> its value -> inner group -> its value -> accuracy there.
+CrossTable = Mapping[str, Mapping[str, ByGroup]]
+
+
+@dataclass(frozen=True)
+class LatencyStats:
+    """Distribution of one stage's latency in milliseconds.
+
+    Attributes:
+        p50: Median.
+        p90: 90th percentile.
+        p95: 95th percentile.
+        mean: Mean.
+        n: Number of measurements, at least 1.
+    """
+
+    p50: float
+    p90: float
+    p95: float
+    mean: float
+    n: int
+
+
+# Stage -> its latency; stages without a measurement are not in it.
+Latencies = Mapping[str, LatencyStats]
+
+
+@dataclass(frozen=True)
+class CacheCounts:
+    """Clips (per cell) whose tokens were in the cache, and clips that had to be computed."""
+
+    hits: int = 0
+    misses: int = 0
+
+    @property
+    def lookups(self) -> int:
+        """All clips that were looked up."""
+        return self.hits + self.misses
+
+    @classmethod
+    def total(cls, parts: Iterable[CacheCounts]) -> CacheCounts:
+        """The sum over several runs."""
+        parts = list(parts)
+        return cls(sum(part.hits for part in parts), sum(part.misses for part in parts))
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Rates of a run; `None` where a rate is not known.
+
+    Attributes:
+        wall_s: Wall-clock time of the whole run in seconds.
+        clips_per_s: Clips per second of wall-clock time.
+        questions_per_s: Questions per second of wall-clock time.
+        text_tokens_per_s: Tokens that the language model generated after the first one, per second
+            of text decoding. JSON key `decode_tokens_per_s`.
+    """
+
+    wall_s: float | None = None
+    clips_per_s: float | None = None
+    questions_per_s: float | None = None
+    text_tokens_per_s: float | None = None
+
+    def to_json(self) -> Json:
+        """Plain data for `summary.json`."""
+        return {
+            "wall_s": self.wall_s,
+            "clips_per_s": self.clips_per_s,
+            "questions_per_s": self.questions_per_s,
+            "decode_tokens_per_s": self.text_tokens_per_s,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Throughput:
+        """Read what `to_json` wrote; missing rates are unknown."""
+        return cls(
+            data.get("wall_s"),
+            data.get("clips_per_s"),
+            data.get("questions_per_s"),
+            data.get("decode_tokens_per_s"),
+        )
+
+
+@dataclass(frozen=True)
+class QuestionCounts:
+    """Questions by outcome; answered, unparsed and failed add up to all.
+
+    Attributes:
+        num_questions: All questions.
+        num_scored: Questions whose right answer is known.
+        num_answered: Questions whose reply names an option or is free-form.
+        num_unparsed: Questions whose reply names no option.
+        num_failed: Questions whose clip or answer failed.
+        num_clips: Clips that the questions are about.
+        num_failed_clips: Clips with a failed question.
+    """
+
+    num_questions: int = 0
+    num_scored: int = 0
+    num_answered: int = 0
+    num_unparsed: int = 0
+    num_failed: int = 0
+    num_clips: int = 0
+    num_failed_clips: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[QuestionCounts]) -> QuestionCounts:
+        """The sum over several runs."""
+        parts = list(parts)
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: sum(getattr(part, name) for part in parts) for name in names})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QuestionCounts:
+        """Read the counts among the keys of a summary; missing ones are 0."""
+        return cls(**{field.name: data.get(field.name) or 0 for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell against another, on what both measured.
+
+    Attributes:
+        paired: Difference of the accuracies; `None` without a common question with known answer.
+        ttft_speedup: The other's median time in the language model until the first token, over this
+            cell's; known in profile mode alone.
+        first_token_speedup: The same ratio for vision, compression and language model together.
+            JSON key `speedup_to_first_token`.
+    """
+
+    paired: AccuracyDifference | None = None
+    ttft_speedup: float | None = None
+    first_token_speedup: float | None = None
+
+    def to_json(self) -> Json:
+        """Plain data for `summary.json`; what is not known has no key."""
+        data: Json = {}
+        if self.paired is not None:
+            data = {
+                "difference": self.paired.difference,
+                "difference_ci95": [self.paired.low, self.paired.high],
+                "p_value": self.paired.p_value,
+                "num_questions": self.paired.num_questions,
+                "num_gained": self.paired.num_gained,
+                "num_lost": self.paired.num_lost,
+                "num_clips": self.paired.num_clips,
+                "num_changed_clips": self.paired.num_changed_clips,
+                "too_few_clips": self.paired.too_few_clips,
+                "detectable_difference": self.paired.detectable_difference,
+            }
+        if self.ttft_speedup is not None:
+            data["ttft_speedup"] = self.ttft_speedup
+        if self.first_token_speedup is not None:
+            data["speedup_to_first_token"] = self.first_token_speedup
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+        """Read what `to_json` wrote, or what 0.1 wrote, which knows no clips."""
+        paired = None
+        if data.get("difference") is not None:
+            low, high = data["difference_ci95"]
+            paired = AccuracyDifference(
+                data["difference"],
+                low,
+                high,
+                data["p_value"],
+                data.get("num_questions", 0),
+                data.get("num_gained", 0),
+                data.get("num_lost", 0),
+                data.get("num_clips", 0),
+                data.get("num_changed_clips", 0),
+                data.get("too_few_clips", False),
+                data.get("detectable_difference"),
+            )
+        return cls(paired, data.get("ttft_speedup"), data.get("speedup_to_first_token"))
+
+
+def latencies_to_json(latencies: Latencies) -> Json:
+    """Stage -> plain statistics."""
+    return {stage: asdict(stats) for stage, stats in latencies.items()}
+
+
+def latencies_from_json(data: Mapping[str, Mapping[str, Any]]) -> dict[str, LatencyStats]:
+    """Read what `latencies_to_json` wrote; unknown statistics are ignored."""
+    names = [field.name for field in fields(LatencyStats)]
+    return {
+        stage: LatencyStats(**{name: stats[name] for name in names})
+        for stage, stats in data.items()
+    }
+
+
+def groups_to_json(groups: ByGroup) -> Json:
+    """Group -> value -> plain accuracy."""
+    return {
+        group: {
+            value: {
+                "accuracy": accuracy.value,
+                "ci95": [accuracy.low, accuracy.high],
+                "n": accuracy.num_questions,
+            }
+            for value, accuracy in values.items()
+        }
+        for group, values in groups.items()
+    }
+
+
+def groups_from_json(data: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> ByGroup:
+    """Read what `groups_to_json` wrote."""
+    return {
+        group: {
+            value: accuracy_of(entry["accuracy"], entry["ci95"], entry["n"])
+            for value, entry in values.items()
+        }
+        for group, values in data.items()
+    }
+
+
+def accuracy_of(value: float, ends: tuple[float, float], num_questions: int) -> Accuracy:
+    """An accuracy as a summary holds it, which does not say how many clips are behind it."""
+    low, high = ends
+    return Accuracy(value, low, high, num_questions, num_questions, num_questions)

@@ -1,0 +1,166 @@
+"""The summaries of one run and of several runs, and their form in `summary.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import SkippedMethod
+from jobs.results.quantities import (
+    CacheCounts,
+    Json,
+    Latencies,
+    QuestionCounts,
+    Throughput,
+    latencies_from_json,
+    latencies_to_json,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """The numbers of one run: its totals and its cells.
+
+    Attributes:
+        run_id: Name of the run directory.
+        kind: The command that made it.
+        model: Entry of `MODELS`.
+        mode: `"throughput"` or `"profile"`.
+        note: A sentence shown with every result.
+        skipped: Methods that the model cannot run. JSON key `left_out`.
+        counts: Questions by outcome, over all cells.
+        latency_ms: Latency per stage, over all cells.
+        cache: Cache hits and misses, over all cells.
+        throughput: Rates over the wall-clock time of the run.
+        peak_gib: Largest memory in GiB.
+        peak_of: Whose memory: `"device"` or `"process"`.
+        cells: One summary per cell, in the order of the recipe.
+    """
+
+    run_id: str
+    model: str
+    cells: tuple[CellSummary, ...]
+    kind: str = ""
+    mode: str = "throughput"
+    note: str = ""
+    skipped: tuple[SkippedMethod, ...] = ()
+    counts: QuestionCounts = field(default_factory=QuestionCounts)
+    latency_ms: Latencies = field(default_factory=dict)
+    cache: CacheCounts = field(default_factory=CacheCounts)
+    throughput: Throughput = field(default_factory=Throughput)
+    peak_gib: float | None = None
+    peak_of: str | None = None
+
+    def to_json(self) -> Json:
+        """Plain data for `summary.json`.
+
+        The top level also holds the fields of the cell that the run is about, if there is one.
+        """
+        run = {
+            "run_id": self.run_id,
+            "kind": self.kind,
+            "model": self.model,
+            "mode": self.mode,
+            "note": self.note,
+            "left_out": [asdict(entry) for entry in self.skipped],
+            **asdict(self.counts),
+            "latency_ms": latencies_to_json(self.latency_ms),
+            "cache": asdict(self.cache),
+            "throughput": self.throughput.to_json(),
+            "peak_gib": self.peak_gib,
+            "peak_of": self.peak_of,
+        }
+        cell = main_cell(self.cells, self.kind)
+        if len(self.cells) == 1 and cell is not None:
+            run = {**cell.to_json(), **run}
+        elif cell is not None:
+            run = {**run, **cell.to_json(), "throughput": run["throughput"]}
+        return {**run, "cells": [cell.to_json() for cell in self.cells]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunSummary:
+        """Read the `summary.json` of a run.
+
+        Raises:
+            KeyError: If a key that every version wrote is missing.
+        """
+        run_id, model = data["run_id"], data["model"]
+        return cls(
+            run_id=run_id,
+            model=model,
+            cells=tuple(
+                CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
+            ),
+            kind=data.get("kind") or "",
+            mode=data.get("mode") or "throughput",
+            note=data.get("note") or "",
+            skipped=tuple(SkippedMethod(**entry) for entry in data.get("left_out") or ()),
+            counts=QuestionCounts.from_json(data),
+            latency_ms=latencies_from_json(data.get("latency_ms") or {}),
+            cache=CacheCounts(**(data.get("cache") or {})),
+            throughput=Throughput.from_json(data.get("throughput") or {}),
+            peak_gib=data.get("peak_gib"),
+            peak_of=data.get("peak_of"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsSummary:
+    """The numbers of several runs side by side.
+
+    Attributes:
+        run_id: Title, e.g. `"comparison of 2 runs"`.
+        kind: `"comparison"`.
+        runs: Names of the run directories.
+        note: The notes of all runs.
+        skipped: Methods that a model cannot run.
+        counts: Sums over the runs.
+        cache: Sums over the runs.
+        cells: The cells of all runs.
+        throughput: Unknown: the runs need not have been made on one machine.
+        peak_gib: Unknown, for the same reason.
+        peak_of: Unknown.
+    """
+
+    run_id: str
+    kind: str
+    runs: tuple[str, ...]
+    note: str
+    skipped: tuple[SkippedMethod, ...]
+    counts: QuestionCounts
+    cache: CacheCounts
+    cells: tuple[CellSummary, ...]
+    throughput: Throughput = field(default_factory=Throughput)
+    peak_gib: None = None
+    peak_of: None = None
+
+    def to_json(self) -> Json:
+        """Plain data for `summary.json`."""
+        return {
+            "run_id": self.run_id,
+            "kind": self.kind,
+            "runs": list(self.runs),
+            "note": self.note,
+            "left_out": [asdict(entry) for entry in self.skipped],
+            **asdict(self.counts),
+            "cache": asdict(self.cache),
+            "throughput": self.throughput.to_json(),
+            "latency_ms": {},
+            "cells": [cell.to_json_with_run() for cell in self.cells],
+        }
+
+
+def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:
+    """The cell that a run is about; `None` for a sweep.
+
+    A profile that `tango evaluate` made measures all tokens beside the method; it is about the
+    method.
+    """
+    if len(cells) == 1:
+        return cells[0]
+    if kind != "evaluate":
+        return None
+    (cell,) = (cell for cell in cells if not cell.is_baseline)
+    return cell

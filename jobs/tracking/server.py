@@ -1,0 +1,118 @@
+"""The tracking server or store: its address, its client, and whether it answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+# Address of a server or store -> client for it.
+ClientFactory = Callable[[str], "MlflowClient"]
+# Host and port -> nothing, or `OSError` if nobody listens there.
+PortCheck = Callable[[str, int], None]
+
+_PORT_CHECK_S = 5.0
+
+
+class TrackingError(OSError):
+    """A run could not be uploaded; its directory is complete all the same."""
+
+
+def default_tracking_uri(output: Path) -> str:
+    """The SQLite store beside the runs: `sqlite:///<output>/mlflow.db`."""
+    return f"sqlite:///{output.resolve() / 'mlflow.db'}"
+
+
+def mlflow_client(tracking_uri: str) -> MlflowClient:
+    """MLflow's own client; the library is imported when something is logged, not before."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=tracking_uri)
+
+
+def check_port(host: str, port: int) -> None:
+    """Open a connection and close it.
+
+    Raises:
+        OSError: If nothing accepts it within seconds.
+    """
+    socket.create_connection((host, port), timeout=_PORT_CHECK_S).close()
+
+
+def is_remote(tracking_uri: str) -> bool:
+    """Whether runs are sent to a server, which keeps their files too."""
+    return urlparse(tracking_uri).scheme in ("http", "https")
+
+
+def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
+    """Refuse the file store; find out within seconds that nobody listens at an address.
+
+    MLflow's client would try again for minutes.
+
+    Raises:
+        TrackingError: If nothing listens at the address.
+        ValueError: If the URI names MLflow's retired file store.
+    """
+    parts = urlparse(tracking_uri)
+    if parts.scheme in ("", "file"):
+        raise ValueError(
+            f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
+            "use sqlite:///<path>/mlflow.db or the http address of a server"
+        )
+    if is_remote(tracking_uri) and parts.hostname:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            port_check(parts.hostname, port)
+        except OSError as error:
+            raise TrackingError(f"nothing listens at {parts.hostname}:{port}: {error}") from error
+
+
+def raise_if_unreachable(
+    tracking_uri: str,
+    *,
+    connect: ClientFactory = mlflow_client,
+    port_check: PortCheck = check_port,
+    is_file: Callable[[Path], bool] = Path.is_file,
+) -> bool:
+    """Ask a server or store one question, with the client that uploads runs.
+
+    Returns:
+        `False` for a SQLite store that is not there, which is made with the first run.
+
+    Raises:
+        TrackingError: If it does not answer, or is of another version of MLflow.
+        ValueError: If the URI names MLflow's retired file store.
+    """
+    raise_if_unusable(tracking_uri, port_check)
+    parts = urlparse(tracking_uri)
+    if parts.scheme == "sqlite" and not is_file(Path(parts.path[1:])):
+        return False
+    with tracking_errors():
+        connect(tracking_uri).search_experiments(max_results=1)
+    return True
+
+
+@contextmanager
+def tracking_errors() -> Iterator[None]:
+    """Turn what MLflow and the network raise into one line.
+
+    Raises:
+        TrackingError: In place of MLflow's exceptions and `OSError`.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, short enough for a log."""
+    return (str(error).strip().splitlines() or [""])[0][:300]

@@ -1,0 +1,167 @@
+"""Synthetic prompts for pruners, and a decoder whose layers change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.compressors.contract.errors import require
+
+NUM_LAYERS = 28
+
+# Name -> arguments of `SyntheticPrompt`.
+PROMPTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "one-token": {"grid": (1, 1, 1)},
+    "one-frame": {"grid": (1, 6, 6)},
+    "one-token-per-frame": {"grid": (16, 1, 1)},
+    "not-square": {"grid": (4, 3, 7)},
+    "one-newline": {"grid": (4, 3, 3), "newlines": "end"},
+    "newline-per-row": {"grid": (4, 3, 3), "newlines": "rows"},
+    "no-text-before": {"left": 0},
+    "one-text-token": {"left": 0, "right": 1},
+    "static": {"change": 0.0},
+}
+
+
+@dataclass(frozen=True)
+class SyntheticPrompt:
+    """A prompt of random states.
+
+    Attributes:
+        grid: (T, H, W) of its clip.
+        left: Text tokens before the clip.
+        right: Text tokens after it, at least 1.
+        newlines: `"none"`, `"end"` (one) or `"rows"` (one after every row).
+        dim: Width of the states.
+        dtype: Of the states.
+        change: How far a frame is from the one before it; 0 for identical frames.
+        scale: Of the states.
+        seed: Of everything random.
+    """
+
+    grid: tuple[int, int, int] = (4, 3, 3)
+    left: int = 3
+    right: int = 5
+    newlines: Literal["none", "end", "rows"] = "none"
+    dim: int = 24
+    dtype: torch.dtype = torch.float32
+    change: float = 1.0
+    scale: float = 1.0
+    seed: int = 0
+
+    def visual_indices(self) -> Tensor:
+        """(n,) int64 flat grid positions of the visual tokens, -1 for newline tokens."""
+        num_frames, height, width = self.grid
+        indices = torch.arange(num_frames * height * width)
+        if self.newlines == "end":
+            return torch.cat([indices, torch.tensor([-1])])
+        if self.newlines == "rows":
+            rows = indices.reshape(-1, width)
+            return torch.cat([rows, torch.full((len(rows), 1), -1)], dim=1).flatten()
+        return indices
+
+    def hidden(self) -> Tensor:
+        """(S, dim) states of the whole prompt; every call makes new ones."""
+        generator = torch.Generator().manual_seed(self.seed)
+        num_frames, height, width = self.grid
+        frame = torch.randn(height * width, self.dim, generator=generator)
+        frames = []
+        for _ in range(num_frames):
+            frames.append(frame)
+            frame = frame + self.change * torch.randn(height * width, self.dim, generator=generator)
+        tokens = torch.cat(frames)
+        indices = self.visual_indices()
+        newline = torch.randn(1, self.dim, generator=generator)
+        visual = torch.where(indices[:, None] < 0, newline, tokens[indices.clamp(min=0)])
+        left = torch.randn(self.left, self.dim, generator=generator)
+        right = torch.randn(self.right, self.dim, generator=generator)
+        return (self.scale * torch.cat([left, visual, right])).to(self.dtype)
+
+
+def attention_of(
+    layer: int, length: int, seed: int = 0, heads: int = 2
+) -> Callable[[Tensor], Tensor]:
+    """Irregular causal probabilities of a layer: rows -> (heads, len(rows), length) float32."""
+
+    def probabilities(rows: Tensor) -> Tensor:
+        columns, head = torch.arange(length), torch.arange(heads)[:, None, None]
+        phase = rows[:, None] * 12.9898 + columns * 78.233 + head * 37.719 + layer * 4.581 + seed
+        logits = 3 * torch.sin(phase.double() ** 1.1).float()
+        return logits.masked_fill(columns > rows[:, None], -torch.inf).softmax(dim=-1)
+
+    return probabilities
+
+
+def run_layers(
+    pruner: LayerPruner, num_layers: int, prompt: SyntheticPrompt
+) -> tuple[list[int], list[tuple[LayerContext, Pruned]]]:
+    """Let a pruner shorten a prompt layer by layer.
+
+    Returns:
+        The number of visual tokens that enter each layer, and (context, pruned) of every call.
+
+    Raises:
+        ContractError: If the pruner writes to the states it is given, drops or changes a text
+            token, or returns positions or states that are not valid.
+    """
+    hidden, indices = prompt.hidden(), prompt.visual_indices()
+    previous, scratch = torch.arange(len(indices)), dict[str, Any]()
+    counts, calls = list[int](), list[tuple[LayerContext, Pruned]]()
+    for layer in range(num_layers):
+        if layer in pruner.layers(num_layers):
+            length = len(hidden)
+            keys = prompt.hidden()[:length, :8]
+            context = LayerContext(
+                layer=layer,
+                num_layers=num_layers,
+                hidden=hidden,
+                visual=slice(prompt.left, prompt.left + len(previous)),
+                num_visual=len(indices),
+                previous_visual=previous,
+                grid=prompt.grid,
+                visual_indices=indices,
+                attention=attention_of(layer - 1, length, prompt.seed),
+                keys=lambda keys=keys: keys,  # type: ignore[misc]
+                norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
+                scratch=scratch,
+                attention_ahead=attention_of(layer, length, prompt.seed),
+            )
+            before = hidden.clone()
+            pruned = pruner.prune(context)
+            require(torch.equal(hidden, before), f"layer {layer}: it writes to context.hidden")
+            _require_valid(context, pruned)
+            calls.append((context, pruned))
+            left = len(pruned.keep) - prompt.left - prompt.right
+            kept = pruned.keep[prompt.left : prompt.left + left] - prompt.left
+            hidden, previous = pruned.hidden, previous[kept]
+        counts.append(len(previous))
+    return counts, calls
+
+
+def _require_valid(context: LayerContext, pruned: Pruned) -> None:
+    """Text stays as it is, positions ascend, states fit to the positions."""
+    where = f"layer {context.layer}"
+    length, dim = context.hidden.shape
+    require(isinstance(pruned, Pruned), f"{where}: prune returns {type(pruned).__name__}")
+    require(pruned.keep.dtype == torch.int64, f"{where}: keep is {pruned.keep.dtype}, not int64")
+    keep = pruned.keep.tolist()
+    require(keep == sorted(set(keep)), f"{where}: keep is not ascending and unique")
+    require(set(keep) <= set(range(length)), f"{where}: keep has positions outside [0, {length})")
+    text = [*range(context.visual.start), *range(context.visual.stop, length)]
+    require(set(text) <= set(keep), f"{where}: text tokens are dropped")
+    require(len(keep) > len(text), f"{where}: no visual token is left")
+    shape, dtype = (len(keep), dim), context.hidden.dtype
+    require(
+        pruned.hidden.shape == shape, f"{where}: hidden is {(*pruned.hidden.shape,)}, not {shape}"
+    )
+    require(pruned.hidden.dtype == dtype, f"{where}: hidden is {pruned.hidden.dtype}, not {dtype}")
+    require(bool(pruned.hidden.isfinite().all()), f"{where}: hidden holds NaN or infinite values")
+    is_text = torch.isin(pruned.keep, torch.tensor(text, dtype=torch.int64))
+    same = torch.equal(pruned.hidden[is_text], context.hidden[text])
+    require(same, f"{where}: the states of text tokens are changed")

@@ -1,0 +1,82 @@
+"""Help and mistakes are answered before anything heavy is imported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fresh_python import printed_by
+
+HEAVY = {"torch", "transformers", "ray", "mlflow", "matplotlib", "pandas", "pyarrow", "scipy"}
+
+# A recipe whose benchmark needs no files, and changes that make it wrong.
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "model": {"name": "tiny"},
+    "method": {"name": "tango", "retention": 0.1},
+}
+CASES = {
+    "--help": "Usage: tango",
+    "--version": "tango-video ",
+    "evaluate --help": "Usage: tango evaluate",
+    "evalute recipe.yaml": "did you mean 'evaluate'?",
+    "evaluate recipe.yaml --limit few": "'few'",
+    "evaluate missing.yaml": "cannot read recipe missing.yaml",
+    "sweep missing.yaml": "cannot read recipe missing.yaml",
+    "precompute missing.yaml": "cannot read recipe missing.yaml",
+    "analyze sinks missing.yaml": "cannot read recipe missing.yaml",
+    "evaluate recipe.yaml --set metod.name=full": "unknown key 'metod'; did you mean 'method'?",
+    "sweep recipe.yaml --set model.device=tpu": "model.device",
+    "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=/no/such": "'/no/such'",
+    "sweep recipe.yaml --set benchmark.name=custom": "benchmark.root is missing",
+    "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
+    "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
+    "evaluate recipe.yaml --resume missing": "--resume missing",
+    "report missing": "missing is not a finished run",
+    "export missing --format lmms_eval": "missing is not a finished run",
+    "ask missing.mp4 Why?": "video missing.mp4: no such file",
+    "ask recipe.yaml Why? --model large": "model.name 'large'",
+    # Last, because pyarrow, which looks into object stores as well, is imported for them.
+    "cache ls --cache missing": "--cache missing: no such directory",
+    "cache gc --cache missing": "--cache missing: no such directory",
+}
+
+# Runs one command after the other and prints what each of them said and what is imported by then.
+RUN_ALL = """
+import contextlib, io, json, os, sys
+os.chdir(sys.argv[1])
+from jobs.cli.entry import main
+said = {}
+for line in json.loads(sys.argv[2]):
+    sys.argv = ["tango", *line.split()]
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            main()
+        except SystemExit:
+            pass
+    said[line] = text.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Command line -> what it printed, and every package that was imported by then."""
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "recipe.yaml").write_text(json.dumps(RECIPE))
+    return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(list(CASES))))
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_help_and_mistakes_do_not_wait_for_heavy_imports(said, line):
+    text, imported = said[line]
+    assert CASES[line] in text
+    assert "Traceback" not in text
+    assert not (HEAVY - {"pyarrow"} if line.startswith("cache") else HEAVY) & set(imported)
+
+
+def test_help_does_not_even_read_recipes(said):
+    _, imported = said["--help"]
+    assert not {"numpy", "yaml", "PIL", "tango_core"} & set(imported)

@@ -1,0 +1,79 @@
+"""What works with which extras installed, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+
+from jobs.cli.entry import EXTRAS, explain
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "jobs/recipes/shapes_tiny.yaml"
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml"}
+
+
+@pytest.fixture(scope="module")
+def run_with(tmp_path_factory):
+    """`run_with(extras, *arguments)` runs Python where only these extras can be imported."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def run(extras: tuple[str, ...], *arguments: object) -> subprocess.CompletedProcess[str]:
+        if extras not in folders:
+            folders[extras] = tmp_path_factory.mktemp("packages")
+            script = ROOT / "infra/linked_packages.py"
+            subprocess.run([sys.executable, script, folders[extras], *extras], check=True)
+        return subprocess.run(
+            # Without site, PYTHONPATH is all there is besides the standard library.
+            [sys.executable, "-S", *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folders[extras]), str(ROOT)])},
+            cwd=folders[extras].parent,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    return run
+
+
+def test_the_compressors_run_with_numpy_and_torch_alone(run_with):
+    done = run_with((), ROOT / "infra/minimal_use.py")
+    assert done.returncode == 0, done.stderr
+    assert "tango: 144 of 288 tokens" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("installed", "command", "missing"),
+    [
+        ((), ["--help"], "jobs"),
+        (("models", "pipeline"), ["evaluate", RECIPE], "jobs"),
+        (("jobs",), ["evaluate", RECIPE, "--limit", 1], "models"),
+    ],
+)
+def test_a_command_without_its_extra_ends_in_one_line(run_with, installed, command, missing):
+    done = run_with(installed, "-m", "jobs.cli.entry", *command)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"the extra {missing!r}: pip install 'tango-video[{missing}]'" in line
+
+
+def test_the_modules_of_every_extra_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra, modules in EXTRAS.items():
+        names = [Requirement(line).name for line in project["optional-dependencies"][extra]]
+        assert set(modules) == {IMPORTED_AS.get(name, name) for name in names}
+    assert project["optional-dependencies"]["all"] == [f"tango-video[{','.join(EXTRAS)}]"]
+
+
+def test_a_module_of_no_extra_is_not_explained_away():
+    assert explain(ModuleNotFoundError("No module named 'nope'", name="nope")) is None
+
+
+def test_a_message_of_its_own_is_kept():
+    error = ModuleNotFoundError("table.parquet is Parquet,\nwhich needs pandas")
+    assert explain(error) == "table.parquet is Parquet, which needs pandas"

@@ -1,0 +1,76 @@
+"""What several files say about versions is the same in all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import tango_core
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+YAML_FILES = sorted([*(ROOT / ".github").rglob("*.yml"), ROOT / "CITATION.cff"])
+
+
+def loaded(name):
+    """Content of a YAML file of the repository."""
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def promised():
+    """Python versions of the classifiers."""
+    return re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+
+
+def test_the_version_is_the_same_everywhere():
+    versions = PROJECT["version"], tango_core.__version__, loaded("CITATION.cff")["version"]
+    assert len(set(versions)) == 1
+    assert f"## {PROJECT['version']}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_python_that_is_promised_is_allowed_and_tested():
+    assert promised() == ["3.11", "3.12", "3.13", "3.14"]
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    assert all(allowed.contains(version) for version in promised())
+    assert not allowed.contains("3.10")
+    strategy = loaded(".github/workflows/test.yml")["jobs"]["test"]["strategy"]
+    assert strategy["matrix"]["python-version"] == promised()
+
+
+def test_every_package_has_an_exact_version_in_its_range():
+    lines = (ROOT / "infra/constraints.txt").read_text().splitlines()
+    exact = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    versions = {_plain(one.name): str(one.specifier).removeprefix("==") for one in exact}
+    extras = PROJECT["optional-dependencies"]
+    named = [*PROJECT["dependencies"], *(line for extra in extras.values() for line in extra)]
+    for wanted in map(Requirement, named):
+        if wanted.name not in (PROJECT["name"], "torchcodec"):  # its version follows torch's
+            assert wanted.specifier.contains(versions[_plain(wanted.name)]), wanted
+
+
+def _plain(name):
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.name)
+def test_workflows_and_forms_are_yaml_with_their_required_keys(path):
+    content = yaml.safe_load(path.read_text())
+    required = {
+        "workflows": {"name", "permissions", "jobs"},
+        "ISSUE_TEMPLATE": set() if path.stem == "config" else {"name", "description", "body"},
+    }.get(path.parent.name, {"cff-version", "message", "title", "authors"})
+    assert required <= set(content)
+
+
+def test_workflows_run_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    texts = [path.read_text() for path in (ROOT / ".github/workflows").iterdir()]
+    used = set(re.findall(r"make ([a-z-]+)", " ".join([*texts, (ROOT / ".ci/run").read_text()])))
+    assert used - {"test-all"} <= targets
