@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
 from tango_core.latency import NO_CLOCK, Clock
 from tango_core.outside_code import is_outside, source_digest
@@ -272,8 +273,7 @@ class LayerPruner(ABC):
         """Check the options; subclasses extend it."""
         if not 0 < self.retention <= 1:
             raise ValueError(f"retention must be in (0, 1], got {self.retention}")
-        if self.layer < 0:
-            raise ValueError(f"layer must be 0 or larger, got {self.layer}")
+        raise_if_below(self, 0, "layer")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
         """Indices of the layers before which `prune` is called.

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.clustering import density_peaks, squared_distances
@@ -65,13 +66,9 @@ class FastVID(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        for name, low, high in (("tau", -1, 1), ("context_ratio", 0, 1), ("beta", 0, 1)):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
-        for name in ("num_segments", "anchor_stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or larger, got {getattr(self, name)}")
+        raise_if_outside(self, -1, 1, "tau")
+        raise_if_outside(self, 0, 1, "context_ratio", "beta")
+        raise_if_below(self, 1, "num_segments", "anchor_stride")
 
     @property
     def needs(self) -> frozenset[str]:
