@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobs.results.facts import JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking.run_files import RunDirectory, RunFiles
+from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
     ClientFactory,
     PortCheck,
@@ -43,7 +43,7 @@ def log_run(
     tracking_uri: str | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    open_run: Callable[[Path], RunFiles] = RunDirectory,
+    open_run: Callable[[Path], RunDirectory] = RunDirectory,
     connect: ClientFactory = mlflow_client,
     port_check: PortCheck = check_port,
 ) -> str:
