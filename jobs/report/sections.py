@@ -20,7 +20,6 @@ from jobs.report.formatting import (
     percent,
     times,
 )
-from jobs.report.tables.cells import prefill_p50
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
@@ -171,7 +170,7 @@ def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Accurac
         "kept": percent(cell.retention_actual, 2),
         "with_newlines": percent(cell.retention_with_newlines, 2),
         "equivalent": percent(cell.equivalent_retention, 2),
-        "prefill": milliseconds(prefill_p50(cell)),
+        "prefill": milliseconds(cell.p50("prefill")),
         "tflops": DASH if tflops is None else f"{tflops:.3g}",
         "ttft_speedup": times(versus.ttft_speedup),
         "first_token_speedup": times(versus.first_token_speedup),

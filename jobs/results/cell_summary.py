@@ -113,6 +113,11 @@ class CellSummary:
         """The name without the retention: the method with the options that the recipe names."""
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
+    def p50(self, stage: str) -> float | None:
+        """Median latency of a stage in ms; `None` if it was not measured."""
+        stats = self.latency_ms.get(stage)
+        return None if stats is None else stats.p50
+
     def to_json(self) -> Json:
         """Plain data for the `summary.json` of the cell's own run."""
         data = self.to_json_with_run()
