@@ -304,11 +304,6 @@ class LayerPruner(ABC):
         """Choose what stays; `context.hidden` is never written to."""
 
 
-def round_half_even(value: float) -> int:
-    """Python's rounding, named where a published budget depends on it."""
-    return round(value)
-
-
 def num_kept(total: int, retention: float) -> int:
     """`round(total * retention)` (half to even), but at least 1 and at most `total`."""
-    return min(total, max(1, round_half_even(total * retention)))
+    return min(total, max(1, round(total * retention)))
