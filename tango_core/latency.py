@@ -81,7 +81,7 @@ class LatencyProfile:
         self.memory = PeakMemory(self.device)
         self.clips: list[ClipLatency] = []
         self._left_to_warm_up = warm_up
-        self._running: list[tuple[str, _Timer]] | None = None
+        self._running: list[tuple[str, _HostTimer | _CudaTimer]] | None = None
         self._added: dict[str, float] = {}
 
     @contextmanager
@@ -188,16 +188,6 @@ def _largest_resident_set() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
 
 
-class _Timer(Protocol):
-    """Runs from its creation to `stop`."""
-
-    def stop(self) -> None:
-        """End the interval."""
-
-    def read_ms(self) -> float:
-        """Its length."""
-
-
 class _HostTimer:
     """Wall-clock time of this thread's calls."""
 
@@ -232,6 +222,6 @@ class _CudaTimer:
         return float(self._start.elapsed_time(self._end))
 
 
-def _timer(device: torch.device) -> _Timer:
+def _timer(device: torch.device) -> _HostTimer | _CudaTimer:
     """A running timer for work on a device."""
     return _CudaTimer(device) if device.type == "cuda" else _HostTimer()

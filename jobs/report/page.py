@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from jinja2 import Environment, PackageLoader
 from jobs.report.formatting import accuracy_percent, interval, percent
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.plots import draw_plots, save_plots
-from jobs.report.sections import cell_rows, failure_reasons, latency_table, provenance
+from jobs.report.sections import Row, cell_rows, failure_reasons, latency_table, provenance
 from jobs.report.tables.breakdowns import breakdowns
 from jobs.report.tables.labels import baseline_names, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
@@ -30,31 +29,6 @@ CAPTIONS = {
     "latency.png": "Where the time of one question goes",
     "tokens_kept.png": "Tokens asked for and tokens really kept",
 }
-
-
-@dataclass(frozen=True)
-class Card:
-    """One figure at the top of the page."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One plot in both themes.
-
-    Attributes:
-        caption: What it shows.
-        width: CSS pixels.
-        light: PNG as base64.
-        dark: PNG as base64.
-    """
-
-    caption: str
-    width: int
-    light: str
-    dark: str
 
 
 def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
@@ -140,26 +114,26 @@ def _joined(*parts: str) -> str:
     return " \N{MIDDLE DOT} ".join(part for part in parts if part)
 
 
-def _cards(summary: RunSummary | RunsSummary) -> list[Card]:
-    """The figures on top."""
+def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
+    """Names and values of the figures on top."""
     if len(summary.cells) == 1:
         (cell,) = summary.cells
         ends = f", {interval(cell.accuracy)}" if cell.accuracy else ""
         cards = [
-            Card(f"accuracy %{ends}", accuracy_percent(cell.accuracy)),
-            Card("tokens kept %", percent(cell.equivalent_retention)),
+            (f"accuracy %{ends}", accuracy_percent(cell.accuracy)),
+            ("tokens kept %", percent(cell.equivalent_retention)),
         ]
     else:
-        cards = [Card("cells", f"{len(summary.cells)}")]
+        cards = [("cells", f"{len(summary.cells)}")]
     counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
     clips = "clips, summed over runs" if isinstance(summary, RunsSummary) else "clips"
     cards += [
-        Card(clips, f"{counts.num_clips:,}"),
-        Card("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
-        Card("failed clips", f"{counts.num_failed_clips:,}"),
-        Card("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
+        (clips, f"{counts.num_clips:,}"),
+        ("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
+        ("failed clips", f"{counts.num_failed_clips:,}"),
+        ("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
     ]
-    return cards if wall_s is None else [*cards, Card("wall time", _duration(wall_s))]
+    return cards if wall_s is None else [*cards, ("wall time", _duration(wall_s))]
 
 
 def _duration(seconds: float) -> str:
@@ -171,16 +145,16 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _plots(cells: Sequence[CellSummary]) -> list[Plot]:
-    """The plots in both themes, as base64."""
+def _plots(cells: Sequence[CellSummary]) -> list[Row]:
+    """The plots with their captions, in both themes, as base64."""
     light, dark = draw_plots(cells), draw_plots(cells, DARK)
     return [
-        Plot(
-            CAPTIONS[name],
+        {
+            "caption": CAPTIONS[name],
             # Bytes 16 to 20 of a PNG are its width in pixels.
-            width=round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
-            light=base64.b64encode(light[name]).decode(),
-            dark=base64.b64encode(dark[name]).decode(),
-        )
+            "width": round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
+            "light": base64.b64encode(light[name]).decode(),
+            "dark": base64.b64encode(dark[name]).decode(),
+        }
         for name in light
     ]

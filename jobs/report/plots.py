@@ -157,7 +157,7 @@ def _latency(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     for panel, own in groups:
         ends = [0.0] * len(own)
         for stage, colour in stages.items():
-            widths = [_p50(cell, stage) for cell in own]
+            widths = [cell.p50(stage) or 0.0 for cell in own]
             panel.barh(
                 range(len(own)),
                 widths,
@@ -180,12 +180,6 @@ def _latency(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     )
     legend_above(figure, groups[0][0], theme)
     return figure
-
-
-def _p50(cell: CellSummary, stage: str) -> float:
-    """Median latency of a stage; 0 if it was not measured."""
-    stats = cell.latency_ms.get(stage)
-    return 0.0 if stats is None else stats.p50
 
 
 def _tokens(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:

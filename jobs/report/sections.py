@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -20,7 +21,6 @@ from jobs.report.formatting import (
     percent,
     times,
 )
-from jobs.report.tables.cells import prefill_p50
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
@@ -37,6 +37,10 @@ _PROFILE_NOTE = (
     "prefix, every question measured. compress includes segment, select and merge; first token is "
     "vision, compress and ttft together."
 )
+
+
+# A row of a table by the names that the template knows its columns by.
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,81 +61,22 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The comparison with one baseline."""
-
-    difference: str
-    interval: str
-    p: str
-    detectable: str
-
-
-@dataclass(frozen=True)
-class CellRow:
-    """One row of the table of cells, as text; the template says what each column shows."""
-
-    name: str
-    is_baseline: bool
-    accuracy: str
-    harness: str
-    macro: str
-    answered: str
-    interval: str
-    strip: Strip | None
-    full: Difference
-    others: tuple[Difference, ...]
-    kept: str
-    with_newlines: str
-    equivalent: str
-    prefill: str
-    tflops: str
-    ttft_speedup: str
-    first_token_speedup: str
-    hits: str
-    unparsed: int
-    failed: int
-
-
-@dataclass(frozen=True)
-class StageTime:
-    """Latency of one stage in one cell.
-
-    Attributes:
-        p50: Median.
-        rest: 90th percentile and number of measurements, or "".
-    """
-
-    p50: str
-    rest: str
-
-
-@dataclass(frozen=True)
 class LatencyTable:
     """Stages across, cells down.
 
     Attributes:
         stages: Names of the columns.
-        rows: Name of a cell and its latencies; empty if nothing was measured.
+        rows: Name of a cell, and of every stage the median and, in words, what else is known of it;
+            empty if nothing was measured.
         caption: How the latencies were measured.
     """
 
     stages: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[StageTime, ...]], ...]
+    rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     caption: str
 
 
-@dataclass(frozen=True)
-class FailureReason:
-    """Failures with one status and one message."""
-
-    status: str
-    error: str
-    clips: int
-    questions: int
-    examples: str
-
-
-def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list[CellRow]:
+def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list[Row]:
     """The table of some cells of one benchmark.
 
     Args:
@@ -161,14 +106,22 @@ def latency_table(cells: Sequence[CellSummary], mode: str) -> LatencyTable:
     )
 
 
-def failure_reasons(failures: pd.DataFrame) -> list[FailureReason]:
+def failure_reasons(failures: pd.DataFrame) -> list[Row]:
     """Failures by reason, the most frequent first."""
-    reasons = []
+    reasons: list[Row] = []
     for (status, error), part in failures.fillna({"error": ""}).groupby(["status", "error"]):
         clips = [str(clip) for clip in part["video_id"].unique()]
         examples = ", ".join(clips[:5]) + (" ..." if len(clips) > 5 else "")
-        reasons.append(FailureReason(str(status), str(error), len(clips), len(part), examples))
-    return sorted(reasons, key=lambda reason: (-reason.clips, reason.error))
+        reasons.append(
+            {
+                "status": str(status),
+                "error": str(error),
+                "clips": len(clips),
+                "questions": len(part),
+                "examples": examples,
+            }
+        )
+    return sorted(reasons, key=lambda reason: (-reason["clips"], reason["error"]))
 
 
 def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
@@ -201,40 +154,41 @@ def _peak_memory(summary: RunSummary | RunsSummary) -> str:
     return f"{summary.peak_gib:.2f} GiB{owner}"
 
 
-def _row(
-    cell: CellSummary, name: str, scale: tuple[float, float], full: Accuracy | None
-) -> CellRow:
+def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Accuracy | None) -> Row:
     """One row of the table of cells."""
     tflops, versus = cell.prefill_tflops, cell.versus_full or Comparison()
-    return CellRow(
-        name=name,
-        is_baseline=cell.is_baseline,
-        accuracy=accuracy_percent(cell.accuracy),
-        harness=percent(cell.harness_accuracy),
-        macro=percent(cell.accuracy_macro),
-        answered=f"{percent(cell.accuracy_answered)} % of the answers that could be read",
-        interval=interval(cell.accuracy),
-        strip=None if cell.accuracy is None else _strip(cell.accuracy, scale, full),
-        full=_difference(versus),
-        others=tuple(map(_difference, cell.versus.values())),
-        kept=percent(cell.retention_actual, 2),
-        with_newlines=percent(cell.retention_with_newlines, 2),
-        equivalent=percent(cell.equivalent_retention, 2),
-        prefill=milliseconds(prefill_p50(cell)),
-        tflops=DASH if tflops is None else f"{tflops:.3g}",
-        ttft_speedup=times(versus.ttft_speedup),
-        first_token_speedup=times(versus.first_token_speedup),
-        hits=f"{cell.cache.hits} / {cell.cache.lookups}",
-        unparsed=cell.counts.num_unparsed,
-        failed=cell.counts.num_failed,
-    )
+    return {
+        "name": name,
+        "is_baseline": cell.is_baseline,
+        "accuracy": accuracy_percent(cell.accuracy),
+        "harness": percent(cell.harness_accuracy),
+        "macro": percent(cell.accuracy_macro),
+        "answered": f"{percent(cell.accuracy_answered)} % of the answers that could be read",
+        "interval": interval(cell.accuracy),
+        "strip": None if cell.accuracy is None else _strip(cell.accuracy, scale, full),
+        "full": _difference(versus),
+        "others": tuple(map(_difference, cell.versus.values())),
+        "kept": percent(cell.retention_actual, 2),
+        "with_newlines": percent(cell.retention_with_newlines, 2),
+        "equivalent": percent(cell.equivalent_retention, 2),
+        "prefill": milliseconds(cell.p50("prefill")),
+        "tflops": DASH if tflops is None else f"{tflops:.3g}",
+        "ttft_speedup": times(versus.ttft_speedup),
+        "first_token_speedup": times(versus.first_token_speedup),
+        "hits": f"{cell.cache.hits} / {cell.cache.lookups}",
+        "unparsed": cell.counts.num_unparsed,
+        "failed": cell.counts.num_failed,
+    }
 
 
-def _difference(versus: Comparison | None) -> Difference:
+def _difference(versus: Comparison | None) -> Row:
     """The comparison with one baseline."""
-    return Difference(
-        difference(versus), difference_interval(versus), p_value(versus), detectable(versus)
-    )
+    return {
+        "difference": difference(versus),
+        "interval": difference_interval(versus),
+        "p": p_value(versus),
+        "detectable": detectable(versus),
+    }
 
 
 def _strip(accuracy: Accuracy, scale: tuple[float, float], full: Accuracy | None) -> Strip:
@@ -252,9 +206,9 @@ def _strip(accuracy: Accuracy, scale: tuple[float, float], full: Accuracy | None
     )
 
 
-def _stage_time(cell: CellSummary, stage: str) -> StageTime:
-    """Latency of one stage, or a dash."""
+def _stage_time(cell: CellSummary, stage: str) -> tuple[str, str]:
+    """Median of one stage, or a dash; its 90th percentile and number of measurements."""
     stats = cell.latency_ms.get(stage)
     if stats is None:
-        return StageTime(DASH, "")
-    return StageTime(milliseconds(stats.p50), f"{milliseconds(stats.p90)} n={stats.n:,}")
+        return DASH, ""
+    return milliseconds(stats.p50), f"{milliseconds(stats.p90)} n={stats.n:,}"

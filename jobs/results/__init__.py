@@ -1,6 +1,6 @@
 """From answers to numbers: facts of a run, summaries, scores, comparisons, published figures.
 
-What lives here: `facts.py` (what a run says about itself); `quantities.py`,
+What lives here: `facts.py` (what a run says about itself); `plain.py`, `quantities.py`,
 `cell_summary.py` and `run_summary.py` (the types of a summary and their JSON); `summary.py`,
 `measurements.py` and `scores.py` (fill them); `baselines.py`; `published.py`.
 

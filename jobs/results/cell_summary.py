@@ -7,23 +7,21 @@ write mean "unknown".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from jobs.results.plain import Json, fields_to_plain, from_plain
 from jobs.results.quantities import (
     ByGroup,
     CacheCounts,
     Comparison,
     CrossTable,
-    Json,
     Latencies,
     QuestionCounts,
     Throughput,
     accuracy_of,
     groups_from_json,
-    groups_to_json,
-    latencies_from_json,
-    latencies_to_json,
+    measured_from_json,
 )
 from tango_core.metrics import Accuracy
 
@@ -70,11 +68,13 @@ class CellSummary:
         versus: Further baseline -> comparison, as `tango report --baseline` asks for.
     """
 
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"name": "cell", "llm_shape": "decoder_shape"}
+
+    # In the order of the keys of `summary.json`.
     name: str
     benchmark: str
-    method: str
-    retention_requested: float
     protocol: str = ""
+    method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     accuracy: Accuracy | None = None
     accuracy_answered: float | None = None
@@ -83,6 +83,7 @@ class CellSummary:
     accuracy_by: ByGroup = field(default_factory=dict)
     accuracy_cross: CrossTable = field(default_factory=dict)
     counts: QuestionCounts = field(default_factory=QuestionCounts)
+    retention_requested: float
     retention_actual: float | None = None
     retention_with_newlines: float | None = None
     equivalent_retention: float | None = None
@@ -112,95 +113,47 @@ class CellSummary:
         """The name without the retention: the method with the options that the recipe names."""
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
+    def p50(self, stage: str) -> float | None:
+        """Median latency of a stage in ms; `None` if it was not measured."""
+        stats = self.latency_ms.get(stage)
+        return None if stats is None else stats.p50
+
     def to_json(self) -> Json:
         """Plain data for the `summary.json` of the cell's own run."""
-        accuracy = self.accuracy
-        cross = {
-            outer: {value: groups_to_json(groups) for value, groups in values.items()}
-            for outer, values in self.accuracy_cross.items()
-        }
-        return {
-            "cell": self.name,
-            "benchmark": self.benchmark,
-            "protocol": self.protocol,
-            "method": self.method,
-            "options": dict(self.options),
-            "accuracy": None if accuracy is None else accuracy.value,
-            "accuracy_ci95": None if accuracy is None else [accuracy.low, accuracy.high],
-            "accuracy_answered": self.accuracy_answered,
-            "accuracy_macro": self.accuracy_macro,
-            "harness_accuracy": self.harness_accuracy,
-            "accuracy_by": groups_to_json(self.accuracy_by),
-            "accuracy_cross": cross,
-            **asdict(self.counts),
-            "retention_requested": self.retention_requested,
-            "retention_actual": self.retention_actual,
-            "retention_with_newlines": self.retention_with_newlines,
-            "equivalent_retention": self.equivalent_retention,
-            "tokens_total": self.tokens_total,
-            "tokens_kept": self.tokens_kept,
-            "tokens_with_newlines": self.tokens_with_newlines,
-            "latency_ms": latencies_to_json(self.latency_ms),
-            "cache": asdict(self.cache),
-            "throughput": self.throughput.to_json(),
-            "prefill_tflops": self.prefill_tflops,
-            "peak_gib": self.peak_gib,
-            "peak_of": self.peak_of,
-            "versus_full": None if self.versus_full is None else self.versus_full.to_json(),
-        }
+        data = self.to_json_with_run()
+        for key in ("run_id", "model", "num_frames", "decoder_shape", "versus"):
+            del data[key]
+        return data
 
     def to_json_with_run(self) -> Json:
         """Plain data for a `summary.json` of several runs: also the run and all baselines."""
-        return {
-            **self.to_json(),
-            "run_id": self.run_id,
-            "model": self.model,
-            "num_frames": self.num_frames,
-            "decoder_shape": self.llm_shape,
-            "versus": {
-                name: None if versus is None else versus.to_json()
-                for name, versus in self.versus.items()
-            },
-        }
+        data: Json = {}
+        for key, value in fields_to_plain(self).items():
+            if key == "accuracy":
+                data |= {key: value and value["accuracy"], "accuracy_ci95": value and value["ci95"]}
+            else:
+                data |= value if key == "counts" else {key: value}
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
-        counts = QuestionCounts.from_json(data)
+        measured = measured_from_json(data)
         accuracy = None
         if data.get("accuracy") is not None:
-            asked = counts.num_scored or counts.num_questions
+            asked = measured["counts"].num_scored or measured["counts"].num_questions
             accuracy = accuracy_of(data["accuracy"], data["accuracy_ci95"], asked)
         versus = data.get("versus_full")
-        return cls(
-            name=data["cell"],
-            benchmark=data["benchmark"],
-            method=data["method"],
-            retention_requested=data["retention_requested"],
-            protocol=data.get("protocol") or "",
-            options=data.get("options") or {},
+        return from_plain(
+            cls,
+            data,
+            **measured,
             accuracy=accuracy,
-            accuracy_answered=data.get("accuracy_answered"),
-            accuracy_macro=data.get("accuracy_macro"),
-            harness_accuracy=data.get("harness_accuracy"),
             accuracy_by=groups_from_json(data.get("accuracy_by") or {}),
             accuracy_cross={
                 outer: {value: groups_from_json(groups) for value, groups in values.items()}
                 for outer, values in (data.get("accuracy_cross") or {}).items()
             },
-            counts=counts,
-            retention_actual=data.get("retention_actual"),
-            retention_with_newlines=data.get("retention_with_newlines"),
-            equivalent_retention=data.get("equivalent_retention"),
-            tokens_total=data.get("tokens_total") or 0,
-            tokens_kept=data.get("tokens_kept") or 0,
-            tokens_with_newlines=data.get("tokens_with_newlines"),
-            latency_ms=latencies_from_json(data.get("latency_ms") or {}),
-            cache=CacheCounts(**(data.get("cache") or {})),
-            throughput=Throughput.from_json(data.get("throughput") or {}),
-            prefill_tflops=data.get("prefill_tflops"),
-            peak_gib=data.get("peak_gib"),
-            peak_of=data.get("peak_of"),
             versus_full=None if versus is None else Comparison.from_json(versus),
             run_id=run_id,
             model=model,

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from jobs.results.plain import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
 JOB_FILE = "job.yaml"
-
-# Attribute of `JobFacts` -> its key in `facts.json`, where the two differ.
-_JSON_KEYS = {"llm": "decoder", "skipped": "left_out"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,8 @@ class JobFacts:
             `left_out`.
     """
 
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
+
     run_id: str
     kind: Literal["evaluate", "sweep", "precompute", "ask", "import", "comparison"]
     model: str
@@ -122,9 +122,9 @@ class JobFacts:
         text = json.dumps(self.to_json(), indent=2, default=str) + "\n"
         Storage.at(run_dir).write(FACTS_FILE, text.encode())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain data for `facts.json`."""
-        return {_JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        return fields_to_plain(self)
 
     @classmethod
     def load(cls, run_dir: Path) -> JobFacts:
@@ -150,23 +150,21 @@ class JobFacts:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> JobFacts:
         """Rebuild the facts from what `to_json` and JSON made of them; unknown keys are ignored."""
-        known = {key: value for key, value in facts.items() if key in cls.__dataclass_fields__}
-        known["cells"] = tuple(
-            CellFacts(
-                name=cell["name"],
-                benchmark=cell["benchmark"],
-                method=cell["method"],
-                retention=cell["retention"],
-                options=cell.get("options") or {},
-                layer_shares=tuple(cell["layer_shares"]) if cell.get("layer_shares") else None,
-                protocol=cell.get("protocol", ""),
-            )
-            for cell in facts["cells"]
+        return from_plain(
+            cls,
+            facts,
+            cells=tuple(
+                from_plain(CellFacts, cell, layer_shares=_shares(cell)) for cell in facts["cells"]
+            ),
+            skipped=tuple(from_plain(SkippedMethod, own) for own in facts.get("left_out") or ()),
+            caches=tuple(facts.get("caches") or ()),
+            llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
         )
-        known["skipped"] = tuple(SkippedMethod(**entry) for entry in facts.get("left_out") or ())
-        known["caches"] = tuple(facts.get("caches") or ())
-        known["llm"] = LLMShape(**facts["decoder"]) if facts.get("decoder") else None
-        return cls(**known)
+
+
+def _shares(cell: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The layer shares of a cell; an empty list says nothing."""
+    return tuple(cell.get("layer_shares") or ()) or None
 
 
 def _hint(folder: Path) -> str:

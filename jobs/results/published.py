@@ -10,7 +10,7 @@ from importlib.resources import files
 import yaml
 
 from jobs.results.cell_summary import CellSummary
-from jobs.results.quantities import Json
+from jobs.results.plain import Json
 from tango_core.benchmarks.protocols.versions import harness_of
 from tango_core.compressors import METHODS, build_method
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
+from jobs.results.plain import Json, from_plain
 from tango_core.metrics import Accuracy
 from tango_core.metrics import Comparison as AccuracyDifference
-
-# What `json` reads and writes.
-Json = dict[str, Any]
 
 # Group of the questions -> its value -> accuracy there.
 ByGroup = Mapping[str, Mapping[str, Accuracy]]
@@ -72,29 +70,12 @@ class Throughput:
             of text decoding. JSON key `decode_tokens_per_s`.
     """
 
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"text_tokens_per_s": "decode_tokens_per_s"}
+
     wall_s: float | None = None
     clips_per_s: float | None = None
     questions_per_s: float | None = None
     text_tokens_per_s: float | None = None
-
-    def to_json(self) -> Json:
-        """Plain data for `summary.json`."""
-        return {
-            "wall_s": self.wall_s,
-            "clips_per_s": self.clips_per_s,
-            "questions_per_s": self.questions_per_s,
-            "decode_tokens_per_s": self.text_tokens_per_s,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Throughput:
-        """Read what `to_json` wrote; missing rates are unknown."""
-        return cls(
-            data.get("wall_s"),
-            data.get("clips_per_s"),
-            data.get("questions_per_s"),
-            data.get("decode_tokens_per_s"),
-        )
 
 
 @dataclass(frozen=True)
@@ -126,11 +107,6 @@ class QuestionCounts:
         names = [field.name for field in fields(cls)]
         return cls(**{name: sum(getattr(part, name) for part in parts) for name in names})
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QuestionCounts:
-        """Read the counts among the keys of a summary; missing ones are 0."""
-        return cls(**{field.name: data.get(field.name) or 0 for field in fields(cls)})
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -152,18 +128,9 @@ class Comparison:
         """Plain data for `summary.json`; what is not known has no key."""
         data: Json = {}
         if self.paired is not None:
-            data = {
-                "difference": self.paired.difference,
-                "difference_ci95": [self.paired.low, self.paired.high],
-                "p_value": self.paired.p_value,
-                "num_questions": self.paired.num_questions,
-                "num_gained": self.paired.num_gained,
-                "num_lost": self.paired.num_lost,
-                "num_clips": self.paired.num_clips,
-                "num_changed_clips": self.paired.num_changed_clips,
-                "too_few_clips": self.paired.too_few_clips,
-                "detectable_difference": self.paired.detectable_difference,
-            }
+            figures = asdict(self.paired)
+            ends = [figures.pop("low"), figures.pop("high")]
+            data = {"difference": figures.pop("difference"), "difference_ci95": ends, **figures}
         if self.ttft_speedup is not None:
             data["ttft_speedup"] = self.ttft_speedup
         if self.first_token_speedup is not None:
@@ -176,53 +143,25 @@ class Comparison:
         paired = None
         if data.get("difference") is not None:
             low, high = data["difference_ci95"]
-            paired = AccuracyDifference(
-                data["difference"],
-                low,
-                high,
-                data["p_value"],
-                data.get("num_questions", 0),
-                data.get("num_gained", 0),
-                data.get("num_lost", 0),
-                data.get("num_clips", 0),
-                data.get("num_changed_clips", 0),
-                data.get("too_few_clips", False),
-                data.get("detectable_difference"),
-            )
+            absent: Json = dict.fromkeys((one.name for one in fields(AccuracyDifference)), 0)
+            absent |= {"too_few_clips": False, "detectable_difference": None}
+            paired = from_plain(AccuracyDifference, {**absent, **data}, low=low, high=high)
         return cls(paired, data.get("ttft_speedup"), data.get("speedup_to_first_token"))
 
 
-def latencies_to_json(latencies: Latencies) -> Json:
-    """Stage -> plain statistics."""
-    return {stage: asdict(stats) for stage, stats in latencies.items()}
-
-
-def latencies_from_json(data: Mapping[str, Mapping[str, Any]]) -> dict[str, LatencyStats]:
-    """Read what `latencies_to_json` wrote; unknown statistics are ignored."""
-    names = [field.name for field in fields(LatencyStats)]
+def measured_from_json(data: Mapping[str, Any]) -> Json:
+    """The fields that a run and a cell have in common, by name."""
+    latencies = data.get("latency_ms") or {}
     return {
-        stage: LatencyStats(**{name: stats[name] for name in names})
-        for stage, stats in data.items()
-    }
-
-
-def groups_to_json(groups: ByGroup) -> Json:
-    """Group -> value -> plain accuracy."""
-    return {
-        group: {
-            value: {
-                "accuracy": accuracy.value,
-                "ci95": [accuracy.low, accuracy.high],
-                "n": accuracy.num_questions,
-            }
-            for value, accuracy in values.items()
-        }
-        for group, values in groups.items()
+        "counts": from_plain(QuestionCounts, data),
+        "latency_ms": {stage: from_plain(LatencyStats, own) for stage, own in latencies.items()},
+        "cache": from_plain(CacheCounts, data.get("cache") or {}),
+        "throughput": from_plain(Throughput, data.get("throughput") or {}),
     }
 
 
 def groups_from_json(data: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> ByGroup:
-    """Read what `groups_to_json` wrote."""
+    """Group -> value -> accuracy."""
     return {
         group: {
             value: accuracy_of(entry["accuracy"], entry["ci95"], entry["n"])

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import SkippedMethod
+from jobs.results.plain import Json, fields_to_plain, from_plain, to_plain
 from jobs.results.quantities import (
     CacheCounts,
-    Json,
     Latencies,
     QuestionCounts,
     Throughput,
-    latencies_from_json,
-    latencies_to_json,
+    measured_from_json,
 )
 
 
@@ -39,10 +38,12 @@ class RunSummary:
         cells: One summary per cell, in the order of the recipe.
     """
 
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"skipped": "left_out"}
+
+    # In the order of the keys of `summary.json`.
     run_id: str
-    model: str
-    cells: tuple[CellSummary, ...]
     kind: str = ""
+    model: str
     mode: str = "throughput"
     note: str = ""
     skipped: tuple[SkippedMethod, ...] = ()
@@ -52,32 +53,23 @@ class RunSummary:
     throughput: Throughput = field(default_factory=Throughput)
     peak_gib: float | None = None
     peak_of: str | None = None
+    cells: tuple[CellSummary, ...]
 
     def to_json(self) -> Json:
         """Plain data for `summary.json`.
 
         The top level also holds the fields of the cell that the run is about, if there is one.
         """
-        run = {
-            "run_id": self.run_id,
-            "kind": self.kind,
-            "model": self.model,
-            "mode": self.mode,
-            "note": self.note,
-            "left_out": [asdict(entry) for entry in self.skipped],
-            **asdict(self.counts),
-            "latency_ms": latencies_to_json(self.latency_ms),
-            "cache": asdict(self.cache),
-            "throughput": self.throughput.to_json(),
-            "peak_gib": self.peak_gib,
-            "peak_of": self.peak_of,
-        }
+        run: Json = {}
+        for key, value in fields_to_plain(self).items():
+            run |= value if key == "counts" else {key: value}
+        cells = run.pop("cells")
         cell = main_cell(self.cells, self.kind)
         if len(self.cells) == 1 and cell is not None:
             run = {**cell.to_json(), **run}
         elif cell is not None:
             run = {**run, **cell.to_json(), "throughput": run["throughput"]}
-        return {**run, "cells": [cell.to_json() for cell in self.cells]}
+        return {**run, "cells": cells}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunSummary:
@@ -87,22 +79,14 @@ class RunSummary:
             KeyError: If a key that every version wrote is missing.
         """
         run_id, model = data["run_id"], data["model"]
-        return cls(
-            run_id=run_id,
-            model=model,
+        return from_plain(
+            cls,
+            data,
+            **measured_from_json(data),
             cells=tuple(
                 CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
             ),
-            kind=data.get("kind") or "",
-            mode=data.get("mode") or "throughput",
-            note=data.get("note") or "",
-            skipped=tuple(SkippedMethod(**entry) for entry in data.get("left_out") or ()),
-            counts=QuestionCounts.from_json(data),
-            latency_ms=latencies_from_json(data.get("latency_ms") or {}),
-            cache=CacheCounts(**(data.get("cache") or {})),
-            throughput=Throughput.from_json(data.get("throughput") or {}),
-            peak_gib=data.get("peak_gib"),
-            peak_of=data.get("peak_of"),
+            skipped=tuple(from_plain(SkippedMethod, own) for own in data.get("left_out") or ()),
         )
 
 
@@ -143,10 +127,10 @@ class RunsSummary:
             "kind": self.kind,
             "runs": list(self.runs),
             "note": self.note,
-            "left_out": [asdict(entry) for entry in self.skipped],
-            **asdict(self.counts),
-            "cache": asdict(self.cache),
-            "throughput": self.throughput.to_json(),
+            "left_out": to_plain(self.skipped),
+            **to_plain(self.counts),
+            "cache": to_plain(self.cache),
+            "throughput": to_plain(self.throughput),
             "latency_ms": {},
             "cells": [cell.to_json_with_run() for cell in self.cells],
         }

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from jobs.results.facts import JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking.run_files import RunDirectory, RunFiles
+from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
     ClientFactory,
     PortCheck,
     check_port,
     default_tracking_uri,
-    is_remote,
+    experiment_id,
     mlflow_client,
     raise_if_unusable,
     tracking_errors,
@@ -43,7 +43,7 @@ def log_run(
     tracking_uri: str | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    open_run: Callable[[Path], RunFiles] = RunDirectory,
+    open_run: Callable[[Path], RunDirectory] = RunDirectory,
     connect: ClientFactory = mlflow_client,
     port_check: PortCheck = check_port,
 ) -> str:
@@ -79,7 +79,8 @@ def log_run(
         metrics = {**cell_metrics(summary.cells[0]), **metrics}
     with tracking_errors():
         client = connect(uri)
-        log = _RunLog(client, _experiment(client, uri, files), facts, clock)
+        experiment = experiment_id(client, EXPERIMENT, uri, files.artifact_root())
+        log = _RunLog(client, experiment, facts, clock)
         parent = log.start(facts.run_id, {})
         log.values(parent, params, metrics)
         for cell in summary.cells if several else ():
@@ -94,15 +95,6 @@ def log_run(
             client.log_artifacts(parent, str(folder), folder.name)
         log.finish(parent)
     return parent
-
-
-def _experiment(client: MlflowClient, uri: str, files: RunFiles) -> str:
-    """Id of the experiment; a local store keeps its files beside its database."""
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found is not None:
-        return str(found.experiment_id)
-    root = None if is_remote(uri) else files.artifact_root()
-    return str(client.create_experiment(EXPERIMENT, artifact_location=root))
 
 
 @dataclass(frozen=True)

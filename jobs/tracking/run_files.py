@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import yaml
 
@@ -17,8 +16,11 @@ ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parque
 FOLDERS = ("answers", "plots")
 
 
-class RunFiles(Protocol):
-    """A finished run as the upload sees it."""
+@dataclass(frozen=True)
+class RunDirectory:
+    """A finished run on disk, as the upload sees it."""
+
+    path: Path
 
     def facts(self) -> JobFacts:
         """What the run says about itself.
@@ -26,7 +28,7 @@ class RunFiles(Protocol):
         Raises:
             FileNotFoundError: If this is not a finished run.
         """
-        ...
+        return JobFacts.load(self.path)
 
     def summary(self) -> RunSummary:
         """The numbers of the run.
@@ -35,37 +37,6 @@ class RunFiles(Protocol):
             FileNotFoundError: If the run was not summarised.
             ValueError: If its summary is damaged.
         """
-        ...
-
-    def job(self) -> object | None:
-        """The resolved recipe as plain data; `None` for an imported run."""
-        ...
-
-    def artifacts(self) -> list[Path]:
-        """Files to upload."""
-        ...
-
-    def folders(self) -> list[Path]:
-        """Folders to upload under their own names."""
-        ...
-
-    def artifact_root(self) -> str:
-        """URI under which a local store keeps the files of all runs."""
-        ...
-
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """A run directory on disk."""
-
-    path: Path
-
-    def facts(self) -> JobFacts:
-        """See `RunFiles`."""
-        return JobFacts.load(self.path)
-
-    def summary(self) -> RunSummary:
-        """See `RunFiles`."""
         path = self.path / SUMMARY_FILE
         if not path.is_file():
             raise FileNotFoundError(
@@ -80,19 +51,19 @@ class RunDirectory:
             ) from error
 
     def job(self) -> object | None:
-        """See `RunFiles`."""
+        """The resolved recipe as plain data; `None` for an imported run."""
         path = self.path / JOB_FILE
         job: object = yaml.safe_load(path.read_text()) if path.is_file() else None
         return job
 
     def artifacts(self) -> list[Path]:
-        """See `RunFiles`."""
+        """Files to upload."""
         return [self.path / name for name in ARTIFACTS if (self.path / name).is_file()]
 
     def folders(self) -> list[Path]:
-        """See `RunFiles`."""
+        """Folders to upload under their own names."""
         return [self.path / name for name in FOLDERS if (self.path / name).is_dir()]
 
     def artifact_root(self) -> str:
-        """See `RunFiles`."""
+        """URI under which a local store keeps the files of all runs."""
         return (self.path.parent.resolve() / "mlartifacts").as_uri()

@@ -98,6 +98,15 @@ def raise_if_unreachable(
     return True
 
 
+def experiment_id(client: MlflowClient, name: str, tracking_uri: str, artifact_root: str) -> str:
+    """Id of an experiment, made if needed; a local store keeps its files beside its database."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    root = None if is_remote(tracking_uri) else artifact_root
+    return str(client.create_experiment(name, artifact_location=root))
+
+
 @contextmanager
 def tracking_errors() -> Iterator[None]:
     """Turn what MLflow and the network raise into one line.

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.plain import to_plain
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunSummary
 
@@ -59,7 +60,7 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
         "cache/hits": summary.cache.hits,
         "cache/misses": summary.cache.misses,
         "memory/peak_gib": summary.peak_gib,
-        **{f"throughput/{name}": rate for name, rate in summary.throughput.to_json().items()},
+        **{f"throughput/{name}": rate for name, rate in to_plain(summary.throughput).items()},
     }
     for stage, stats in summary.latency_ms.items():
         for name, value in asdict(stats).items():

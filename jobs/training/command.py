@@ -28,9 +28,11 @@ from jobs.training.evaluation.held_out import (
 )
 from jobs.training.evaluation.tracking import track_training
 from jobs.training.files import CLIPS, EVALUATIONS, OPTIONS, TRAINING
-from jobs.training.networks.assemble import assemble, save
+from jobs.training.networks.assemble import assemble
 from jobs.training.recipe import MINUTES, Recipe, architecture, recipe_for
 from jobs.training.stages import Training
+from tango_core.benchmarks.shapes.benchmark import VOCABULARY
+from tango_core.models.tiny import save_tiny
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ def train_tiny(
         training = Training(chosen, seed, directory, report)
         vision = training.vision()
         joint = training.joint(vision, training.language())
-    save(assemble(architecture(), vision, joint), output)
+    save_tiny(assemble(architecture(), vision, joint), VOCABULARY, output)
     spent = (time.monotonic() - started) / 60
     logger.info("trained in %.1f minutes; evaluating on held-out clips", spent)
     evaluations = [

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 Metrics = dict[str, float]
 """Value by name."""
 ReportProgress = Callable[[str, int, int, Metrics], None]
 """Called with stage, step, number of steps, and mean metrics since the last call."""
+
+# Batches that may be ready in advance.
+_PREPARED = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Stage:
 def run_stage(
     stage: Stage,
     model: nn.Module,
-    batches: Callable[[int, int], Iterator[Any]],
+    batches: Dataset[Any],
     loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
     directory: Path,
     report: ReportProgress,
@@ -52,7 +56,7 @@ def run_stage(
     Args:
         stage: Its length and learning rate.
         model: Its parameters that need gradients are trained.
-        batches: Makes the batches from its first argument, a step, to before its second.
+        batches: Batch by step; made in one other process while the current step runs.
         loss_of: Loss of a batch at a step, and metrics to report.
         directory: Holds `<stage>.pt` and `<stage>.jsonl`.
         report: Called at every checkpoint.
@@ -69,9 +73,16 @@ def run_stage(
         state.update(saved["state"])
         first = saved["step"]
     _truncate_log(log, first)
+    loader: DataLoader[Any] = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=range(first, stage.steps),
+        num_workers=1,
+        prefetch_factor=_PREPARED,
+    )
     model.train()
     since_report: list[Metrics] = []
-    for step, batch in enumerate(batches(first, stage.steps), start=first):
+    for step, batch in enumerate(loader, start=first):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
         loss, metrics = loss_of(batch, step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from jobs.training.data.curriculum import (
 )
 from jobs.training.data.frames import Batch, FrameBatches
 from jobs.training.data.packing import Packed, PromptAndReply, pack
-from jobs.training.data.prefetch import prefetch
 from jobs.training.data.samples import Sample, synthetic_sample, training_clip
 from jobs.training.data.token_targets import TOKENS_PER_FRAME, token_targets
 from jobs.training.loop import Metrics, ReportProgress, Stage, run_stage
@@ -109,12 +108,10 @@ class Training:
     def _on_frames(self, stage: Stage, trainer: VisionTrainer, seed: int, plates: float) -> None:
         """Run a stage on labelled frames."""
 
-        def batches(first: int, last: int) -> Iterator[Batch]:
-            return prefetch(FrameBatches(seed, FRAME_BATCH, plates, first, last), 8)
-
         def loss_of(batch: Batch, step: int) -> tuple[Tensor, Metrics]:
             return trainer.loss(batch)
 
+        batches = FrameBatches(seed, FRAME_BATCH, plates)
         run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
 
     def _on_questions(
@@ -129,11 +126,6 @@ class Training:
         """Run a stage on questions about clips."""
         state: dict[str, Any] = {"known": {}}
 
-        def batches(first: int, last: int) -> Iterator[StepSamples]:
-            return prefetch(
-                CurriculumDataset(phases, make_sample, seed, stage.steps, first, last), 6
-            )
-
         def step_loss(batch: StepSamples, step: int) -> tuple[Tensor, Metrics]:
             sampler = QuestionSampler(state, batch.kinds)
             rng = np.random.default_rng((seed, step, 2))
@@ -146,6 +138,7 @@ class Training:
             sampler.update(by_kind)
             return loss, accuracy_by_type(by_kind)
 
+        batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
         run_stage(stage, trainer, batches, step_loss, self.directory, self.report, state)
 
     @torch.no_grad()

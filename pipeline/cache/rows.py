@@ -114,19 +114,14 @@ class StoredClip:
 
 def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime) -> pa.Table:
     """An entry as one row with the columns of `SCHEMA`."""
-    return pa.Table.from_pylist([_to_row(clip, entry, created_at)], schema=SCHEMA)
-
-
-def _to_row(clip: ClipIdentity, entry: Entry, created_at: datetime) -> dict[str, Any]:
-    """Flatten an entry into the columns of `SCHEMA`."""
     import torch  # here, because caches are listed without it
 
     video = entry.video
     # As bytes, because numpy has no bfloat16.
     raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     indices = video.indices.cpu().tolist()
-    start, end = clip.clip if clip.clip is not None else (None, None)
-    return {
+    start, end = clip.clip or (None, None)
+    row = {
         "clip_key": clip.key,
         "video_id": clip.video_id,
         "clip_start": start,
@@ -149,21 +144,7 @@ def _to_row(clip: ClipIdentity, entry: Entry, created_at: datetime) -> dict[str,
         "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
-
-
-def checked(table: pa.Table, key: str) -> StoredClip:
-    """Rebuild a clip from its row.
-
-    Raises:
-        CacheError: If the row is damaged, of another format, or another clip's. The message is a
-            clause about "it".
-    """
-    try:
-        return _checked(table, key)
-    except KeyError as error:
-        raise CacheError(f"it has no column {error}") from error
-    except _WRONG_VALUES as error:
-        raise CacheError(str(error)) from error
+    return pa.Table.from_pylist([row], schema=SCHEMA)
 
 
 def read_checked(read: Callable[[], pa.Table], key: str, where: str) -> StoredClip:
@@ -182,13 +163,20 @@ def read_checked(read: Callable[[], pa.Table], key: str, where: str) -> StoredCl
     except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
         raise CacheError(f"{where} cannot be read: {error}") from error
     try:
-        return checked(table, key)
-    except CacheError as error:
+        return _checked(table, key)
+    except KeyError as error:
+        raise CacheError(f"{where} is damaged (it has no column {error})") from error
+    except _WRONG_VALUES as error:  # CacheError is a ValueError
         raise CacheError(f"{where} is damaged ({error})") from error
 
 
 def _checked(table: pa.Table, key: str) -> StoredClip:
-    """The same, with the errors of wrong columns as they come."""
+    """Rebuild a clip from its row, with the errors of wrong columns as they come.
+
+    Raises:
+        CacheError: If the row is of another format, or another clip's. The message is a clause
+            about "it".
+    """
     if table.num_rows != 1:
         raise CacheError(f"it holds {table.num_rows} clips instead of one")
     (row,) = table.to_pylist()

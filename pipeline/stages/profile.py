@@ -8,20 +8,16 @@ holds is not used, only replaced: a hit would leave nothing to measure.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pipeline.cache.tokens import Entry, TokenCache
-from pipeline.plan import Cell
+from pipeline.cache.tokens import Entry
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import CompressVideo, frames_of, identity_of, on_cpu, without_frames
-from tango_core.benchmarks.base import Protocol
-from tango_core.compressors.base import Compressor
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
-from tango_core.types import Question
 
 _STEPS = ("segment", "select", "merge")
 
@@ -34,14 +30,8 @@ class ProfileCompression(CompressVideo):
     the device and preparing them.
     """
 
-    def __init__(
-        self,
-        model: ModelSpec,
-        compressors: Mapping[str, Compressor],
-        caches: Mapping[str, TokenCache],
-        num_threads: int = 1,
-    ) -> None:
-        super().__init__(model, compressors, caches, num_threads)
+    def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
+        super().__init__(model, *args, **options)
         self.device = resolve_device(model.device)
 
     def _compress(self, row: Row) -> Row:
@@ -78,8 +68,8 @@ class ProfileAnswers(AnswerQuestions):
     The peak is the larger one of compressing and answering, both halves of the model included.
     """
 
-    def __init__(self, model: ModelSpec, cells: Sequence[Cell], *args: Any, **options: Any) -> None:
-        super().__init__(model, cells, *args, **options)
+    def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
+        super().__init__(model, *args, **options)
         self.memory = PeakMemory(resolve_device(model.device))
 
     def __call__(self, row: Row) -> Row:
@@ -90,17 +80,10 @@ class ProfileAnswers(AnswerQuestions):
         answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
         return {**done, "answers": answers}
 
-    def _answer(
-        self,
-        protocol: Protocol,
-        cell: Cell,
-        entry: Entry,
-        questions: Sequence[Question],
-        facts: Row,
-    ) -> list[Row]:
+    def _answer(self, *args: Any, **options: Any) -> list[Row]:
         """All questions with one method, each from nothing."""
         self.memory.reset()
-        rows = super()._answer(protocol, cell, entry, questions, facts)
+        rows = super()._answer(*args, **options)
         peak = self.memory.gib()
         return [{**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in rows]
 

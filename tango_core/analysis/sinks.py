@@ -14,7 +14,7 @@ thresholds; a tenth each leaves a wide gap to ordinary positions on either side.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -75,14 +75,13 @@ class SinkReport:
         Args:
             model: `name`, and `digest` of the checkpoint.
         """
-        rule = {"max_mean_rank": self.rule.max_mean_rank, "max_spread": self.rule.max_spread}
         return {
             "format_version": _FORMAT_VERSION,
             "model": dict(model),
             "grid": list(self.grid),
             "sinks": list(self.sinks),
             "score": self.score,
-            "rule": rule,
+            "rule": asdict(self.rule),
             "clips": self.num_clips,
             "frames": self.num_frames,
             "statistics": {

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
 from tango_core.latency import NO_CLOCK, Clock
 from tango_core.outside_code import is_outside, source_digest
@@ -272,8 +273,7 @@ class LayerPruner(ABC):
         """Check the options; subclasses extend it."""
         if not 0 < self.retention <= 1:
             raise ValueError(f"retention must be in (0, 1], got {self.retention}")
-        if self.layer < 0:
-            raise ValueError(f"layer must be 0 or larger, got {self.layer}")
+        raise_if_below(self, 0, "layer")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
         """Indices of the layers before which `prune` is called.
@@ -304,11 +304,6 @@ class LayerPruner(ABC):
         """Choose what stays; `context.hidden` is never written to."""
 
 
-def round_half_even(value: float) -> int:
-    """Python's rounding, named where a published budget depends on it."""
-    return round(value)
-
-
 def num_kept(total: int, retention: float) -> int:
     """`round(total * retention)` (half to even), but at least 1 and at most `total`."""
-    return min(total, max(1, round_half_even(total * retention)))
+    return min(total, max(1, round(total * retention)))

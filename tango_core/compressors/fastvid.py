@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
-from tango_core.ops.blocks import row_blocks
+from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -65,13 +66,9 @@ class FastVID(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        for name, low, high in (("tau", -1, 1), ("context_ratio", 0, 1), ("beta", 0, 1)):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
-        for name in ("num_segments", "anchor_stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or larger, got {getattr(self, name)}")
+        raise_if_outside(self, -1, 1, "tau")
+        raise_if_outside(self, 0, 1, "context_ratio", "beta")
+        raise_if_below(self, 1, "num_segments", "anchor_stride")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -168,7 +165,9 @@ class FastVID(Compressor):
         tokens_per_frame, dim = tokens.shape[1:]
         rows = torch.tensor(frames, device=tokens.device)
         parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
-        distances = torch.cat([squared_distances(_take(tokens, frames[part])) for part in parts])
+        distances = torch.cat(
+            [squared_distances(take_frames(tokens, frames[part])) for part in parts]
+        )
         rest = is_rest.view(-1, tokens_per_frame)[rows]
         widest = max(counts)
         peaks = density_peaks(
@@ -220,13 +219,6 @@ class FastVID(Compressor):
         )
         weights = (1 / (counts + 1)).clamp(min=self.beta)[:, None]
         return weights * own + (1 - weights) * means
-
-
-def _take(tokens: Tensor, frames: list[int]) -> Tensor:
-    """Some frames in ascending order; frames that follow each other are not copied."""
-    if frames[-1] - frames[0] + 1 == len(frames):
-        return tokens[frames[0] : frames[-1] + 1]
-    return tokens[torch.tensor(frames, device=tokens.device)]
 
 
 def _spread(amount: int, parts: int) -> list[int]:

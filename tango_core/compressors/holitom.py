@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.hybrid import OuterStep
+from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
@@ -61,12 +62,9 @@ class HoliTom(OuterStep):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if self.tau is not None and not -1 <= self.tau <= 1:
-            raise ValueError(f"tau must be in [-1, 1], got {self.tau}")
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta must be in [0, 1], got {self.beta}")
-        if self.num_neighbors < 1:
-            raise ValueError(f"num_neighbors must be 1 or larger, got {self.num_neighbors}")
+        raise_if_outside(self, -1, 1, "tau")
+        raise_if_outside(self, 0, 1, "beta")
+        raise_if_below(self, 1, "num_neighbors")
         _ = self.outer_retention
 
     @property

@@ -18,11 +18,6 @@ INNER: dict[str, type[LayerPruner]] = {
 }
 
 
-def inner_average(layer: int, retention: float, num_layers: int) -> float:
-    """Average share, over all layers, that a step at `layer` keeping `retention` leaves."""
-    return (layer + (num_layers - layer) * retention) / num_layers
-
-
 def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
     """Share that must enter the language model so that its layers average to `retention`.
 
@@ -44,7 +39,7 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
     layer, inner_retention = inner["layer"], inner["retention"]
     if not 0 <= layer < num_layers:
         raise ValueError(f"inner.layer must be in [0, {num_layers}), got {layer}")
-    average = inner_average(layer, inner_retention, num_layers)
+    average: float = (layer + (num_layers - layer) * inner_retention) / num_layers
     if retention > average:
         raise ValueError(
             f"retention {retention} cannot be reached with inner.layer={layer} and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
@@ -57,6 +58,22 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
         name: _as_kind(f"method {method!r}: {name}", value, hints[name])
         for name, value in options.items()
     }
+
+
+def raise_if_outside(method: object, low: float, high: float, *names: str) -> None:
+    """Refuse options of a method that are not in [low, high]; `None` is none of them."""
+    for name in names:
+        value = getattr(method, name)
+        if value is not None and not low <= value <= high:
+            raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
+
+
+def raise_if_below(method: object, least: float, *names: str) -> None:
+    """Refuse options of a method that are smaller than `least`, or infinite."""
+    for name in names:
+        value = getattr(method, name)
+        if not least <= value < math.inf:
+            raise ValueError(f"{name} must be {least} or larger, got {value}")
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.ordering import in_order
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
@@ -51,8 +52,7 @@ class PruneVid(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not -1 <= self.tau <= 1:
-            raise ValueError(f"tau must be in [-1, 1], got {self.tau}")
+        raise_if_outside(self, -1, 1, "tau")
         if not 0 < self.temporal_ratio <= 1:
             raise ValueError(f"temporal_ratio must be in (0, 1], got {self.temporal_ratio}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.compressors.options import raise_if_below
 from tango_core.types import CompressedVideo, VisualFeatures
 
 
@@ -27,8 +28,7 @@ class Random(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if self.seed < 0:
-            raise ValueError(f"seed must be 0 or larger, got {self.seed}")
+        raise_if_below(self, 0, "seed")
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Draw on the CPU, where the generator gives the same numbers on every machine."""

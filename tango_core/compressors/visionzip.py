@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
+from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.ordering import in_order
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -48,8 +49,7 @@ class VisionZip(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not 0 <= self.contextual_ratio <= 1:
-            raise ValueError(f"contextual_ratio must be in [0, 1], got {self.contextual_ratio}")
+        raise_if_outside(self, 0, 1, "contextual_ratio")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 # 1 MB of float32 stays in the cache of a core; on a device a block is what its memory allows.
 CPU_ELEMENTS = 2**18
@@ -20,3 +23,10 @@ def row_blocks(num_rows: int, width: int, device: torch.device) -> list[slice]:
     elements = CPU_ELEMENTS if device.type == "cpu" else DEVICE_ELEMENTS
     step = max(1, elements // max(1, width))
     return [slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
+
+
+def take_frames(tokens: Tensor, frames: Sequence[int]) -> Tensor:
+    """Some frames in ascending order, as a view if they follow on each other."""
+    if frames[-1] - frames[0] + 1 == len(frames):
+        return tokens[frames[0] : frames[-1] + 1]
+    return tokens[torch.tensor(frames).to(tokens.device, non_blocking=True)]

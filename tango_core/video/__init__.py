@@ -7,15 +7,14 @@ is a module in `readers/` and a line in `decode.py`.
 from tango_core.video.decode import (
     DECODERS,
     DecoderName,
-    DecoderUnavailableError,
     FrameSpec,
-    VideoDecodeError,
-    VideoInfo,
     decode_frames,
     decoder_versions,
     probe,
     resize,
 )
+from tango_core.video.readers.errors import DecoderUnavailableError, VideoDecodeError
+from tango_core.video.readers.probe import VideoInfo
 
 __all__ = [
     "DECODERS",

@@ -16,26 +16,11 @@ from PIL import Image
 from tango_core.types import ClipSource, VideoFrames
 from tango_core.video.readers import decord, pyav
 from tango_core.video.readers.base import FrameReader, Picture, Times
-from tango_core.video.readers.errors import (
-    DecoderUnavailableError,
-    ReaderError,
-    VideoDecodeError,
-)
+from tango_core.video.readers.errors import ReaderError, VideoDecodeError
 from tango_core.video.readers.extent import locate_clip
 from tango_core.video.readers.folder import FolderReader
 from tango_core.video.readers.probe import PacketIndex, VideoInfo, read_index
 from tango_core.video.sampling import SAMPLINGS, Sampling, fit_size, frame_indices, numbered_window
-
-__all__ = [
-    "DecoderUnavailableError",
-    "FrameSpec",
-    "VideoDecodeError",
-    "VideoInfo",
-    "decode_frames",
-    "decoder_versions",
-    "probe",
-    "resize",
-]
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")

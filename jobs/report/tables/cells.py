@@ -97,18 +97,12 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
                 *(data[key] for key in _CSV_KEYS),
                 *((cell.accuracy.low, cell.accuracy.high) if cell.accuracy else (None, None)),
                 *(figure for versus in others for figure in _figures(versus)),
-                prefill_p50(cell),
+                cell.p50("prefill"),
                 cell.cache.hits,
                 cell.cache.misses,
             ]
         )
     return csv_text(header, rows)
-
-
-def prefill_p50(cell: CellSummary) -> float | None:
-    """Median prefill of a cell in ms, or `None` if nothing was prefilled."""
-    prefill = cell.latency_ms.get("prefill")
-    return None if prefill is None else prefill.p50
 
 
 def _table(
@@ -143,7 +137,7 @@ def _table(
                 *differences,
                 *([] if brief else _retentions(cell)),
                 percent(cell.equivalent_retention),
-                milliseconds(prefill_p50(cell)),
+                milliseconds(cell.p50("prefill")),
                 f"{cell.cache.hits}/{cell.cache.lookups}",
                 str(cell.counts.num_failed),
             ]

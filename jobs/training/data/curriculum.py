@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset
 
 from jobs.training.data.samples import TYPE_NAMES, Sample, TokenizedQuestion
 
@@ -65,36 +65,22 @@ MakeSample = Callable[[int, int, int], Sample]
 """Makes the sample of (seed, index, number of frames)."""
 
 
-class CurriculumDataset(IterableDataset[StepSamples]):
-    """The samples of every step; the same step always gives the same samples.
+class CurriculumDataset(Dataset[StepSamples]):
+    """The samples by step; the same step always gives the same samples.
 
     Args:
         phases: In order; the last one ends at 1.
         make_sample: Makes one sample.
         seed: Seed of everything that is random.
         total: Steps of the whole stage.
-        first: First step.
-        last: Step before which to stop.
     """
 
     def __init__(
-        self,
-        phases: tuple[Phase, ...],
-        make_sample: MakeSample,
-        seed: int,
-        total: int,
-        first: int,
-        last: int,
+        self, phases: tuple[Phase, ...], make_sample: MakeSample, seed: int, total: int
     ) -> None:
-        self.phases, self.make_sample, self.seed = phases, make_sample, seed
-        self.total, self.first, self.last = total, first, last
+        self.phases, self.make_sample, self.seed, self.total = phases, make_sample, seed, total
 
-    def __iter__(self) -> Iterator[StepSamples]:
-        for step in range(self.first, self.last):
-            yield self.at(step)
-
-    def at(self, step: int) -> StepSamples:
-        """Make the samples of a step."""
+    def __getitem__(self, step: int) -> StepSamples:
         phase = next(one for one in self.phases if step < one.until * self.total or one.until >= 1)
         rng = np.random.default_rng((self.seed, step, 1))
         num_frames = int(_draw(phase.frames, rng))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset
 
 from tango_core.benchmarks.shapes.benchmark import (
     COLORS,
@@ -150,21 +150,16 @@ def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
 Batch = dict[str, Tensor]
 
 
-class FrameBatches(IterableDataset[Batch]):
-    """Batches of labelled frames, one per step; the same step always gives the same batch."""
+class FrameBatches(Dataset[Batch]):
+    """Batches of labelled frames by step; the same step always gives the same batch."""
 
-    def __init__(self, seed: int, size: int, plates: float, first: int, last: int) -> None:
+    def __init__(self, seed: int, size: int, plates: float) -> None:
         self.seed, self.size, self.plates = seed, size, plates
-        self.first, self.last = first, last
 
-    def __iter__(self) -> Iterator[Batch]:
-        for step in range(self.first, self.last):
-            yield frame_batch(
-                [
-                    labelled_frame(self.seed, step * self.size + i, self.plates)
-                    for i in range(self.size)
-                ]
-            )
+    def __getitem__(self, step: int) -> Batch:
+        first = step * self.size
+        indices = range(first, first + self.size)
+        return frame_batch([labelled_frame(self.seed, index, self.plates) for index in indices])
 
 
 def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:

@@ -20,7 +20,7 @@ from tango_core.benchmarks.shapes.benchmark import (
     sample_moments,
 )
 from tango_core.compressors import build_method
-from tango_core.metrics import Accuracy, clustered_accuracy
+from tango_core.metrics import Accuracy, accuracy_by_group, clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.video import decode_frames
 
@@ -102,18 +102,12 @@ def evaluate_model(
             float((features.saliency * on_objects).sum() / features.saliency.sum())
         )
         object_shares.append(float(on_objects.float().mean()))
-    table = np.array(kinds)
     overall = clustered_accuracy(right, clusters)
     assert overall is not None
-    by_type = {}
-    for kind in dict.fromkeys(sorted(kinds, key=list(TYPES).index)):
-        rows = np.flatnonzero(table == kind)
-        found = clustered_accuracy(np.array(right)[rows], np.array(clusters)[rows])
-        assert found is not None
-        by_type[kind] = found
+    by_type = accuracy_by_group(right, clusters, [{"type": kind} for kind in kinds])["type"]
     return Evaluation(
         overall,
-        by_type,
+        {kind: by_type[kind] for kind in TYPES if kind in by_type},
         seed,
         num_frames,
         unparsed,

@@ -7,9 +7,8 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
-from jobs.tracking.server import default_tracking_uri
+from jobs.tracking.server import default_tracking_uri, experiment_id, mlflow_client
 from jobs.tracking.values import flatten
 from jobs.training.evaluation.held_out import read_evaluations
 from jobs.training.files import CARD, EVALUATIONS, OPTIONS, TRAINING
@@ -32,21 +31,14 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
         The MLflow run id, or `None` after a warning if logging failed.
     """
     uri = tracking_uri or default_tracking_uri(output)
-    from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
 
     directory = output / TRAINING
     try:
-        client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(EXPERIMENT)
-        local = urlparse(uri).scheme not in ("http", "https")
-        root = (output.resolve() / "mlartifacts").as_uri() if local else None
-        experiment = (
-            found.experiment_id
-            if found is not None
-            else client.create_experiment(EXPERIMENT, artifact_location=root)
-        )
+        client = mlflow_client(uri)
+        artifact_root = (output.resolve() / "mlartifacts").as_uri()
+        experiment = experiment_id(client, EXPERIMENT, uri, artifact_root)
         run = client.create_run(experiment, run_name=output.name).info.run_id
         options = flatten(json.loads((directory / OPTIONS).read_text()))
         now = int(time.time() * 1000)

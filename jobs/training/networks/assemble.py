@@ -1,16 +1,12 @@
-"""Copy the trained parts into a LLaVA-OneVision of transformers, and save it."""
+"""Copy the trained parts into a LLaVA-OneVision of transformers."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import torch
 from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
 from jobs.training.networks.joint import JointTrainer
 from jobs.training.networks.vision import VisionTrainer
-from tango_core.benchmarks.shapes.benchmark import VOCABULARY
-from tango_core.models.tiny import save_tiny
 
 
 @torch.no_grad()
@@ -25,8 +21,3 @@ def assemble(
     whole.model.image_newline.copy_(joint.decoder.image_newline)
     whole.tie_weights()
     return whole.eval()
-
-
-def save(whole: LlavaOnevisionForConditionalGeneration, directory: Path, note: str = "") -> None:
-    """Write the checkpoint directory that `tango_core` loads."""
-    save_tiny(whole, VOCABULARY, directory, note)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import OneStepPruner
+from tango_core.compressors.options import raise_if_below
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.saliency import rank_descending, top_positions
 
@@ -46,10 +47,8 @@ class DART(OneStepPruner):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if self.visual_pivots < 1:
-            raise ValueError(f"visual_pivots must be 1 or larger, got {self.visual_pivots}")
-        if self.text_pivots < 0:
-            raise ValueError(f"text_pivots must be 0 or larger, got {self.text_pivots}")
+        raise_if_below(self, 1, "visual_pivots")
+        raise_if_below(self, 0, "text_pivots")
 
     def prune(self, context: LayerContext) -> Pruned:
         """Let the pivots take their tokens one after the other; ties go to the lowest position."""

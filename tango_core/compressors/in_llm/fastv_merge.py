@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.compressors.options import raise_if_outside
 from tango_core.ops.merging import cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending
 
@@ -41,8 +42,7 @@ class FastVMerge(LayerPruner):
             raise ValueError(
                 f"layer must be 1 or larger, since layer - 1 gives the attention; got {self.layer}"
             )
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta must be in [0, 1], got {self.beta}")
+        raise_if_outside(self, 0, 1, "beta")
 
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of attention, averaged over heads; merge by cosine."""

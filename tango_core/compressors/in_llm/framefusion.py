@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.compressors.options import raise_if_outside
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import top_positions
@@ -60,10 +61,8 @@ class FrameFusion(LayerPruner):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not -1 <= self.similarity <= 1:
-            raise ValueError(f"similarity must be in [-1, 1], got {self.similarity}")
-        if not 0 <= self.min_merged <= 1:
-            raise ValueError(f"min_merged must be in [0, 1], got {self.min_merged}")
+        raise_if_outside(self, -1, 1, "similarity")
+        raise_if_outside(self, 0, 1, "min_merged")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
         """All layers: how long merging goes on is decided by the clip.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
+from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.saliency import rank_descending
 
@@ -56,12 +57,8 @@ class SparseVLM(StagedPruner):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not 0 <= self.recycled <= 1:
-            raise ValueError(f"recycled must be in [0, 1], got {self.recycled}")
-        if self.tokens_per_cluster < 1:
-            raise ValueError(
-                f"tokens_per_cluster must be 1 or larger, got {self.tokens_per_cluster}"
-            )
+        raise_if_outside(self, 0, 1, "recycled")
+        raise_if_below(self, 1, "tokens_per_cluster")
         if self.stages is None and len(self.ratios) != 3:
             raise ValueError(
                 f"ratios must have 3 numbers unless stages are given, got {len(self.ratios)}"

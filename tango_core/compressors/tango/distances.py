@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tango_core.ops.blocks import take_frames
 from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
@@ -70,7 +71,7 @@ def distances_in_frames(clip: ClipTensors, frames: NDArray[np.int64]) -> Tensor:
         buffer = rotation_buffer((step, *clip.tables.grid), clip.tables)
     for start in range(0, len(frames), step):
         chunk = slice(start, start + step)
-        points = _frames_of(clip.tokens, frames[chunk]).float()
+        points = take_frames(clip.tokens, frames[chunk].tolist()).float()
         if clip.tables is not None:
             rotated = buffer[: len(points)]
             grid = points.view(len(points), *clip.tables.grid, dim)
@@ -136,10 +137,3 @@ def _at_once(floats: int, count: int, device: torch.device) -> int:
     else:
         at_once = max(1, DEVICE_WORKSPACE // max(floats, 1))
     return min(count, at_once)
-
-
-def _frames_of(tokens: Tensor, frames: NDArray[np.int64]) -> Tensor:
-    """(P, L, D) some frames, as a view if they follow on each other."""
-    if frames[-1] - frames[0] == len(frames) - 1:
-        return tokens[int(frames[0]) : int(frames[-1]) + 1]
-    return tokens[upload(frames, tokens.device)]

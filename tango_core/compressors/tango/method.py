@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import raise_if_missing, raise_if_not_finite
 from tango_core.compressors.hybrid import OuterStep
+from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
 from tango_core.compressors.tango.distances import ClipTensors, upload
 from tango_core.compressors.tango.select import select_tokens
@@ -98,20 +99,9 @@ class Tango(OuterStep):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        for name, low, high in (
-            ("tau", -1, 1),
-            ("static_tau", -1, 1),
-            ("context_ratio", 0, 1),
-            ("beta", 0, 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
-        if not 1 <= self.alpha < float("inf"):
-            raise ValueError(f"alpha must be 1 or larger, got {self.alpha}")
-        for name in ("num_neighbors", "base_time", "base_space"):
-            if not 1 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be 1 or larger, got {getattr(self, name)}")
+        raise_if_outside(self, -1, 1, "tau", "static_tau")
+        raise_if_outside(self, 0, 1, "context_ratio", "beta")
+        raise_if_below(self, 1, "alpha", "num_neighbors", "base_time", "base_space")
         _ = self.outer_retention
 
     @property

@@ -80,13 +80,6 @@ def tied_output(tied: bool) -> dict[str, str] | None:
     return {"lm_head.weight": "language_model.embed_tokens.weight"} if tied else None
 
 
-def read_tensors(checkpoint: Checkpoint, rename: Rename) -> dict[str, Tensor]:
-    """The tensors that `rename` accepts, under their new names, in float32 on the CPU."""
-    files = _files_of_tensors(checkpoint)
-    targets = {name: target for name in files if (target := rename(name)) is not None}
-    return dict(_read(checkpoint, files, targets, None, torch.float32, torch.device("cpu")))
-
-
 def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Names of all tensors in a checkpoint, sorted."""
     return tuple(sorted(_files_of_tensors(checkpoint)))
@@ -109,7 +102,7 @@ def _read(
     checkpoint: Checkpoint,
     files: Mapping[str, str],
     targets: Mapping[str, str],
-    expected: Mapping[str, tuple[int, ...]] | None,
+    expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Iterable[tuple[str, Tensor]]:
@@ -121,7 +114,7 @@ def _read(
                 if files[source] != name:
                     continue
                 value = _tensor(checkpoint, path, tensors, source, device)
-                if expected is not None and tuple(value.shape) != expected[target]:
+                if tuple(value.shape) != expected[target]:
                     raise ValueError(
                         f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
                         f"{tuple(value.shape)}, but config.json asks for {expected[target]}; "

@@ -78,6 +78,7 @@ class LlavaEncoder(VisionEncoder):
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
         self._pooling = options_of(spec).pooling
+        self._grid = pooled_grid(self._tower_grid, self._pooling)
         self._own_sinks = read_llava_extras(checkpoint).sinks
 
     @torch.no_grad()
@@ -87,11 +88,10 @@ class LlavaEncoder(VisionEncoder):
         pixels = torch.tensor(frames.pixels)
         chunks = [self._encode_chunk(part, needs) for part in torch.split(pixels, _FRAMES_AT_ONCE)]
         maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        grid = self._pooled_grid()
         return VisualFeatures(
-            grid=grid,
+            grid=self._grid,
             timestamps=torch.tensor(frames.timestamps, device=self.device),
-            sinks=self._sinks_on(grid),
+            sinks=self._sinks_on(self._grid),
             source=frames.source,
             **maps,
         )
@@ -127,10 +127,6 @@ class LlavaEncoder(VisionEncoder):
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
         return pool_grid(maps, self._tower_grid, self._pooling)
-
-    def _pooled_grid(self) -> tuple[int, int]:
-        """(H, W) of the tokens."""
-        return pooled_grid(self._tower_grid, self._pooling)
 
     def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
         """Sinks of frames with this grid."""

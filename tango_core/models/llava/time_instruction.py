@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from tango_core.types import ClipSource, CompressedVideo
 
 TimeInstruction = Literal["none", "correct", "vlmevalkit", "lmms_eval"]
-TIME_INSTRUCTIONS: tuple[str, ...] = get_args(TimeInstruction)
 
 _TIGHT = (
     "The video lasts for {duration:.2f} seconds,and {count} frames are uniformly sampled from it."

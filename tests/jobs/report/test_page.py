@@ -85,9 +85,9 @@ class TestPage:
         [alone] = cell_rows(cells[1:2], cells[1:2])
         [beside] = cell_rows(cells[1:2], cells)
         together = cell_rows(cells, cells)
-        assert beside.strip.low == together[1].strip.low != alone.strip.low
+        assert beside["strip"].low == together[1]["strip"].low != alone["strip"].low
         elsewhere = [replace(entry, benchmark="another") for entry in cells]
-        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0].strip == alone.strip
+        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0]["strip"] == alone["strip"]
 
     def test_many_reasons_are_cut_and_counted(self):
         facts = facts_of(TANGO)

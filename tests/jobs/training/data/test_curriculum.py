@@ -21,8 +21,8 @@ def test_samples_are_the_training_split_and_depend_on_the_step_alone(phases, mon
         return real(split, *args, **kwargs)
 
     monkeypatch.setattr("jobs.training.data.samples.clip_at", spy)
-    first = CurriculumDataset(phases, synthetic_sample, 0, 100, 0, 100).at(3)
-    second = CurriculumDataset(phases, synthetic_sample, 0, 100, 3, 4).at(3)
+    first = CurriculumDataset(phases, synthetic_sample, 0, 100)[3]
+    second = CurriculumDataset(phases, synthetic_sample, 0, 100)[3]
     assert first.num_frames == second.num_frames
     for one, other in zip(first.samples, second.samples, strict=True):
         assert np.array_equal(one.visual, other.visual)
