@@ -9,11 +9,11 @@ forgot to name is missing. Used by `check_wheel.sh` and by `tests/packaging`:
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-import tomllib
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"

@@ -27,13 +27,13 @@ NOTHING_DONE: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One column of the result table: a method with its options.
+class PlannedMethod:
+    """A method of the job with its options and its cache; its cells are its results per benchmark.
 
     Attributes:
         name: Unique within the job, e.g. `"tango r=0.1"`.
         method: Compressor and, for some, in-LLM pruner.
-        cache: Name of the cache its compressor fills; cells with equal compressors share one.
+        cache: Name of the cache its compressor fills; methods with equal compressors share one.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Plan:
 
     Attributes:
         model: The Video LLM.
-        cells: Methods to compress and answer with.
+        methods: Methods to compress and answer with.
         compressors: Cache name -> compressor.
         caches: Cache name -> cache. Opened here and sent to the workers, so that nobody works the
             name out twice.
@@ -62,7 +62,7 @@ class Plan:
     """
 
     model: ModelSpec
-    cells: tuple[Cell, ...]
+    methods: tuple[PlannedMethod, ...]
     compressors: Mapping[str, Compressor]
     caches: Mapping[str, TokenCache]
     protocols: Mapping[str, Protocol]
@@ -70,21 +70,21 @@ class Plan:
     answer: bool = True
 
 
-def build_cells(
+def plan_methods(
     methods: Sequence[tuple[str, Method]],
     model: ModelSpec,
     cache_root: str | Storage,
     clock: Clock = SYSTEM_CLOCK,
-) -> tuple[tuple[Cell, ...], dict[str, Compressor], dict[str, TokenCache]]:
+) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
     """Open each method's cache; methods with equal compressors share one.
 
     Returns:
-        The cells, and by the caches' names the compressors and the caches.
+        The methods, and by the caches' names the compressors and the caches.
 
     Raises:
         ValueError: If a method needs a signal that the model's encoder cannot compute.
     """
-    cells: list[Cell] = []
+    planned: list[PlannedMethod] = []
     compressors: dict[str, Compressor] = {}
     caches: dict[str, TokenCache] = {}
     for name, method in methods:
@@ -99,8 +99,8 @@ def build_cells(
         cache = open_cache(cache_root, model, method.compressor, clock)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
-        cells.append(Cell(name, method, cache.name))
-    return tuple(cells), compressors, caches
+        planned.append(PlannedMethod(name, method, cache.name))
+    return tuple(planned), compressors, caches
 
 
 def plan_clips(

@@ -21,14 +21,14 @@ import torch
 _GIB = 2**30
 
 
-class Clock(Protocol):
+class StepTimer(Protocol):
     """Is told which stage is running."""
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """A context in which the stage runs."""
 
 
-class _NoClock:
+class _NoTimer:
     """Measures nothing."""
 
     def stage(self, name: str) -> AbstractContextManager[None]:
@@ -36,7 +36,7 @@ class _NoClock:
         return nullcontext()
 
 
-NO_CLOCK: Clock = _NoClock()
+NO_TIMER: StepTimer = _NoTimer()
 
 
 @dataclass

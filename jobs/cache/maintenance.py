@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 from rich.progress import Progress
@@ -80,7 +80,7 @@ def gc(
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
-    removals = plan_removals(folders, datetime.now(timezone.utc), older_than, max_bytes, whole)
+    removals = plan_removals(folders, datetime.now(UTC), older_than, max_bytes, whole)
     for folder in folders:
         if folder.problem:
             _say(console, f"skipped: {folder.name}: {folder.problem}")

@@ -42,7 +42,7 @@ def model(job: Job) -> CheckResult:
 def methods(job: Job, cache: str) -> CheckResult:
     """Build every method for the model; this checks its options, layers and signals."""
     from jobs.run.build import methods_of, model_of, raise_if_wrong_methods
-    from pipeline.plan import build_cells
+    from pipeline.plan import plan_methods
     from tango_core.video import decoder_versions
 
     raise_if_wrong_methods(job)
@@ -55,8 +55,8 @@ def methods(job: Job, cache: str) -> CheckResult:
     except (ValueError, OSError):  # the check of the model or the decoder reports it
         return unknown
     built, skipped = methods_of(job, spec)
-    cells, _, caches = build_cells(built, spec, cache)
-    text = f"{len(cells)} with {len(caches)} token cache(s)"
+    planned, _, caches = plan_methods(built, spec, cache)
+    text = f"{len(planned)} with {len(caches)} token cache(s)"
     if skipped:
         names = ", ".join(entry.name for entry in skipped)
         return note(f"{text}; skipped, because the model has too few layers: {names}")

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -147,7 +147,7 @@ def import_answers(
         model=about.model or given_name,
         cells=(cell,),
         num_frames=about.num_frames,
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
     )
     facts.save(run_dir)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
 from jobs.results.facts import SkippedMethod
 from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.plan import NOTHING_DONE, Plan, build_cells, plan_clips
+from pipeline.plan import NOTHING_DONE, Plan, plan_clips, plan_methods
 from pipeline.settings import Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -34,7 +34,7 @@ class BuiltJob:
     Attributes:
         model: The Video LLM.
         benchmarks: Benchmark name -> benchmark.
-        methods: (cell name, method) pairs.
+        methods: (name, method) pairs.
         skipped: Methods that the model has too few layers for.
     """
 
@@ -100,7 +100,7 @@ def make_plan(
             model cannot serve a method.
     """
     try:
-        cells, compressors, caches = build_cells(built.methods, built.model, cache_root, clock)
+        methods, compressors, caches = plan_methods(built.methods, built.model, cache_root, clock)
         clips = plan_clips(
             items_of(job, built),
             caches,
@@ -121,7 +121,7 @@ def make_plan(
         )
     return Plan(
         model=built.model,
-        cells=cells,
+        methods=methods,
         compressors=compressors,
         caches=caches,
         protocols={name: bench.protocol for name, bench in built.benchmarks.items()},

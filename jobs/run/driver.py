@@ -27,7 +27,7 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName, write_table
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.plan import NOTHING_DONE, Cell, Plan
+from pipeline.plan import NOTHING_DONE, Plan, PlannedMethod
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.settings import Settings
@@ -135,9 +135,9 @@ def execute(
         kind=kind,
         model=built.model.name,
         cells=tuple(
-            _facts(benchmark, cell, built.model.llm.num_layers)
+            _facts(benchmark, planned, built.model.llm.num_layers)
             for benchmark in built.benchmarks.values()
-            for cell in plan.cells
+            for planned in plan.methods
         ),
         mode=job.mode,
         llm=built.model.llm,
@@ -178,7 +178,7 @@ def _announce(plan: Plan) -> None:
     logger.info(
         "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s",
         plan.clips.num_rows,
-        len(plan.cells) if plan.answer else 0,
+        len(plan.methods) if plan.answer else 0,
         len(plan.caches),
         misses,
         plan.clips.num_rows - misses - gone,
@@ -202,15 +202,15 @@ def _failures(result: Row) -> list[Row]:
     ]
 
 
-def _facts(benchmark: Benchmark, cell: Cell, num_layers: int) -> CellFacts:
+def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
     """What the results say about one method on one benchmark."""
-    pruner = cell.method.pruner
-    options = {k: v for k, v in cell.method.options.items() if k != "retention"}
+    pruner = planned.method.pruner
+    options = {k: v for k, v in planned.method.options.items() if k != "retention"}
     return CellFacts(
-        name=cell.name,
+        name=planned.name,
         benchmark=benchmark.name,
-        method=cell.method.name,
-        retention=cell.retention,
+        method=planned.method.name,
+        retention=planned.retention,
         options=options,
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
         protocol=benchmark.protocol.name,

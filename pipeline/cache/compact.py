@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
 MAX_CLIPS = 2000
-_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compact_cache(

@@ -13,7 +13,7 @@ import mmap
 import re
 import uuid
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,12 +48,12 @@ def shard_name(newest: datetime) -> str:
     Args:
         newest: When the newest clip of the shard was written, with its time zone.
     """
-    return f"shard-{newest.astimezone(timezone.utc):{_TIME}}-{uuid.uuid4().hex[:8]}.parquet"
+    return f"shard-{newest.astimezone(UTC):{_TIME}}-{uuid.uuid4().hex[:8]}.parquet"
 
 
 def shard_time(name: str) -> datetime:
     """When the newest clip of a shard was written."""
-    return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=timezone.utc)
+    return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=UTC)
 
 
 class Shards:

@@ -20,7 +20,7 @@ def own_code_by_value(plan: Plan) -> Iterator[None]:
     """
     parts = [
         *plan.compressors.values(),
-        *(cell.method.pruner for cell in plan.cells if cell.method.pruner is not None),
+        *(planned.method.pruner for planned in plan.methods if planned.method.pruner is not None),
         *plan.protocols.values(),
     ]
     modules = {module.__name__: module for part in parts for module in modules_to_send(type(part))}

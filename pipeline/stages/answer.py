@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
-from pipeline.plan import Cell
+from pipeline.plan import PlannedMethod
 from pipeline.rows import Row, option_text, questions_of, result
 from pipeline.stages.declarations import ANSWER_QUESTIONS
 from tango_core.benchmarks.base import Protocol
@@ -26,7 +26,7 @@ class AnswerQuestions:
 
     Args:
         model: Which language model to load; the vision tower's weights are never read.
-        cells: Methods to answer with.
+        methods: Methods to answer with.
         caches: Cache name -> cache.
         protocols: Benchmark name -> how it asks and reads.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
@@ -36,14 +36,14 @@ class AnswerQuestions:
     def __init__(
         self,
         model: ModelSpec,
-        cells: Sequence[Cell],
+        methods: Sequence[PlannedMethod],
         caches: Mapping[str, TokenCache],
         protocols: Mapping[str, Protocol],
         share_prefix: bool = True,
         num_threads: int = 1,
     ) -> None:
         torch.set_num_threads(num_threads)
-        self.cells = tuple(cells)
+        self.methods = tuple(methods)
         self.caches = dict(caches)
         self.protocols = dict(protocols)
         self.share_prefix = share_prefix
@@ -56,8 +56,8 @@ class AnswerQuestions:
         entries: dict[str, Entry] = {}
         answers: list[Row] = []
         protocol = self.protocols[row["benchmark"]]
-        for cell in self.cells:
-            facts = _facts(row, cell, compress_ms.get(cell.cache))
+        for planned in self.methods:
+            facts = _facts(row, planned, compress_ms.get(planned.cache))
             if row["status"] != "ok":
                 answers += [
                     _row(facts, q, _failure(row["status"]), protocol, row["error"])
@@ -65,11 +65,11 @@ class AnswerQuestions:
                 ]
                 continue
             try:
-                if cell.cache not in entries:
+                if planned.cache not in entries:
                     started = time.perf_counter()
-                    entries[cell.cache] = self._read(cell.cache, row["clip_key"])
+                    entries[planned.cache] = self._read(planned.cache, row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-                answers += self._answer(protocol, cell, entries[cell.cache], questions, facts)
+                answers += self._answer(protocol, planned, entries[planned.cache], questions, facts)
             except Exception as error:  # the one place where what a clip provokes becomes a row
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
                 failure = _failure(ANSWER_QUESTIONS.failure)
@@ -87,7 +87,7 @@ class AnswerQuestions:
     def _answer(
         self,
         protocol: Protocol,
-        cell: Cell,
+        planned: PlannedMethod,
         entry: Entry,
         questions: Sequence[Question],
         facts: Row,
@@ -96,8 +96,8 @@ class AnswerQuestions:
         said = self.language_model.answer(
             entry.video,
             [protocol.render(question) for question in questions],
-            pruner=cell.method.pruner,
-            positions=cell.method.compressor.positions,
+            pruner=planned.method.pruner,
+            positions=planned.method.compressor.positions,
             max_new_tokens=protocol.max_new_tokens,
             share_prefix=self.share_prefix,
         )
@@ -132,18 +132,21 @@ def _failure(status: Any) -> Answer:
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
 
 
-def _facts(row: Row, cell: Cell, compress_ms: float | None) -> Row:
+def _facts(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:
     """What all answers of one clip and method have in common."""
+    cache = "miss" if planned.cache in row["missing"] else "hit"
     return {
         "benchmark": row["benchmark"],
         "video_id": row["video_id"],
-        "cell": cell.name,
-        "method": cell.method.name,
-        "retention": cell.retention,
+        "cell": planned.name,
+        "method": planned.method.name,
+        "retention": planned.retention,
         "decode_video_ms": row["decode_video_ms"],
         "encode_ms": row["encode_ms"],
         "compress_ms": compress_ms,
-        "cache": ("miss" if cell.cache in row["missing"] else "hit") if row["clip_key"] else None,
+        "cache": ("miss" if planned.cache in row["missing"] else "hit")
+        if row["clip_key"]
+        else None,
     }
 
 

@@ -86,7 +86,7 @@ def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
     """Of `AnswerQuestions`."""
     return {
         "model": plan.model,
-        "cells": plan.cells,
+        "methods": plan.methods,
         "caches": plan.caches,
         "protocols": plan.protocols,
         "share_prefix": settings.share_prefix,

@@ -76,7 +76,7 @@ class ProfileAnswers(AnswerQuestions):
         """Answer one clip's questions and complete the rows of the answers."""
         done = super().__call__(row)
         measured = json.loads(row.get("profile") or "{}")
-        caches = {cell.name: cell.cache for cell in self.cells}
+        caches = {planned.name: planned.cache for planned in self.methods}
         answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
         return {**done, "answers": answers}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
-from tango_core.latency import NO_CLOCK, Clock
+from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 
@@ -69,7 +69,7 @@ class Compressor(ABC):
         """All options by name; subclasses resolve what has several spellings."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
-    def compress(self, features: VisualFeatures, clock: Clock = NO_CLOCK) -> CompressedVideo:
+    def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
         Args:
@@ -99,7 +99,7 @@ class Compressor(ABC):
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """The method itself; retention is below 1 and the input is finite."""
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
+    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
         """As `_compress`; methods with steps of their own override it and tell the clock."""
         return self._compress(features)
 

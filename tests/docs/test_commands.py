@@ -16,10 +16,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
-import tomllib
 import typer
 from documented import DOCUMENTS, ROOT, Example, examples, text_of
 

@@ -8,7 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def about_machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "load average": round(os.getloadavg()[0], 1),
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
@@ -52,7 +52,7 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "dtype": options.dtype,
         "repeats": options.repeats,
         "load average": round(os.getloadavg()[0], 1),
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from datetime import timedelta, timezone
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
@@ -80,4 +80,4 @@ def test_the_clock_of_the_machine_counts_up_in_utc():
     SYSTEM_CLOCK.sleep(0.001)
     assert SYSTEM_CLOCK.monotonic() - before >= 0.001
     assert SYSTEM_CLOCK.now() - date >= timedelta(milliseconds=1)
-    assert date.tzinfo == timezone.utc
+    assert date.tzinfo == UTC

@@ -27,7 +27,7 @@ from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
 from tango_core.compressors.tango.distances import ClipTensors, upload
 from tango_core.compressors.tango.select import select_tokens
-from tango_core.latency import NO_CLOCK, Clock
+from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.merging import gather_weighted
 from tango_core.ops.segmentation import (
     adjacent_products,
@@ -119,9 +119,9 @@ class Tango(OuterStep):
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """All steps, without a clock."""
-        return self._compress_in_steps(features, NO_CLOCK)
+        return self._compress_in_steps(features, NO_TIMER)
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: Clock) -> CompressedVideo:
+    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
         """Measure, plan on the host, select, merge; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -192,7 +192,7 @@ class FixedClock:
     """A clock that stands still."""
 
     def now(self):
-        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class TestFaults:

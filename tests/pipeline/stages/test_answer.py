@@ -29,7 +29,7 @@ def test_every_question_is_answered_with_every_method(one_clip, encoded, answer)
     assert set(result) == set(RESULT.names)
     questions = [question.id for question in questions_of(one_clip.row)]
     assert [(a["cell"], a["question_id"]) for a in result["answers"]] == [
-        (cell.name, question) for cell in one_clip.plan.cells for question in questions
+        (cell.name, question) for cell in one_clip.plan.methods for question in questions
     ]
     assert (result["num_misses"], result["num_computed"]) == (2, 2)
     assert not has_failed(result)
@@ -72,7 +72,7 @@ def test_a_damaged_entry_fails_its_methods_alone_and_is_removed(one_clip, encode
     damaged.storage.write(path, damaged.storage.read(path)[:-40])
     result = answer(encoded)
     assert result["status"] == "ok", "other methods have answered"
-    caches = {cell.name: cell.cache for cell in one_clip.plan.cells}
+    caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in result["answers"]:
         is_damaged = caches[row["cell"]] == damaged.name
         assert (row["status"] == "answer_failed") == is_damaged
@@ -84,7 +84,7 @@ def test_a_damaged_entry_fails_its_methods_alone_and_is_removed(one_clip, encode
 
 def test_a_hit_and_a_miss_say_so(one_clip, encoded, answer):
     first, _ = one_clip.plan.caches
-    caches = {cell.name: cell.cache for cell in one_clip.plan.cells}
+    caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in answer({**encoded, "missing": [first]})["answers"]:
         assert row["cache"] == ("miss" if caches[row["cell"]] == first else "hit")
 

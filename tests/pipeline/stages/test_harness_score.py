@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from releases import PROTOCOLS
 
-from pipeline.plan import build_cells
+from pipeline.plan import plan_methods
 from pipeline.rows import clip_row, failed
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method
@@ -22,7 +22,7 @@ def stage(tmp_path_factory):
     """The embedded language model with every protocol of the harnesses."""
     spec = describe_model("tiny")
     root = str(tmp_path_factory.mktemp("cache"))
-    cells, _, caches = build_cells([("full", build_method("full"))], spec, root)
+    cells, _, caches = plan_methods([("full", build_method("full"))], spec, root)
     names = ("videomme", "mvbench", "longvideobench", "mlvu")
     protocols = {
         f"{name}/{harness}": PROTOCOLS[name][harness]

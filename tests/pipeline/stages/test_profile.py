@@ -53,7 +53,7 @@ def test_throughput_and_profile_keep_the_same_tokens(one_clip, measured):
 def test_answers_carry_the_times_of_their_own_method(one_clip, measured):
     result = one_clip.start(ANSWER_QUESTIONS, profile=True)(measured)
     profile = json.loads(measured["profile"])
-    caches = {cell.name: cell.cache for cell in one_clip.plan.cells}
+    caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in result["answers"]:
         times = profile[caches[row["cell"]]]
         assert row["encode_ms"] == times["vision"]
