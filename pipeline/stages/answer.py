@@ -144,9 +144,7 @@ def _facts(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:
         "decode_video_ms": row["decode_video_ms"],
         "encode_ms": row["encode_ms"],
         "compress_ms": compress_ms,
-        "cache": ("miss" if planned.cache in row["missing"] else "hit")
-        if row["clip_key"]
-        else None,
+        "cache": cache if row["clip_key"] else None,
     }
 
 
