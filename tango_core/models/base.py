@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tango_core.models.options import FamilyOptions
@@ -112,7 +112,7 @@ class ModelSpec:
             "name": self.name,
             "digest": self.digest,
             "dtype": self.dtype,
-            "frames": asdict(self.frames),
+            "frames": self.frames.identity(),
             "decoder": decoder_versions(self.frames.decoder),
             "pooling": None,
             **self.options.identity(),

@@ -7,8 +7,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -77,6 +77,13 @@ class FrameSpec:
             )
         if not 0 < self.folder_fps < math.inf:
             raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
+
+    def identity(self) -> dict[str, Any]:
+        """What enters the cache fingerprint."""
+        identity = asdict(self)
+        if (self.sampling, self.num_frames) == ("thinned", 1):
+            identity["rule"] = 2  # 0.1 showed the first frame alone
+        return identity
 
 
 def decode_frames(

@@ -74,3 +74,9 @@ def test_sinks_enter_as_their_positions():
 
 def test_the_embedded_model_is_the_one_that_was_published():
     assert describe_model("tiny").digest == "24bf9040190b96000a73198ff68be28501a6a1ab"
+
+
+def test_one_thinned_frame_is_another_cache_than_when_it_was_the_first_frame_alone():
+    spec = describe_model("tiny", sampling="thinned", num_frames=1)
+    assert spec.identity()["frames"]["rule"] == 2
+    assert "rule" not in describe_model("tiny", sampling="thinned").identity()["frames"]
