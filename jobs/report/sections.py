@@ -60,22 +60,6 @@ class Strip:
     full: float | None
 
 
-@dataclass(frozen=True)
-class LatencyTable:
-    """Stages across, cells down.
-
-    Attributes:
-        stages: Names of the columns.
-        rows: Name of a cell, and of every stage the median and, in words, what else is known of it;
-            empty if nothing was measured.
-        caption: How the latencies were measured.
-    """
-
-    stages: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    caption: str
-
-
 def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list[Row]:
     """The table of some cells of one benchmark.
 
@@ -92,18 +76,23 @@ def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list
     return [_row(cell, name, scale, full) for cell, name in zip(cells, labels(cells), strict=True)]
 
 
-def latency_table(cells: Sequence[CellSummary], mode: str) -> LatencyTable:
-    """Stages across, cells down; only stages that some cell measured."""
+def latency_table(cells: Sequence[CellSummary], mode: str) -> Row:
+    """Stages across, cells down; only stages that some cell measured.
+
+    Returns:
+        `stages`; `rows`, the name of a cell and what `_stage_time` says of every stage, empty if
+        nothing was measured; `caption`, how it was measured.
+    """
     stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
-    rows = tuple(
-        (name, tuple(_stage_time(cell, stage) for stage in stages))
+    rows = [
+        (name, [_stage_time(cell, stage) for stage in stages])
         for name, cell in zip(labels(cells), cells, strict=True)
-    )
-    return LatencyTable(
-        tuple(stage.replace("_", " ") for stage in stages),
-        rows if stages else (),
-        _PROFILE_NOTE if mode == "profile" else _THROUGHPUT_NOTE,
-    )
+    ]
+    return {
+        "stages": [stage.replace("_", " ") for stage in stages],
+        "rows": rows if stages else [],
+        "caption": _PROFILE_NOTE if mode == "profile" else _THROUGHPUT_NOTE,
+    }
 
 
 def failure_reasons(failures: pd.DataFrame) -> list[Row]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from jobs.results.plain import Json, fields_to_plain, from_plain
+from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     ByGroup,
     CacheCounts,
@@ -128,11 +128,10 @@ class CellSummary:
     def to_json_with_run(self) -> Json:
         """Plain data for a `summary.json` of several runs: also the run and all baselines."""
         data: Json = {}
-        for key, value in fields_to_plain(self).items():
+        for key, value in with_counts(fields_to_plain(self)).items():
+            data[key] = value
             if key == "accuracy":
                 data |= {key: value and value["accuracy"], "accuracy_ci95": value and value["ci95"]}
-            else:
-                data |= value if key == "counts" else {key: value}
         return data
 
     @classmethod

@@ -36,6 +36,14 @@ def fields_to_plain(instance: object) -> Json:
     return {keys.get(name, name): to_plain(value) for name, value in vars(instance).items()}
 
 
+def with_counts(data: Json) -> Json:
+    """Plain fields with the keys of `counts` in its place, as summaries have them."""
+    flat: Json = {}
+    for key, value in data.items():
+        flat |= value if key == "counts" else {key: value}
+    return flat
+
+
 def from_plain(cls: type[Instance], data: Mapping[str, Any], **read: Any) -> Instance:
     """Build a dataclass from the keys of a file.
 

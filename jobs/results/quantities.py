@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from jobs.results.plain import Json, from_plain
 from tango_core.metrics import Accuracy
@@ -39,8 +39,18 @@ class LatencyStats:
 Latencies = Mapping[str, LatencyStats]
 
 
+class Counts:
+    """Numbers that add up over several runs: a dataclass whose fields are whole numbers."""
+
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """The sum over several runs."""
+        values = [vars(part).values() for part in parts]
+        return cls(*map(sum, zip(*values, strict=True)))
+
+
 @dataclass(frozen=True)
-class CacheCounts:
+class CacheCounts(Counts):
     """Clips (per cell) whose tokens were in the cache, and clips that had to be computed."""
 
     hits: int = 0
@@ -50,12 +60,6 @@ class CacheCounts:
     def lookups(self) -> int:
         """All clips that were looked up."""
         return self.hits + self.misses
-
-    @classmethod
-    def total(cls, parts: Iterable[CacheCounts]) -> CacheCounts:
-        """The sum over several runs."""
-        parts = list(parts)
-        return cls(sum(part.hits for part in parts), sum(part.misses for part in parts))
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Throughput:
 
 
 @dataclass(frozen=True)
-class QuestionCounts:
+class QuestionCounts(Counts):
     """Questions by outcome; answered, unparsed and failed add up to all.
 
     Attributes:
@@ -99,13 +103,6 @@ class QuestionCounts:
     num_failed: int = 0
     num_clips: int = 0
     num_failed_clips: int = 0
-
-    @classmethod
-    def total(cls, parts: Iterable[QuestionCounts]) -> QuestionCounts:
-        """The sum over several runs."""
-        parts = list(parts)
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: sum(getattr(part, name) for part in parts) for name in names})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import SkippedMethod
-from jobs.results.plain import Json, fields_to_plain, from_plain, to_plain
+from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     CacheCounts,
     Latencies,
@@ -60,9 +60,7 @@ class RunSummary:
 
         The top level also holds the fields of the cell that the run is about, if there is one.
         """
-        run: Json = {}
-        for key, value in fields_to_plain(self).items():
-            run |= value if key == "counts" else {key: value}
+        run = with_counts(fields_to_plain(self))
         cells = run.pop("cells")
         cell = main_cell(self.cells, self.kind)
         if len(self.cells) == 1 and cell is not None:
@@ -104,10 +102,16 @@ class RunsSummary:
         cache: Sums over the runs.
         cells: The cells of all runs.
         throughput: Unknown: the runs need not have been made on one machine.
+        latency_ms: Unknown, for the same reason.
         peak_gib: Unknown, for the same reason.
         peak_of: Unknown.
     """
 
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"skipped": "left_out"}
+    peak_gib: ClassVar[None] = None
+    peak_of: ClassVar[None] = None
+
+    # In the order of the keys of `summary.json`.
     run_id: str
     kind: str
     runs: tuple[str, ...]
@@ -115,25 +119,14 @@ class RunsSummary:
     skipped: tuple[SkippedMethod, ...]
     counts: QuestionCounts
     cache: CacheCounts
-    cells: tuple[CellSummary, ...]
     throughput: Throughput = field(default_factory=Throughput)
-    peak_gib: None = None
-    peak_of: None = None
+    latency_ms: Latencies = field(default_factory=dict)
+    cells: tuple[CellSummary, ...]
 
     def to_json(self) -> Json:
         """Plain data for `summary.json`."""
-        return {
-            "run_id": self.run_id,
-            "kind": self.kind,
-            "runs": list(self.runs),
-            "note": self.note,
-            "left_out": to_plain(self.skipped),
-            **to_plain(self.counts),
-            "cache": to_plain(self.cache),
-            "throughput": to_plain(self.throughput),
-            "latency_ms": {},
-            "cells": [cell.to_json_with_run() for cell in self.cells],
-        }
+        cells = [cell.to_json_with_run() for cell in self.cells]
+        return {**with_counts(fields_to_plain(self)), "cells": cells}
 
 
 def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:
