@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.latency import NO_CLOCK, LatencyProfile, PeakMemory
+from tango_core.latency import NO_TIMER, LatencyProfile, PeakMemory
 from tango_core.types import VisualFeatures
 
 
@@ -84,7 +84,7 @@ def test_tango_names_its_steps_and_a_clock_changes_no_token(features):
     steps = [clip.stage_ms[name] for name in ("segment", "select", "merge")]
     assert list(clip.stage_ms) == ["compress", "segment", "select", "merge"]
     assert 0 < sum(steps) <= clip.stage_ms["compress"]
-    untimed = compressor.compress(features, clock=NO_CLOCK)
+    untimed = compressor.compress(features, clock=NO_TIMER)
     assert torch.equal(timed.tokens, untimed.tokens)
     assert torch.equal(timed.indices, untimed.indices)
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tango_core.compressors.contract.clips import make_clip
 from tango_core.compressors.tango import method as tango_module
 from tango_core.compressors.tango.method import Tango
-from tango_core.latency import NO_CLOCK
+from tango_core.latency import NO_TIMER
 from tango_core.ops.segmentation import adjacent_products
 
 WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "equal", "masked_select"}
@@ -75,7 +75,7 @@ def test_after_the_plan_nothing_is_read_from_the_device(monkeypatch, kind, diver
     monkeypatch.setattr(tango_module, "CompressedVideo", lambda **fields: made.update(fields))
     tango._compress_in_steps(
         replace(features, tokens=features.tokens.to("meta"), saliency=features.saliency.to("meta")),
-        NO_CLOCK,
+        NO_TIMER,
     )
     assert made["tokens"].is_meta
     assert made["tokens"].shape == kept.tokens.shape
