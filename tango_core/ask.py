@@ -33,6 +33,7 @@ from tango_core.models import (
     describe_model,
     load_encoder,
     load_language_model,
+    model_entry,
 )
 from tango_core.models.base import raise_if_not_provided
 from tango_core.models.checkpoints.directory import ArchitectureError
@@ -264,7 +265,7 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
 
 def _protocol_for(name: str) -> Protocol:
     """The general rules; for the embedded model those of its benchmark, whose words it knows."""
-    if name == "tiny":
+    if model_entry(name).embedded:
         from tango_core.benchmarks.shapes.questions import PROTOCOL
     else:
         from tango_core.benchmarks.custom.benchmark import PROTOCOL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import Progress
@@ -14,6 +14,7 @@ from pipeline.cache.export import export_cache
 from pipeline.cache.folders import bad_clips, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.tokens import MANIFEST
+from pipeline.clock import SYSTEM_CLOCK, Clock
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
@@ -67,6 +68,7 @@ def gc(
     max_bytes: int | None,
     yes: bool,
     console: Console,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """List the files that can be deleted, and delete them with `yes`.
 
@@ -77,10 +79,11 @@ def gc(
         max_bytes: See `plan_removals`.
         yes: Whether the files are deleted.
         console: Where a line per cache and reason and a total are printed.
+        clock: What says how old a file is.
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
-    removals = plan_removals(folders, datetime.now(UTC), older_than, max_bytes, whole)
+    removals = plan_removals(folders, clock.now(), older_than, max_bytes, whole)
     for folder in folders:
         if folder.problem:
             _say(console, f"skipped: {folder.name}: {folder.problem}")

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from jobs.config.errors import RecipeError
+from tango_core.models import MODELS
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
@@ -77,11 +78,17 @@ def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict
         if rest == ["name"] and isinstance(old, dict) and old.get("name") not in (None, value):
             common = _COMMON_KEYS.get(section, ())
             result[section] = {key: kept for key, kept in old.items() if key in common}
-            if (section, value) == ("model", "tiny"):
+            if section == "model" and isinstance(value, str) and _is_embedded(value):
                 result.pop("pools", None)
     for keys, value, override in changes:
         result = _with_value(result, keys, value, override)
     return result
+
+
+def _is_embedded(model: str) -> bool:
+    """Whether the checkpoint of a model comes with this package."""
+    entry = MODELS.get(model)
+    return entry is not None and entry.embedded
 
 
 def _parsed(override: str) -> tuple[list[str], Any, str]:

@@ -21,6 +21,7 @@ from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import failed_rows, read_answers, write_summary
+from tango_core.benchmarks import facts_of
 
 REPORT_FILE = "report.html"
 MAX_REASONS = 50
@@ -93,7 +94,7 @@ def render_html(
         others=baseline_names(cells),
         profile=facts.mode == "profile",
         harness=any(cell.harness_accuracy is not None for cell in cells),
-        macro=any(cell.accuracy_macro is not None for cell in cells),
+        macro=_macro_groups(cells),
         groups=[
             {"name": title, "rows": cell_rows(members, cells)}
             for title, members in tables_of_cells(cells)
@@ -107,6 +108,12 @@ def render_html(
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
+
+
+def _macro_groups(cells: Sequence[CellSummary]) -> str:
+    """Groups over whose values the benchmarks average, or ""."""
+    names = [facts_of(c.benchmark).macro_group for c in cells if c.accuracy_macro is not None]
+    return ", ".join(dict.fromkeys(name for name in names if name))
 
 
 def _joined(*parts: str) -> str:

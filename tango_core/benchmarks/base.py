@@ -53,6 +53,7 @@ class Benchmark(ABC):
         paper_column: Columns in the papers' tables; `None` if papers do not print it.
         cross_table: Two groups that are broken down at once; `None` for none.
         macro_group: Group over whose values a macro average is taken; `None` for none.
+        macro_title: What the benchmark's authors call that average; "" for nothing special.
         generated_in: Directory its videos are written to; `None` if they exist already.
         root: Absolute path of `benchmark.root`; `None` if it was not given.
 
@@ -67,6 +68,7 @@ class Benchmark(ABC):
     paper_column: ClassVar[PaperColumn | None] = None
     cross_table: ClassVar[CrossTable | None] = None
     macro_group: ClassVar[str | None] = None
+    macro_title: ClassVar[str] = ""
     generated_in: Path | None = None
     root: Path | None
 

@@ -67,9 +67,10 @@ def compare_paired(
 
     (Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference", J. Human Resources
     50, 2015, section VI). In simulations with 5 to 200 clips, bases of .5 to .99 and differences of
-    0 to .2 it covers the truth in 93 to 97 % of cases, once 6 clips, or more than half of the
-    clips, are expected to change (`tests/perf/simulate_intervals.py`). Where fewer did, it can
-    miss the truth in most cases and has no width if nothing changed. `too_few_clips` is set there,
+    0 to .2 (`tests/perf/results/intervals.md`) it covers the truth in 93 to 97.2 % of cases where
+    6 clips, or more than half of the clips, change in nearly every run; near that limit up to
+    98.7 %, because runs with fewer are not counted. Where fewer changed, it can miss the truth in
+    most cases and has no width if nothing changed. `too_few_clips` is set there,
     and the interval is the score interval of T. Tango, "Equivalence test and confidence interval
     for the difference in proportions for the paired-sample design", Statistics in Medicine 17
     (1998), at the effective number of questions (see `clustered_accuracy`): it errs on the wide

@@ -11,7 +11,6 @@ from jobs.results.cell_summary import CellSummary
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import Accuracy
 
-MEAN = "mean (M-Avg)"
 _HEADER = (
     "run_id",
     "model",
@@ -91,7 +90,7 @@ def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
 def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     """All break-downs, unrounded; the inner columns are empty where one group is meant.
 
-    The mean over the values of a group (MLVU's tasks) has the value `MEAN` and no interval.
+    The mean over the values of a group has the value `mean` with its name, and no interval.
     """
     rows = [
         [cell.run_id, cell.model, cell.benchmark, cell.name, *keys, *figures]
@@ -156,11 +155,11 @@ def _entry(accuracy: Accuracy | None, span: tuple[float, float]) -> Entry:
 
 
 def _with_mean(table: Breakdown, cells: Sequence[CellSummary]) -> Breakdown:
-    """The table with the mean over its values as a last column: MLVU's M-Avg of lmms-eval."""
+    """The table with the mean over its values as a last column."""
     asked = max(cell.counts.num_scored for cell in cells)
     return replace(
         table,
-        columns=(*table.columns, Column(MEAN, asked)),
+        columns=(*table.columns, Column(_mean_name(cells[0].benchmark), asked)),
         rows=tuple(
             BreakdownRow(
                 row.name,
@@ -171,6 +170,12 @@ def _with_mean(table: Breakdown, cells: Sequence[CellSummary]) -> Breakdown:
     )
 
 
+def _mean_name(benchmark: str) -> str:
+    """`mean`, with the name that the benchmark's authors give it."""
+    title = facts_of(benchmark).macro_title
+    return f"mean ({title})" if title else "mean"
+
+
 def _long_form(cell: CellSummary) -> Iterator[tuple[tuple[str, ...], tuple[float | None, ...]]]:
     """Group, value, inner group and inner value; number of questions, accuracy and its interval."""
     for group, values in cell.accuracy_by.items():
@@ -179,7 +184,7 @@ def _long_form(cell: CellSummary) -> Iterator[tuple[tuple[str, ...], tuple[float
         averaged = group == facts_of(cell.benchmark).macro_group
         if averaged and cell.accuracy_macro is not None:
             figures = (cell.counts.num_scored, cell.accuracy_macro, None, None)
-            yield (group, MEAN, "", ""), figures
+            yield (group, _mean_name(cell.benchmark), "", ""), figures
     for group, outer_values in cell.accuracy_cross.items():
         for value, inner_groups in outer_values.items():
             for inner, inner_values in inner_groups.items():

@@ -70,6 +70,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
     protocols: ClassVar = {**vlmevalkit.PROTOCOLS, **lmms_eval.PROTOCOLS}
     paper_column = PaperColumn(4)
     macro_group = "task"
+    macro_title = "M-Avg"
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from transformers import CONFIG_MAPPING, AutoTokenizer
 
 from tango_core.models.checkpoints.directory import Checkpoint
+
+logger = logging.getLogger(__name__)
+
+# Settings of generation_config.json that change replies, and their values for plain greedy ones.
+_GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
 
 def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
@@ -48,6 +54,9 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
 def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
     generation = checkpoint.read_json("generation_config.json") or {}
+    ignored = [name for name in _GREEDY if generation.get(name, _GREEDY[name]) != _GREEDY[name]]
+    if ignored:
+        logger.info("%s: replies are greedy; %s unused", checkpoint.source, " and ".join(ignored))
     candidates = (
         generation.get("eos_token_id"),
         getattr(config, "eos_token_id", None),

@@ -96,6 +96,9 @@ class TestEverythingStated:
         assert [part.strip() for part in header.split("|")][4:-1] == [
             "The Whole color", "The Whole count", "The Whole overall", "Avg.", "Perf. %",
         ]  # fmt: skip
+        page = (tmp_path / "compared" / "report.html").read_text()
+        assert "mean over<br>kind %" in page
+        assert "M-Avg" not in page + (tmp_path / "compared" / "breakdowns.md").read_text()
 
     @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
     def test_answers_travel_to_a_harness_and_back(self, tango, folder, run, tmp_path, harness):

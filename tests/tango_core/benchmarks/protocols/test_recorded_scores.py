@@ -1,4 +1,4 @@
-"""Every rule of every version against the scores that version's own code gives."""
+"""Every rule of every version against recorded scores; PROVENANCE.md says how each was recorded."""
 
 import json
 from collections import Counter
