@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,39 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
-from pipeline.cache.tokens import TokenCache, open_cache
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.cache.tokens import TokenCache
+from pipeline.methods import PlannedMethod
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
 from pipeline.stages.declarations import DECODE_VIDEO
-from pipeline.storage import Storage
 from tango_core.benchmarks.base import Protocol
-from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
 from tango_core.types import VideoItem
 
 _ROWS_PER_CHUNK = 10_000
 NOTHING_DONE: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class PlannedMethod:
-    """A method of the job with its options and its cache; its cells are its results per benchmark.
-
-    Attributes:
-        name: Unique within the job, e.g. `"tango r=0.1"`.
-        method: Compressor and, for some, in-LLM pruner.
-        cache: Name of the cache its compressor fills; methods with equal compressors share one.
-    """
-
-    name: str
-    method: Method
-    cache: str
-
-    @property
-    def retention(self) -> float:
-        """Share of the visual tokens asked for."""
-        return float(self.method.options.get("retention", 1.0))
 
 
 @dataclass(frozen=True)
@@ -68,39 +46,6 @@ class Plan:
     protocols: Mapping[str, Protocol]
     clips: pa.Table
     answer: bool = True
-
-
-def plan_methods(
-    methods: Sequence[tuple[str, Method]],
-    model: ModelSpec,
-    cache_root: str | Storage,
-    clock: Clock = SYSTEM_CLOCK,
-) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
-    """Open each method's cache; methods with equal compressors share one.
-
-    Returns:
-        The methods, and by the caches' names the compressors and the caches.
-
-    Raises:
-        ValueError: If a method needs a signal that the model's encoder cannot compute.
-    """
-    planned: list[PlannedMethod] = []
-    compressors: dict[str, Compressor] = {}
-    caches: dict[str, TokenCache] = {}
-    for name, method in methods:
-        missing = method.compressor.needs - model.provides
-        if missing:
-            raise ValueError(
-                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
-                f"{model.name!r} does not provide (it provides: "
-                f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
-                "SigLIP checkpoint with its pooling head, or choose another score"
-            )
-        cache = open_cache(cache_root, model, method.compressor, clock)
-        compressors.setdefault(cache.name, method.compressor)
-        caches.setdefault(cache.name, cache)
-        planned.append(PlannedMethod(name, method, cache.name))
-    return tuple(planned), compressors, caches
 
 
 def plan_clips(

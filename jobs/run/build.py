@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
 from jobs.results.facts import SkippedMethod
 from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.plan import NOTHING_DONE, Plan, plan_clips, plan_methods
+from pipeline.methods import plan_methods
+from pipeline.plan import NOTHING_DONE, Plan, plan_clips
 from pipeline.settings import Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark

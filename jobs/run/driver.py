@@ -27,7 +27,8 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName, write_table
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.plan import NOTHING_DONE, Plan, PlannedMethod
+from pipeline.methods import PlannedMethod
+from pipeline.plan import NOTHING_DONE, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
-from pipeline.plan import PlannedMethod
+from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, option_text, questions_of, result
 from pipeline.stages.declarations import ANSWER_QUESTIONS
 from tango_core.benchmarks.base import Protocol

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from releases import PROTOCOLS
 
-from pipeline.plan import plan_methods
+from pipeline.methods import plan_methods
 from pipeline.rows import clip_row, failed
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method

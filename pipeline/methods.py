@@ -1,0 +1,66 @@
+"""Methods of a job with the caches that their compressors fill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.cache.tokens import TokenCache, open_cache
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
+from tango_core.compressors import Method
+from tango_core.compressors.base import Compressor
+from tango_core.models.base import ModelSpec
+
+
+@dataclass(frozen=True)
+class PlannedMethod:
+    """A method of the job with its options and its cache; its cells are its results per benchmark.
+
+    Attributes:
+        name: Unique within the job, e.g. `"tango r=0.1"`.
+        method: Compressor and, for some, in-LLM pruner.
+        cache: Name of the cache its compressor fills; methods with equal compressors share one.
+    """
+
+    name: str
+    method: Method
+    cache: str
+
+    @property
+    def retention(self) -> float:
+        """Share of the visual tokens asked for."""
+        return float(self.method.options.get("retention", 1.0))
+
+
+def plan_methods(
+    methods: Sequence[tuple[str, Method]],
+    model: ModelSpec,
+    cache_root: str | Storage,
+    clock: Clock = SYSTEM_CLOCK,
+) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
+    """Open each method's cache; methods with equal compressors share one.
+
+    Returns:
+        The methods, and by the caches' names the compressors and the caches.
+
+    Raises:
+        ValueError: If a method needs a signal that the model's encoder cannot compute.
+    """
+    planned: list[PlannedMethod] = []
+    compressors: dict[str, Compressor] = {}
+    caches: dict[str, TokenCache] = {}
+    for name, method in methods:
+        missing = method.compressor.needs - model.provides
+        if missing:
+            raise ValueError(
+                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
+                f"{model.name!r} does not provide (it provides: "
+                f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
+                "SigLIP checkpoint with its pooling head, or choose another score"
+            )
+        cache = open_cache(cache_root, model, method.compressor, clock)
+        compressors.setdefault(cache.name, method.compressor)
+        caches.setdefault(cache.name, cache)
+        planned.append(PlannedMethod(name, method, cache.name))
+    return tuple(planned), compressors, caches
