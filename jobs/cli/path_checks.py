@@ -1,8 +1,8 @@
-"""Paths of a command line and of a recipe, looked at before anything heavy is imported.
+"""Paths and names of a command line and of a recipe, checked before the rest is imported.
 
-The rooms that open these paths report the same mistakes with the same words, but importing them
-takes seconds. So nothing here decides what is allowed: a path that is not there is handed to the
-function that will refuse it.
+The rooms that use them report the same mistakes with the same words, but importing them takes
+seconds. So nothing here decides what is allowed: a path or a name is handed to the function that
+will refuse it. Methods come last, because they need torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> None:
-    """Refuse a benchmark, a checkpoint or a run that is not there.
+    """Refuse a benchmark, a checkpoint, a run or a method that is not there.
 
     Args:
         jobs: What the recipe stands for.
@@ -28,19 +28,30 @@ def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> 
         ValueError: In one line that names the setting.
         FileNotFoundError: Likewise.
     """
+    from jobs.config.methods import raise_if_wrong_methods
     from jobs.results.facts import JOB_FILE
     from jobs.run.directories import no_run
-    from tango_core.benchmarks import BENCHMARKS, build_benchmark
+    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 
     for job in jobs:
         for section in job.all_benchmarks:
+            if section.name in BENCHMARKS:
+                benchmark_class(section.name).check_names(section.split, section.protocol)
             if not _is_known("benchmark", section.name, BENCHMARKS) or not _is_there(section.root):
-                build_benchmark(section.name, root=section.root, split=section.split)
+                build_benchmark(
+                    section.name,
+                    root=section.root,
+                    split=section.split,
+                    seed=section.seed,
+                    protocol=section.protocol,
+                )
         check_model(job.model.name, job.model.path)
     if resume is not None and not any(
         (path / JOB_FILE).is_file() for path in (Path(resume), output / resume)
     ):
         raise no_run(resume, output)
+    for job in jobs:
+        raise_if_wrong_methods(job.all_methods)
 
 
 def check_model(name: str, path: str | None) -> None:
@@ -64,9 +75,15 @@ def check_runs(runs: Sequence[Path]) -> None:
 
 
 def check_video(video: str) -> None:
-    """Refuse a video that is not there."""
+    """Refuse a video that is not there, and a file that holds none; no frame is decoded."""
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")
+    path = Path(video).expanduser()
+    if path.is_file():
+        from tango_core.video.readers.container import opened
+
+        with opened(str(path)):
+            pass
 
 
 def check_cache_root(root: str) -> None:

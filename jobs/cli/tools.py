@@ -54,8 +54,8 @@ def ask(
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""
-    check_video(video)
     check_model(model, path)
+    check_video(video)
     from jobs.ask import ask
 
     code = ask(

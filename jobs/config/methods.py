@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
@@ -41,3 +41,23 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)
     ]
+
+
+def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Check names and options of the methods without a model.
+
+    Args:
+        methods: (cell name, options with `name`) pairs, as `Job.all_methods` has them.
+
+    Raises:
+        ValueError: If a name or an option is unknown, or a value is not allowed.
+    """
+    from tango_core.compressors import build_method  # it imports torch, reading a recipe does not
+
+    for name, options in methods:
+        if "num_layers" in options:
+            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
+        try:
+            build_method(**options)
+        except TypeError as error:
+            raise RecipeError(str(error)) from error

@@ -41,11 +41,12 @@ def model(job: Job) -> CheckResult:
 
 def methods(job: Job, cache: str) -> CheckResult:
     """Build every method for the model; this checks its options, layers and signals."""
-    from jobs.run.build import methods_of, model_of, raise_if_wrong_methods
+    from jobs.config.methods import raise_if_wrong_methods
+    from jobs.run.build import methods_of, model_of
     from pipeline.methods import plan_methods
     from tango_core.video import decoder_versions
 
-    raise_if_wrong_methods(job)
+    raise_if_wrong_methods(job.all_methods)
     unknown = note(f"{len(job.all_methods)}; not checked: model or decoder is missing")
     try:
         if _missing_checkpoints(job):

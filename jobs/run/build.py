@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
 from jobs.results.facts import SkippedMethod
 from pipeline.clock import SYSTEM_CLOCK, Clock
@@ -53,7 +54,7 @@ def build(job: Job) -> BuiltJob:
             setting.
     """
     try:
-        raise_if_wrong_methods(job)  # cheaper to check than a checkpoint
+        raise_if_wrong_methods(job.all_methods)  # cheaper to check than a checkpoint
         benchmarks = {section.name: benchmark_of(section) for section in job.all_benchmarks}
         model = model_of(job)
         raise_if_damaged(model.path)
@@ -63,18 +64,6 @@ def build(job: Job) -> BuiltJob:
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
     return BuiltJob(model, benchmarks, built, skipped)
-
-
-def raise_if_wrong_methods(job: Job) -> None:
-    """Check names and options of the methods without a model.
-
-    Raises:
-        ValueError: If a name or an option is unknown, or a value is not allowed.
-    """
-    for name, options in job.all_methods:
-        if "num_layers" in options:
-            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
-        build_method(**options)
 
 
 def make_plan(

@@ -79,14 +79,23 @@ class Benchmark(ABC):
         seed: int = 0,
         protocol: str = "vlmevalkit",
     ) -> None:
-        check_name("benchmark.split", split, self.splits)
+        self.check_names(split, protocol)
         listed = listed_name(self.protocols, protocol)
-        check_name("benchmark.protocol", listed, self.protocols)
         self.root = Path(root).absolute() if root else None
         self.split, self.seed = split, seed
         found = self.protocols[listed]
         # Results record the name that the recipe gave.
         self.protocol = replace(found, name=protocol) if found.name == listed else found
+
+    @classmethod
+    def check_names(cls, split: str, protocol: str) -> None:
+        """Refuse a split or a protocol that the benchmark does not have; no file is opened.
+
+        Raises:
+            ValueError: In one line: the setting, the value, all names that are allowed.
+        """
+        check_name("benchmark.split", split, cls.splits)
+        check_name("benchmark.protocol", listed_name(cls.protocols, protocol), cls.protocols)
 
     @abstractmethod
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:

@@ -30,6 +30,10 @@ CASES = {
     "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",
     "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=/no/such": "'/no/such'",
     "sweep recipe.yaml --set benchmark.name=custom": "benchmark.root is missing",
+    "evaluate recipe.yaml --set benchmark.split=tset": "benchmark.split 'tset'",
+    "evaluate recipe.yaml --set benchmark.protocol=foo": "benchmark.protocol 'foo'",
+    "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=. "
+    "--set benchmark.protocol=foo": "benchmark.protocol 'foo'",
     "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
     "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
     "evaluate recipe.yaml --resume missing": "--resume missing",
@@ -37,6 +41,11 @@ CASES = {
     "export missing --format lmms_eval": "missing is not a finished run",
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
     "ask recipe.yaml Why? --model large": "model.name 'large'",
+    "ask recipe.yaml Why?": "recipe.yaml: not a video",
+    # From here on torch is imported: the methods need it.
+    "evaluate recipe.yaml --set method.retenton=1": "did you mean 'retention'?",
+    "sweep recipe.yaml --set method.name=tngo": "did you mean 'tango'?",
+    "precompute recipe.yaml --set method.num_layers=4": "has no option 'num_layers'",
     # Last, because pyarrow, which looks into object stores as well, is imported for them.
     "cache ls --cache missing": "--cache missing: no such directory",
     "cache gc --cache missing": "--cache missing: no such directory",
@@ -74,7 +83,12 @@ def test_help_and_mistakes_do_not_wait_for_heavy_imports(said, line):
     text, imported = said[line]
     assert CASES[line] in text
     assert "Traceback" not in text
-    assert not (HEAVY - {"pyarrow"} if line.startswith("cache") else HEAVY) & set(imported)
+    if line.startswith("cache"):
+        assert not (HEAVY - {"pyarrow", "torch"}) & set(imported)
+    elif " method." in line:
+        assert not (HEAVY - {"torch"}) & set(imported)
+    else:
+        assert not HEAVY & set(imported)
 
 
 def test_help_does_not_even_read_recipes(said):
