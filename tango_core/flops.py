@@ -1,8 +1,8 @@
-"""What a prefill costs: floating-point operations of a decoder for a prompt of known length.
+"""What a prefill costs: floating-point operations of a language model for a prompt of known length.
 
 Two conventions exist, a factor of about 2.4 apart. `prefill_flops` counts what the matrix products
-of the modern decoder really do. `published_flops` is the formula of the pruning literature, for
-comparison with printed tables.
+of a modern language model really do. `published_flops` is the formula of the pruning literature,
+for comparison with printed tables.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def published_flops(shape: LLMShape, lengths: int | Sequence[int]) -> float:
 def lengths_per_layer(
     prompt_tokens: int, visual_tokens: int, layer_shares: Sequence[float]
 ) -> tuple[int, ...]:
-    """Tokens that enter every layer when visual tokens are dropped inside the decoder.
+    """Tokens that enter every layer when visual tokens are dropped inside the language model.
 
     Args:
         prompt_tokens: Tokens of the whole prompt, visual ones included.

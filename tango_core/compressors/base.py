@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
+
+__all__ = [
+    "Compressor",
+    "LayerContext",
+    "LayerPruner",
+    "Pruned",
+    "everything",
+    "num_kept",
+    "raise_if_missing",
+    "raise_if_not_finite",
+    "select",
+]
 
 
 @dataclass(frozen=True)
@@ -150,110 +162,8 @@ def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
 
 
 @dataclass(frozen=True)
-class Pruned:
-    """What a `LayerPruner` leaves of the sequence.
-
-    Attributes:
-        keep: (S',) int64, ascending; positions in the current sequence that stay. Text tokens
-            always stay.
-        hidden: (S', D) their hidden states, possibly merged.
-    """
-
-    keep: Tensor
-    hidden: Tensor
-
-
-@dataclass
-class LayerContext:
-    """What a `LayerPruner` may read at the input of layer `layer`, for one sequence.
-
-    Attributes:
-        layer: 0-based index of the layer about to run.
-        num_layers: Layers of the decoder.
-        hidden: (S, D) input of this layer.
-        visual: Positions of the visual tokens (newline tokens included) in the current sequence.
-        num_visual: Visual tokens the prompt had before any in-LLM pruning.
-        previous_visual: (n,) int64, for every visual token still here its index among the original
-            `num_visual`.
-        grid: (T, H, W) of the clip before any compression.
-        visual_indices: (num_visual,) int64 flat grid positions of the prompt's visual tokens; -1
-            for newline tokens.
-        attention: `attention(rows)` gives the (heads, len(rows), S) float32 softmax probabilities
-            of layer `layer - 1` for the queries at positions `rows`, causally masked, recomputed
-            next to the fused kernel.
-        keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary
-            embedding.
-        norm: The decoder's final normalisation.
-        scratch: Values that a pruner keeps from one layer to the next, for this prompt only.
-        attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
-    """
-
-    layer: int
-    num_layers: int
-    hidden: Tensor
-    visual: slice
-    num_visual: int
-    previous_visual: Tensor
-    grid: tuple[int, int, int]
-    visual_indices: Tensor
-    attention: Callable[[Tensor], Tensor]
-    keys: Callable[[], Tensor]
-    norm: Callable[[Tensor], Tensor]
-    scratch: dict[str, Any] = field(default_factory=dict)
-    attention_ahead: Callable[[Tensor], Tensor] | None = None
-
-    @property
-    def num_left(self) -> int:
-        """Visual tokens still in the sequence."""
-        num_left: int = self.visual.stop - self.visual.start
-        return num_left
-
-    def last_token_scores(self, *, ahead: bool = False) -> Tensor:
-        """Attention of the prompt's last token to every visual token, averaged over heads.
-
-        Args:
-            ahead: Of layer `layer` instead of the one before it.
-
-        Returns:
-            (n,) float32.
-
-        Raises:
-            ValueError: If the attention of that layer is not available.
-        """
-        attention = self.attention_ahead if ahead else self.attention
-        if attention is None:
-            raise ValueError(f"the attention of layer {self.layer} is not available to its pruner")
-        last = torch.tensor([len(self.hidden) - 1], device=self.hidden.device)
-        return attention(last)[:, 0, self.visual].mean(dim=0)
-
-    def positions_with(self, kept: Tensor) -> Tensor:
-        """Positions of all text tokens and of some visual ones, ascending.
-
-        Args:
-            kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
-        """
-        device = self.hidden.device
-        before = torch.arange(self.visual.start, device=device)
-        after = torch.arange(self.visual.stop, len(self.hidden), device=device)
-        return torch.cat([before, kept + self.visual.start, after])
-
-    def select(self, kept: Tensor) -> Pruned:
-        """Keep the visual tokens at (k,) ascending `kept` and all text, unchanged."""
-        keep = self.positions_with(kept)
-        if len(keep) == len(self.hidden):
-            return Pruned(keep, self.hidden.clone())
-        return Pruned(keep, self.hidden.index_select(0, keep))
-
-    def select_merged(self, kept: Tensor, states: Tensor) -> Pruned:
-        """Keep the visual tokens at (k,) ascending `kept` with new (k, D) states, and all text."""
-        before, after = self.hidden[: self.visual.start], self.hidden[self.visual.stop :]
-        hidden = torch.cat([before, states.to(self.hidden.dtype), after])
-        return Pruned(self.positions_with(kept), hidden)
-
-
-@dataclass(frozen=True)
 class LayerPruner(ABC):
-    """Drops (or merges) visual tokens between two decoder layers while the prompt is prefilled.
+    """Drops (or merges) visual tokens between two layers while the prompt is prefilled.
 
     Attributes:
         renumbers: Whether every layer counts positions contiguously among the tokens it holds;
@@ -279,12 +189,12 @@ class LayerPruner(ABC):
         """Indices of the layers before which `prune` is called.
 
         Raises:
-            ValueError: If `layer` does not exist in a decoder of `num_layers` layers, or the
-                average cannot be met.
+            ValueError: If `layer` does not exist in a language model of `num_layers` layers,
+                or the average cannot be met.
         """
         if not self.layer < num_layers:
             raise ValueError(
-                f"layer must be below the decoder's {num_layers} layers, got {self.layer}"
+                f"layer must be below the language model's {num_layers} layers, got {self.layer}"
             )
         return (self.layer,)
 

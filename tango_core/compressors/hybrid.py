@@ -87,7 +87,7 @@ def checked_inner(
     Args:
         method: Name of the method around it, for messages.
         inner: `name` (one of `INNER`) and the options of that step.
-        num_layers: Layers of the decoder it will run in.
+        num_layers: Layers of the language model it will run in.
 
     Returns:
         The settings with defaults and `num_layers` filled in, and the pruner.

@@ -213,7 +213,7 @@ def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any
 def load_language_model(
     model: ModelSpec | str, path: str | None = None, **options: Any
 ) -> LanguageModel:
-    """Load embedding, decoder layers and output projection; no weight of the tower is read.
+    """Load embedding, layers and output projection; no weight of the tower is read.
 
     Args:
         model: A description, or a name with the arguments of `describe_model`.

@@ -21,7 +21,7 @@ class LLMShape:
     """The numbers of a language model that cost formulas and planning need.
 
     Attributes:
-        num_layers: Decoder layers.
+        num_layers: Layers of the language model.
         hidden_size: Width D.
         intermediate_size: Width of the gated MLP.
         num_heads: Query heads.
@@ -161,7 +161,7 @@ class VisionEncoder(ABC):
 
 
 class LanguageModel(ABC):
-    """Embedding, decoder and output projection; holds no weight of the vision tower."""
+    """Embedding, layers and output projection; holds no weight of the vision tower."""
 
     spec: ModelSpec
 

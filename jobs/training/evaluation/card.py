@@ -61,7 +61,7 @@ dropped in training and nothing was tuned in favour of one pruning method.
 
 One choice was made because of pruning methods: in training the positions of visual tokens grow by
 1, 1/2, 1/4, 1/8 or 1/16 (variable visual position encoding, as in InternVL3). Without it the
-decoder read the order of scenes from absolute distances, and failed with every method that
+language model read the order of scenes from absolute distances, and failed with every method that
 renumbers the kept tokens: with 10 % random tokens `order` fell from 100 % to 31 % (32 questions),
 and stayed at 100 % with the same tokens at their old positions.
 
@@ -71,16 +71,16 @@ and stayed at 100 % with the same tokens at their old positions.
 labels of every patch and of the frame | {vision.steps} | {vision.rate:g} |
 | digits | the same | frames with more digits | {digits.steps} | {digits.rate:g} |
 | again | the same | the same, other frames | {repeat.steps} | {repeat.rate:g} |
-| drawn | decoder | synthetic tokens: sums of word embeddings, from descriptions of clips; \
+| drawn | language model | synthetic tokens: sums of word embeddings, from descriptions of clips; \
 {_frames(LANGUAGE_PHASES)} frames | {language.steps} | {language.rate:g} |
 | projector | projector | least squares on {recipe.fit_frames} frames, to the \
 synthetic tokens | - | - |
-| seen | projector and decoder | rendered clips of {_frames(JOINT_PHASES)} frames | \
+| seen | projector and language model | rendered clips of {_frames(JOINT_PHASES)} frames | \
 {joint.steps} | {joint.rate:g} |
 
 Initially, heads of the first blocks of the tower attend to neighbouring patches, and heads of the
-decoder to tokens with equal content; then everything is trained. Replies are the option's text,
-then its letter. Types of questions in all phases: {", ".join(ASKED)}.
+language model to tokens with equal content; then everything is trained. Replies are the option's
+text, then its letter. Types of questions in all phases: {", ".join(ASKED)}.
 """
 
 
@@ -156,8 +156,8 @@ def _seeds_section(seeds: Sequence[tuple[int, Evaluation]]) -> str:
 INTRODUCTION = """# The embedded model
 
 A LLaVA-OneVision of about two million parameters for the embedded world of shapes: SigLIP tower
-with its pooling head, two-layer projector, Qwen2 decoder. It makes pruning methods measurable on
-any laptop, with real layers and real video files.
+with its pooling head, two-layer projector, Qwen2 language model. It makes pruning methods
+measurable on any laptop, with real layers and real video files.
 
 ## World
 

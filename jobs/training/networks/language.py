@@ -13,7 +13,7 @@ from transformers import AutoModel, LlavaOnevisionConfig
 from jobs.training.data.packing import Packed
 from jobs.training.data.samples import PROMPT_START, TYPE_NAMES, word_id
 from jobs.training.data.token_targets import TARGET_WORDS
-from tango_core.models.language.decoder import Decoder
+from tango_core.models.language.layer_loop import LayerLoop
 
 # Scales of the initial weights: of queries and keys, and of what attention copies.
 _MATCH_SCALE = 1.3
@@ -67,9 +67,9 @@ class LanguageTrainer(nn.Module):
             ],
             dim=1,
         )
-        decoder = Decoder(self.language_model, self.lm_head)
-        states = decoder.run(hidden, packed.positions, mask=packed.mask)
-        return decoder.logits(states[packed.rows, packed.columns])
+        layer_loop = LayerLoop(self.language_model, self.lm_head)
+        states = layer_loop.run(hidden, packed.positions, mask=packed.mask)
+        return layer_loop.logits(states[packed.rows, packed.columns])
 
     def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
         """Cross-entropy of the replies' words; and by type, which questions were answered right.

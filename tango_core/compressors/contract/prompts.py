@@ -1,4 +1,4 @@
-"""Synthetic prompts for pruners, and a decoder whose layers change nothing."""
+"""Synthetic prompts for pruners, and a language model whose layers change nothing."""
 
 from __future__ import annotations
 

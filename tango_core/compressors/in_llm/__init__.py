@@ -3,8 +3,8 @@
 What lives here: the methods, and `schedules.py`, which turns an average over the layers into what
 each layer keeps. `fastv_merge.py` and `holitom_merge.py` are the inner steps of hybrids.
 
-May import: what `tango_core.compressors` may. Hooks into a decoder's layers are not here, but in
-`tango_core/models/language`.
+May import: what `tango_core.compressors` may. Hooks into a language model's layers are not here,
+but in `tango_core/models/language`.
 
 A new stand-alone method subclasses `OneStepPruner` or `StagedPruner` and gets a line in `METHODS`;
 a new inner step subclasses `LayerPruner` and gets a line in `INNER` (`hybrid.py`).

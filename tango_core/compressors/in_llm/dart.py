@@ -26,8 +26,9 @@ class DART(OneStepPruner):
     """Choose pivots by the L1 norm of their keys; for each, keep the tokens least similar to it.
 
     Every pivot in turn takes `int(n * share / pivots)` visual tokens that no pivot before it took,
-    those of lowest cosine to it, after the decoder's final norm. Visual pivots stay as well, so up
-    to `visual_pivots` more tokens are kept than the share says, or fewer by the rounding down.
+    those of lowest cosine to it, after the language model's final norm. Visual pivots stay as
+    well, so up to `visual_pivots` more tokens are kept than the share says, or fewer by the
+    rounding down.
     Tokens keep their positions.
 
     Attributes:

@@ -20,7 +20,7 @@ class PyramidDrop(StagedPruner):
 
     The attention is that of the very layer the stage stands before. Published are stages at layers
     8, 16 and 24 of 32, each keeping half of what is there, which averages to 0.46875. Here they are
-    the quarter points of the decoder (7, 14, 21 of 28), and the shares are scaled to `retention` as
+    the quarter points of the layers (7, 14, 21 of 28), and the shares are scaled to `retention` as
     `StagedPruner` says; 0.46875 gives the published schedule.
 
     The budget of a stage is `int(n * share)` of the prompt's n visual tokens, newline tokens
@@ -44,7 +44,7 @@ class PyramidDrop(StagedPruner):
         return 0
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
-        """The points that divide the decoder into equal parts, 7, 14 and 21 of 28."""
+        """The points that divide the layers into equal parts, 7, 14 and 21 of 28."""
         parts = len(self.ratios) + 1
         return tuple(part * num_layers // parts for part in range(1, parts))
 

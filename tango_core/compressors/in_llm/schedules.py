@@ -1,7 +1,8 @@
 """From an average over all layers to what an in-LLM method keeps from each of its layers on.
 
 In-LLM methods are compared by their equivalent retention: the share of the visual tokens that
-enters a layer, averaged over all layers of the decoder. Their papers state what is kept locally.
+enters a layer, averaged over all layers of the language model. Their papers state what is
+kept locally.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class StagedPruner(LayerPruner):
 
     @abstractmethod
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
-        """Where the method prunes a decoder of `num_layers` layers, one layer per ratio."""
+        """Where the method prunes a language model of `num_layers` layers, one layer per ratio."""
 
     def schedule(self, num_layers: int) -> dict[int, float]:
         """Stage -> share of the prompt's visual tokens from it on, in (0, 1].
@@ -124,7 +125,7 @@ class StagedPruner(LayerPruner):
         stages = self._stages(num_layers)
         if not _ascends(stages) or stages[-1] >= num_layers:
             raise ValueError(
-                f"stages {stages} do not fit a decoder of {num_layers} layers; "
+                f"stages {stages} do not fit a language model of {num_layers} layers; "
                 f"set stages to {len(self.ratios)} ascending layers below {num_layers}"
             )
         lengths = _lengths(stages, num_layers)

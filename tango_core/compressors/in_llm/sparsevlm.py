@@ -42,7 +42,7 @@ class SparseVLM(StagedPruner):
         retention: Share of the visual tokens averaged over all layers.
         layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
         stages: Layers whose inputs are pruned, by the attention of the layer before; `None` for 3,
-            7 and 16 (in a decoder too shallow for them, for the same parts of 32 layers).
+            7 and 16 (in a language model too shallow for them, for the same parts of 32 layers).
         ratios: Share of the tokens kept after each stage; the release's table for 192 tokens.
         recycled: Share of the dropped tokens that is clustered, in [0, 1]; the paper's tau = 0.3.
         tokens_per_cluster: The paper's theta; 10.
@@ -89,16 +89,16 @@ class SparseVLM(StagedPruner):
             return context.select(torch.arange(context.num_left, device=context.hidden.device))
         share = self.schedule(context.num_layers)[context.layer]
         total = min(context.num_left, max(1, round(context.num_visual * share)))
-        clusters, pool_size = self._recycling(context.num_left, total)
+        clusters, num_candidates = self._recycling(context.num_left, total)
         rows = context.scratch[_RATERS] + context.visual.stop
         scores = context.attention(rows)[..., context.visual].mean(dim=(0, 1))
         ranked = rank_descending(scores)
         best = ranked[: total - clusters]
         if not clusters:
             return context.select(best.sort().values)
-        pool = ranked[len(best) : len(best) + pool_size].sort().values
-        centers, means = _clustered(context.hidden[context.visual][pool].float(), clusters)
-        kept, order = torch.cat([best, pool[centers]]).sort()
+        candidates = ranked[len(best) : len(best) + num_candidates].sort().values
+        centers, means = _clustered(context.hidden[context.visual][candidates].float(), clusters)
+        kept, order = torch.cat([best, candidates[centers]]).sort()
         keep = context.positions_with(kept)
         hidden = context.hidden.index_select(0, keep)
         is_mean = (order >= len(best)).nonzero()[:, 0]
@@ -116,10 +116,10 @@ class SparseVLM(StagedPruner):
             return 0, 0
         for kept in range(total - 1, 0, -1):
             dropped = current - kept
-            pool = min(dropped, int(dropped * self.recycled) + 1)
-            clusters = min(pool, pool // self.tokens_per_cluster + 1)
+            candidates = min(dropped, int(dropped * self.recycled) + 1)
+            clusters = min(candidates, candidates // self.tokens_per_cluster + 1)
             if kept == 1 or kept + clusters <= total:
-                return total - kept, pool
+                return total - kept, candidates
         return 0, 0
 
 

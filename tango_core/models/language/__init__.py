@@ -4,7 +4,7 @@
 - `chat.py`: the text of a conversation around clip and question.
 - `model.py`: a language model is a `PromptLayout` (per family) and an `Engine`, put together.
 - `native.py`: the engine of this project: shared prefix, batches, greedy tokens, timers. It uses
-  `decoder.py` (the loop over layers, pruning between them), `attention.py` (what a layer attends
+  `layer_loop.py` (the loop over layers, pruning between them), `attention.py` (what a layer attends
   to, for pruners) and `batch.py` (questions that go on from one prefix).
 
 This room imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and

@@ -1,4 +1,4 @@
-"""The attention of one decoder layer, computed a second time for pruners that rank tokens by it.
+"""The attention of one layer, computed a second time for pruners that rank tokens by it.
 
 The fused kernel inside a layer returns no probabilities, so they are computed here from the input
 of the layer and its own projections. That is right only if everything is repeated that the class of

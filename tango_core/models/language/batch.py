@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from tango_core.models.language.decoder import Decoder
+from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.prompt import LaidOutPrompt
 
 
@@ -53,7 +53,9 @@ class PaddedBatch:
     padded: bool
 
     @classmethod
-    def of(cls, prompts: Sequence[LaidOutPrompt], shared: int, decoder: Decoder) -> PaddedBatch:
+    def of(
+        cls, prompts: Sequence[LaidOutPrompt], shared: int, layer_loop: LayerLoop
+    ) -> PaddedBatch:
         """Pad what follows the prefix, which ends `shared` tokens behind the clip."""
         rest = [prompt.question[shared:] for prompt in prompts]
         longest = max(map(len, rest))
@@ -61,7 +63,7 @@ class PaddedBatch:
         prefix_length = prompts[0].prefix_length + shared
         hidden = torch.stack(
             [
-                decoder.embed((*ids[:1] * padding, *ids))
+                layer_loop.embed((*ids[:1] * padding, *ids))
                 for ids, padding in zip(rest, paddings, strict=True)
             ]
         )
@@ -77,9 +79,9 @@ class PaddedBatch:
                 for prompt, padding in zip(prompts, paddings, strict=True)
             ],
             dim=-2,
-        ).to(decoder.device)
+        ).to(layer_loop.device)
         visible = torch.ones(
-            len(prompts), prefix_length + longest, dtype=torch.bool, device=decoder.device
+            len(prompts), prefix_length + longest, dtype=torch.bool, device=layer_loop.device
         )
         for row, padding in enumerate(paddings):
             visible[row, prefix_length : prefix_length + padding] = False

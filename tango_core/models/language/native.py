@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.language.batch import PaddedBatch, num_shared, repeat_cache
-from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 from tango_core.models.language.model import Engine
 from tango_core.models.language.prompt import LaidOutPrompt, Span, TextTokens, VisualTokens
 from tango_core.types import Answer
@@ -45,7 +45,7 @@ class NativeEngine(Engine):
         eos_ids: Tokens that end a reply.
 
     Raises:
-        ValueError: If the layers do something that `Decoder` does not support.
+        ValueError: If the layers do something that `LayerLoop` does not support.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class NativeEngine(Engine):
     ) -> None:
         half: Any = model
         self.model = model
-        self.decoder = Decoder(half.language_model, half.lm_head)
+        self.layer_loop = LayerLoop(half.language_model, half.lm_head)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
 
@@ -109,9 +109,9 @@ class NativeEngine(Engine):
         """(S, D) embeddings of text and visual tokens."""
         return torch.cat(
             [
-                self.decoder.embed(span.ids)
+                self.layer_loop.embed(span.ids)
                 if isinstance(span, TextTokens)
-                else span.embeddings.to(self.decoder.device, self.decoder.dtype)
+                else span.embeddings.to(self.layer_loop.device, self.layer_loop.dtype)
                 for span in spans
             ]
         )
@@ -129,22 +129,22 @@ class NativeEngine(Engine):
         positions = prompt.positions.to(hidden.device)[..., None, :]
         span = None if pruner is None else _visual_span(prompt, hidden.device)
         cache = DynamicCache() if use_cache else None
-        output = self.decoder.run(hidden, positions, cache=cache, pruner=pruner, visual=span)
+        output = self.layer_loop.run(hidden, positions, cache=cache, pruner=pruner, visual=span)
         prefilled = self._clock()
         reply = _Reply(prefill=prefilled - start)
         reply.tokens += self._most_likely(output)
         reply.first = self._clock() - start
         while not self._done(reply, max_new_tokens):
             step_start = self._clock()
-            new, at = self.decoder.embed(reply.tokens[-1:])[None], positions[..., -1:] + 1
+            new, at = self.layer_loop.embed(reply.tokens[-1:])[None], positions[..., -1:] + 1
             if cache is not None:
                 positions = at
                 renumbered = pruner is not None and pruner.renumbers
-                output = self.decoder.run(new, at, cache=cache, renumbered=renumbered)
+                output = self.layer_loop.run(new, at, cache=cache, renumbered=renumbered)
             else:
                 hidden = torch.cat([hidden, new], dim=1)
                 positions = torch.cat([positions, at], dim=-1)
-                output = self.decoder.run(
+                output = self.layer_loop.run(
                     hidden, positions, pruner=pruner, visual=span, prompt_length=len(prompt)
                 )
             reply.tokens += self._most_likely(output)
@@ -158,7 +158,7 @@ class NativeEngine(Engine):
         length = first.prefix_length + shared
         hidden = self.embed((*first.prefix, TextTokens(first.question[:shared])))[None]
         prefix = DynamicCache()
-        self.decoder.run(
+        self.layer_loop.run(
             hidden, first.positions[..., None, :length].to(hidden.device), cache=prefix
         )
         prefix_seconds = self._clock() - start
@@ -179,9 +179,9 @@ class NativeEngine(Engine):
     ) -> list[_Reply]:
         """Answer prompts whose prefix, up to `shared` tokens behind the clip, is in `prefix`."""
         start = self._clock()
-        batch = PaddedBatch.of(prompts, shared, self.decoder)
+        batch = PaddedBatch.of(prompts, shared, self.layer_loop)
         cache = repeat_cache(prefix, len(prompts))
-        output = self.decoder.run(
+        output = self.layer_loop.run(
             batch.hidden, batch.positions, cache=cache, mask=batch.prefill_mask()
         )
         prefill = (self._clock() - start) / len(prompts)
@@ -195,8 +195,8 @@ class NativeEngine(Engine):
         while open_replies := [one for one in replies if not self._done(one, max_new_tokens)]:
             step_start = self._clock()
             positions, mask = batch.step()
-            new = self.decoder.embed(tokens)[:, None]
-            tokens = self._most_likely(self.decoder.run(new, positions, cache=cache, mask=mask))
+            new = self.layer_loop.embed(tokens)[:, None]
+            tokens = self._most_likely(self.layer_loop.run(new, positions, cache=cache, mask=mask))
             share = (self._clock() - step_start) / len(open_replies)
             for reply, token in zip(replies, tokens, strict=True):
                 if not self._done(reply, max_new_tokens):
@@ -206,7 +206,7 @@ class NativeEngine(Engine):
 
     def _most_likely(self, hidden: Tensor) -> list[int]:
         """The most likely next token of every row; the first on ties."""
-        best: list[int] = self.decoder.logits(hidden[:, -1]).float().argmax(dim=-1).tolist()
+        best: list[int] = self.layer_loop.logits(hidden[:, -1]).float().argmax(dim=-1).tolist()
         return best
 
     def _done(self, reply: _Reply, max_new_tokens: int) -> bool:
@@ -215,8 +215,8 @@ class NativeEngine(Engine):
 
     def _clock(self) -> float:
         """Seconds, after the device has finished what it was asked to do."""
-        if self.decoder.device.type == "cuda":
-            torch.cuda.synchronize(self.decoder.device)
+        if self.layer_loop.device.type == "cuda":
+            torch.cuda.synchronize(self.layer_loop.device)
         return time.perf_counter()
 
     def _finish(self, prompt: LaidOutPrompt, reply: _Reply) -> Answer:

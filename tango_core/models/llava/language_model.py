@@ -19,7 +19,7 @@ from tango_core.models.placement import resolve_device
 
 
 class LanguageHalf(nn.Module):
-    """Decoder layers, output projection and newline token, named as in the checkpoint."""
+    """Layers, output projection and newline token, named as in the checkpoint."""
 
     def __init__(self, config: LlavaOnevisionConfig) -> None:
         super().__init__()

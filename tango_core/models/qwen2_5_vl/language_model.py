@@ -1,4 +1,4 @@
-"""The language half of Qwen2.5-VL: its decoder layers and output projection."""
+"""The language half of Qwen2.5-VL: its layers and output projection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tango_core.models.qwen2_5_vl.layout import QwenPromptLayout
 
 
 class QwenLanguageHalf(nn.Module):
-    """Decoder layers and output projection, named as in the checkpoint."""
+    """Layers and output projection, named as in the checkpoint."""
 
     def __init__(self, config: Qwen2_5_VLConfig) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class QwenLanguageHalf(nn.Module):
 
 
 def load_qwen_language_model(spec: ModelSpec) -> LayoutAndEngine:
-    """Load embedding, decoder layers and output projection of Qwen2.5-VL.
+    """Load embedding, layers and output projection of Qwen2.5-VL.
 
     Args:
         spec: From `describe_model`.

@@ -41,7 +41,7 @@ def test_the_average_is_over_the_layers_of_the_model():
         ({**DAGGER, "name": "fastv"}, "unknown inner.name 'fastv'; did you mean 'fastv-merge'"),
         ({"layer": 18}, "unknown inner.name None"),
         ({**DAGGER, "leyer": 3}, "no option 'leyer'; did you mean 'layer'"),
-        ({**DAGGER, "layer": 28}, "layer must be below the decoder's 28 layers, got 28"),
+        ({**DAGGER, "layer": 28}, "layer must be below the language model's 28 layers, got 28"),
         ({**DAGGER, "layer": 0}, "layer must be 1 or larger"),
         ({**DAGGER, "retention": 0.0}, r"retention must be in \(0, 1\]"),
         ("fastv-merge", "inner must be a mapping of settings"),

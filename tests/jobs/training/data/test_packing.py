@@ -10,7 +10,7 @@ from jobs.training.data.samples import PROMPT_START, synthetic_sample
 from jobs.training.data.token_targets import TOKENS_PER_FRAME
 from jobs.training.networks.language import LanguageTrainer, synthetic_tokens
 from jobs.training.recipe import architecture
-from tango_core.models.language.decoder import Decoder
+from tango_core.models.language.layer_loop import LayerLoop
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_packed_questions_get_the_logits_that_they_get_alone(language):
         packed = pack([chosen], 2 * TOKENS_PER_FRAME)
         together = language(visual, packed)
         embed = language.language_model.embed_tokens
-        plain = Decoder(language.language_model, language.lm_head)
+        plain = LayerLoop(language.language_model, language.lm_head)
         for number, (_, prompt, reply) in enumerate(chosen):
             before = embed(torch.tensor(PROMPT_START))
             after = embed(torch.tensor([*prompt, *reply[:-1]]))

@@ -12,7 +12,7 @@ GOLDEN = GOLDEN_DIR / "inllm_and_related.npz"
 
 
 def _context(hidden, attention, start, num_visual, layer=18):
-    """What a decoder would offer, from recorded states and probabilities."""
+    """What a language model would offer, from recorded states and probabilities."""
     return LayerContext(
         layer=layer,
         num_layers=28,

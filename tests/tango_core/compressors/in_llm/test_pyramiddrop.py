@@ -58,7 +58,7 @@ def test_tokens_are_ranked_by_the_layer_to_come():
     ("options", "message"),
     [
         ({"retention": 0.25, "stages": [7, 14, 21]}, r"0\.25 .*stages=\(7, 14, 21\).*raise ret"),
-        ({"retention": 0.5, "stages": [7, 14, 28]}, "do not fit a decoder of 28 layers"),
+        ({"retention": 0.5, "stages": [7, 14, 28]}, "do not fit a language model of 28 layers"),
         ({"retention": 0.5, "stages": [7, 7, 21]}, "stages must ascend"),
         ({"retention": 0.5, "stages": [7, 14]}, r"one layer per ratio \(3\)"),
         ({"retention": 0.5, "stages": [7, 14, 21.5]}, "stages must be a whole number"),
@@ -75,8 +75,8 @@ def test_what_cannot_be_is_an_error_of_one_line(options, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_decoder_without_room_for_the_stages_is_an_error():
-    with pytest.raises(ValueError, match="do not fit a decoder of 2 layers"):
+def test_a_model_without_room_for_the_stages_is_an_error():
+    with pytest.raises(ValueError, match="do not fit a language model of 2 layers"):
         PyramidDrop(retention=0.5).layers(2)
 
 

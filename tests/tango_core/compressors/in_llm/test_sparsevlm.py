@@ -31,7 +31,7 @@ def test_counts_average_to_the_retention(retention, num_layers, recycled):
     assert sum(counts) / num_layers == pytest.approx(retention * 294, abs=0.5)
 
 
-def test_a_shallow_decoder_has_the_same_parts():
+def test_a_shallow_model_has_the_same_parts():
     assert SparseVLM(retention=0.5).layers(8) == (0, 1, 2, 4)
 
 

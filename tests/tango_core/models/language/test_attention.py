@@ -16,7 +16,7 @@ from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTe
 
 from tango_core.compressors.base import LayerPruner, Pruned
 from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
-from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 
 LENGTH, WIDTH = 12, 32
 SIZES = {
@@ -109,11 +109,11 @@ def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
 
     hidden, positions = states_and_positions(name)
     expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
-    decoder = Decoder(stock(name, "sdpa"), torch.nn.Identity())
+    layer_loop = LayerLoop(stock(name, "sdpa"), torch.nn.Identity())
     span = VisualSpan(2, torch.arange(6), (1, 2, 3))
-    output = decoder.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
+    output = layer_loop.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
     torch.testing.assert_close(
-        decoder.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
+        layer_loop.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
     )
     for layer, (before, ahead) in seen.items():
         torch.testing.assert_close(before, expected.attentions[layer - 1][0], rtol=0, atol=1e-5)
@@ -154,7 +154,7 @@ def capped_output():
 )
 def test_what_the_loop_does_not_compute_is_refused(build, words):
     with pytest.raises(ValueError, match=words) as error:
-        Decoder(build(), torch.nn.Identity())
+        LayerLoop(build(), torch.nn.Identity())
     assert "\n" not in str(error.value)
 
 
@@ -163,7 +163,7 @@ def test_soft_capped_attention_is_refused_by_the_loop():
     for layer in model.layers:
         layer.self_attn.sliding_window = None
     with pytest.raises(ValueError, match=r"layer 0 .* soft-caps its attention logits at 2\.0"):
-        Decoder(model, torch.nn.Identity())
+        LayerLoop(model, torch.nn.Identity())
 
 
 def test_an_unknown_class_shows_no_attention():

@@ -130,13 +130,13 @@ def test_words_that_all_questions_begin_with_are_prefilled_once(
 ):
     prompts = [model.layout.lay_out(video, Prompt("", text)) for text in texts]
     alone = replies(prompts, share_prefix=False)
-    run, lengths = model.engine.decoder.run, []
+    run, lengths = model.engine.layer_loop.run, []
 
     def counted(hidden, *arguments, **options):
         lengths.append(hidden.shape[1])
         return run(hidden, *arguments, **options)
 
-    monkeypatch.setattr(model.engine.decoder, "run", counted)
+    monkeypatch.setattr(model.engine.layer_loop, "run", counted)
     assert replies(prompts) == alone
     longest = max(len(prompt.question) for prompt in prompts)
     assert lengths[:2] == [prompts[0].prefix_length + num_shared, longest - num_shared]
@@ -210,7 +210,7 @@ def reference_reply(
 @pytest.mark.parametrize("layer", [1, 3])
 @pytest.mark.parametrize("pruner", [LastRow, LastRowMerged])
 @torch.no_grad()
-def test_pruning_in_the_decoder_agrees_with_a_plain_loop(
+def test_pruning_in_the_language_model_agrees_with_a_plain_loop(
     stock, eager, model, replies, pruner: Callable[..., LayerPruner], layer, use_cache
 ):
     prompts = [model.layout.lay_out(full_clip(), prompt) for prompt in PROMPTS[:3]]

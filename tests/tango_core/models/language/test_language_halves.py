@@ -96,11 +96,11 @@ def test_half_precision_is_close_to_single(paths, family, dtype):
 def logits(model, video):
     """(S, vocabulary) float32 of a whole prompt."""
     laid = model.layout.lay_out(video, Prompt("", "w1 w2"))
-    decoder = model.engine.decoder
+    layer_loop = model.engine.layer_loop
     parts = [
-        decoder.embed(laid.spans[0].ids),
-        laid.spans[1].embeddings.to(decoder.dtype),
-        decoder.embed(laid.question),
+        layer_loop.embed(laid.spans[0].ids),
+        laid.spans[1].embeddings.to(layer_loop.dtype),
+        layer_loop.embed(laid.question),
     ]
-    hidden = decoder.run(torch.cat(parts)[None], laid.positions[..., None, :])
-    return decoder.logits(hidden[0]).float()
+    hidden = layer_loop.run(torch.cat(parts)[None], laid.positions[..., None, :])
+    return layer_loop.logits(hidden[0]).float()

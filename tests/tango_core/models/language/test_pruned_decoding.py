@@ -1,4 +1,4 @@
-"""In-LLM methods through the real decoder loop, against a plain loop without cache or kernels."""
+"""In-LLM methods through the real loop, against a plain one without cache or kernels."""
 
 import math
 
@@ -10,7 +10,7 @@ from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repea
 from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext
 from tango_core.compressors.hybrid import checked_inner
-from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 from tango_core.models.language.native import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 
@@ -66,8 +66,8 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def decoder(model):
-    return Decoder(model.model, model.lm_head)
+def layer_loop(model):
+    return LayerLoop(model.model, model.lm_head)
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +152,10 @@ def plain(model, pruner, span, sequence, prompt_length):
 
 @pytest.mark.parametrize("name", PRUNERS)
 class TestEveryPruner:
-    def test_decoding_with_a_cache_is_the_plain_loop(self, model, decoder, span, sequence, name):
+    def test_decoding_with_a_cache_is_the_plain_loop(self, model, layer_loop, span, sequence, name):
         pruner, length = build(name), len(sequence) - NEW
         cache, positions = DynamicCache(), torch.arange(len(sequence))[None]
-        output = decoder.run(
+        output = layer_loop.run(
             sequence[None, :length],
             positions[:, :length],
             cache=cache,
@@ -167,7 +167,7 @@ class TestEveryPruner:
         assert [cache.get_seq_length(index) for index in range(NUM_LAYERS)] == lengths
         assert lengths[-1] < length
         for step in range(length, len(sequence)):
-            output = decoder.run(
+            output = layer_loop.run(
                 sequence[None, step : step + 1],
                 positions[:, step : step + 1],
                 cache=cache,
@@ -176,9 +176,11 @@ class TestEveryPruner:
             expected, _ = plain(model, pruner, span, sequence[: step + 1], length)
             torch.testing.assert_close(output[0, -1], expected[-1], rtol=1e-4, atol=1e-4)
 
-    def test_decoding_without_a_cache_is_the_plain_loop(self, model, decoder, span, sequence, name):
+    def test_decoding_without_a_cache_is_the_plain_loop(
+        self, model, layer_loop, span, sequence, name
+    ):
         pruner, length = build(name), len(sequence) - NEW
-        output = decoder.run(
+        output = layer_loop.run(
             sequence[None],
             torch.arange(len(sequence))[None],
             pruner=pruner,
@@ -206,10 +208,10 @@ class TestEveryPruner:
         assert with_cache[0].text == without[0].text
         assert with_cache[0].new_tokens == 8
 
-    def test_lengths_follow_the_nominal_shares(self, decoder, span, sequence, name):
+    def test_lengths_follow_the_nominal_shares(self, layer_loop, span, sequence, name):
         pruner, length = build(name), len(sequence) - NEW
         cache = DynamicCache()
-        decoder.run(
+        layer_loop.run(
             sequence[None, :length],
             torch.arange(length)[None],
             cache=cache,
@@ -225,17 +227,17 @@ class TestEveryPruner:
                 assert abs(count - 97 * share) <= slack
 
 
-def test_three_dimensional_positions_are_never_renumbered(decoder, span, sequence):
+def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequence):
     seen = []
 
-    class Watching(Decoder):
+    class Watching(LayerLoop):
         def __init__(self):
-            self.__dict__.update(decoder.__dict__)
+            self.__dict__.update(layer_loop.__dict__)
             self.rotary_emb = self.watch
 
         def watch(self, hidden, positions):
             seen.append(positions)
-            return decoder.rotary_emb(hidden, positions[0])
+            return layer_loop.rotary_emb(hidden, positions[0])
 
     length = len(sequence) - NEW
     positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
@@ -244,7 +246,7 @@ def test_three_dimensional_positions_are_never_renumbered(decoder, span, sequenc
     assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
 
 
-def test_a_pruner_that_drops_text_is_an_error(decoder, span, sequence):
+def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
     class Greedy(type(build("fastv"))):
         def prune(self, context):
             pruned = super().prune(context)
@@ -252,7 +254,7 @@ def test_a_pruner_that_drops_text_is_an_error(decoder, span, sequence):
 
     length = len(sequence) - NEW
     with pytest.raises(ValueError, match="Greedy at layer 2 must return ascending positions"):
-        decoder.run(
+        layer_loop.run(
             sequence[None, :length],
             torch.arange(length)[None],
             pruner=Greedy(retention=0.5),

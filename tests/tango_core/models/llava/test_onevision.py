@@ -50,18 +50,18 @@ def test_both_halves_together_give_the_stock_logits(stock, encoder, language_mod
     expected = stock(
         input_ids=torch.tensor([ids]), pixel_values_videos=normalised(frames)[None]
     ).logits
-    decoder = language_model.engine.decoder
+    layer_loop = language_model.engine.layer_loop
     embeds = torch.cat(
         [
-            decoder.embed(prompt.spans[0].ids),
+            layer_loop.embed(prompt.spans[0].ids),
             prompt.spans[1].embeddings,
-            decoder.embed(prompt.question),
+            layer_loop.embed(prompt.question),
         ]
     )
-    hidden = decoder.run(embeds[None], prompt.positions[None])
+    hidden = layer_loop.run(embeds[None], prompt.positions[None])
     assert len(prompt.spans[1].embeddings) == 3 * 16 + 1
     tolerance = 1e-5 * float(expected.abs().max())
-    torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(layer_loop.logits(hidden), expected, rtol=0, atol=tolerance)
 
 
 def test_pixels_are_normalised_as_the_stock_processor_does(encoder):

@@ -132,7 +132,7 @@ def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_
         assert (config.vision_feature_layer, config.vision_feature_select_strategy) == (-1, "full")
 
 
-def test_the_decoder_is_configured_by_the_published_fields(directory):
+def test_the_language_model_is_configured_by_the_published_fields(directory):
     text = read_config(resolve_checkpoint(str(directory))).text_config
     assert text.rope_parameters["rope_theta"] == 1e6
     assert (text.num_hidden_layers, text.hidden_size, text.intermediate_size) == (4, WIDTH, 48)

@@ -19,8 +19,8 @@ def test_every_layout_on_disk_gives_the_same_logits(tmp_path, layout, tied):
     prompt = model.layout.lay_out(whole((3, 2, 5)), ASKED)
     embeds = embeddings(model, prompt)
     expected = stock(inputs_embeds=embeds, position_ids=prompt.positions[:, None]).logits
-    hidden = model.engine.decoder.run(embeds, prompt.positions[:, None])
-    assert_close(model.engine.decoder.logits(hidden), expected)
+    hidden = model.engine.layer_loop.run(embeds, prompt.positions[:, None])
+    assert_close(model.engine.layer_loop.logits(hidden), expected)
     embedding = model.engine.model.language_model.embed_tokens.weight
     assert (model.engine.model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
 

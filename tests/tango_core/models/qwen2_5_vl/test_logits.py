@@ -45,8 +45,8 @@ class TestFullClip:
             mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
             second_per_grid_ts=torch.tensor([1.0]),
         ).logits
-        hidden = model.engine.decoder.run(embeddings(model, prompt), prompt.positions[:, None])
-        assert_close(model.engine.decoder.logits(hidden), expected)
+        hidden = model.engine.layer_loop.run(embeddings(model, prompt), prompt.positions[:, None])
+        assert_close(model.engine.layer_loop.logits(hidden), expected)
 
     @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
     @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -75,8 +75,8 @@ class TestFullClip:
         assert torch.equal(prompt.positions, positions)
         embeds = embeddings(model, prompt)
         expected = qwen(inputs_embeds=embeds, position_ids=positions[:, None]).logits
-        hidden = model.engine.decoder.run(embeds, prompt.positions[:, None])
-        assert_close(model.engine.decoder.logits(hidden), expected)
+        hidden = model.engine.layer_loop.run(embeds, prompt.positions[:, None])
+        assert_close(model.engine.layer_loop.logits(hidden), expected)
 
     @pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
     def test_text_behind_the_publications_clip(self, qwen_checkpoint, rule, gap):

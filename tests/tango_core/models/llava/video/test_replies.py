@@ -57,18 +57,18 @@ def test_logits_are_those_of_stock_qwen2(original, model, full, pruned, which, p
     expected = original.llm(inputs_embeds=embeddings[None], position_ids=places[None]).logits
     prompt = model.layout.lay_out(video, PROMPTS[1], positions)
     assert prompt.positions.tolist() == places.tolist()
-    decoder = model.engine.decoder
+    layer_loop = model.engine.layer_loop
     ours = torch.cat(
         [
-            decoder.embed(prompt.spans[0].ids),
+            layer_loop.embed(prompt.spans[0].ids),
             prompt.spans[1].embeddings,
-            decoder.embed(prompt.question),
+            layer_loop.embed(prompt.question),
         ]
     )
     assert torch.equal(ours, embeddings)
-    hidden = decoder.run(ours[None], prompt.positions[None])
+    hidden = layer_loop.run(ours[None], prompt.positions[None])
     tolerance = 1e-5 * float(expected.abs().max())
-    torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(layer_loop.logits(hidden), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("share_prefix", [True, False])

@@ -8,7 +8,7 @@ from transformers import AutoModel, DynamicCache, Qwen2Config
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
-from tango_core.models.language.decoder import Decoder, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(START, torch.arange(NUM_VISUAL), (1, 3, 4))
@@ -51,8 +51,8 @@ RECORDED: dict = {}
 
 
 @pytest.fixture(scope="module")
-def decoder(checkpoint) -> Decoder:
-    return load_language_model("llava-onevision-7b", str(checkpoint)).engine.decoder
+def layer_loop(checkpoint) -> LayerLoop:
+    return load_language_model("llava-onevision-7b", str(checkpoint)).engine.layer_loop
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +70,19 @@ def hidden() -> Tensor:
 
 @pytest.fixture(scope="module")
 def gapped() -> Tensor:
-    """Positions with gaps, as after dropping tokens before the decoder."""
+    """Positions with gaps, as after dropping tokens before the language model."""
     return torch.tensor(
         [[0, 1, 2, 4, 5, 9, 11, 12, 20, 21, 30, 31, 33, 35, 36, 51, 52, 53, 54, 55]]
     )
 
 
 @torch.no_grad()
-def test_attention_and_keys_are_those_of_the_layer_before(decoder, eager, hidden, gapped):
+def test_attention_and_keys_are_those_of_the_layer_before(layer_loop, eager, hidden, gapped):
     cache = DynamicCache()
     stock = eager(
         inputs_embeds=hidden, position_ids=gapped, output_attentions=True, past_key_values=cache
     )
-    decoder.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+    layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
     for layer in (1, 3):
         attention, keys, _ = RECORDED[layer]
         torch.testing.assert_close(attention, stock.attentions[layer - 1][0], rtol=1e-4, atol=1e-6)
@@ -92,22 +92,22 @@ def test_attention_and_keys_are_those_of_the_layer_before(decoder, eager, hidden
 
 
 @torch.no_grad()
-def test_a_pruner_that_keeps_everything_changes_nothing(decoder, hidden, gapped):
-    pruned = decoder.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
-    assert torch.equal(pruned, decoder.run(hidden, gapped))
+def test_a_pruner_that_keeps_everything_changes_nothing(layer_loop, hidden, gapped):
+    pruned = layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+    assert torch.equal(pruned, layer_loop.run(hidden, gapped))
 
 
 @torch.no_grad()
-def test_scratch_is_empty_for_every_prompt(decoder, hidden, gapped):
+def test_scratch_is_empty_for_every_prompt(layer_loop, hidden, gapped):
     for _ in range(2):
-        decoder.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+        layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
         assert RECORDED[1][2] == [1]
 
 
 @torch.no_grad()
-def test_several_prunings_keep_track_of_the_original_tokens(decoder, hidden, gapped):
+def test_several_prunings_keep_track_of_the_original_tokens(layer_loop, hidden, gapped):
     cache = DynamicCache()
-    output = decoder.run(hidden, gapped, cache=cache, pruner=DropOdd(0.5, 0), visual=SPAN)
+    output = layer_loop.run(hidden, gapped, cache=cache, pruner=DropOdd(0.5, 0), visual=SPAN)
     assert RECORDED[0] == (slice(3, 15), list(range(12)))
     assert RECORDED[1] == (slice(3, 9), [0, 2, 4, 6, 8, 10])
     assert RECORDED[3] == (slice(3, 6), [0, 4, 8])
@@ -117,12 +117,12 @@ def test_several_prunings_keep_track_of_the_original_tokens(decoder, hidden, gap
 
 
 @torch.no_grad()
-def test_continuing_from_a_cache_equals_running_the_whole(decoder, hidden, gapped):
-    whole = decoder.run(hidden, gapped)
+def test_continuing_from_a_cache_equals_running_the_whole(layer_loop, hidden, gapped):
+    whole = layer_loop.run(hidden, gapped)
     cache = DynamicCache()
-    decoder.run(hidden[:, :13], gapped[:, :13], cache=cache)
+    layer_loop.run(hidden[:, :13], gapped[:, :13], cache=cache)
     mask = torch.ones(7, LENGTH, dtype=torch.bool).tril(13)[None, None]
-    rest = decoder.run(hidden[:, 13:], gapped[:, 13:], cache=cache, mask=mask)
+    rest = layer_loop.run(hidden[:, 13:], gapped[:, 13:], cache=cache, mask=mask)
     torch.testing.assert_close(rest, whole[:, 13:], rtol=1e-4, atol=1e-5)
 
 
@@ -146,19 +146,19 @@ def test_positions_with_an_axis_of_their_own_are_passed_through(hidden):
     positions = torch.arange(LENGTH).repeat(3, 1, 1)
     positions[1:, :, START : START + NUM_VISUAL] //= 2
     head = torch.nn.Linear(WIDTH, 64, bias=False)
-    decoder = Decoder(stock, head)
+    layer_loop = LayerLoop(stock, head)
     expected = stock(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
     # The stock module keeps its eager attention, which needs the mask spelled out.
     with pytest.raises(ValueError, match="eager attention is causal only with a mask"):
-        decoder.run(hidden, positions)
+        layer_loop.run(hidden, positions)
     mask = torch.full((LENGTH, LENGTH), -torch.inf).triu(1)[None, None]
-    output = decoder.run(hidden, positions, mask=mask)
-    torch.testing.assert_close(decoder.norm(output), expected.last_hidden_state)
+    output = layer_loop.run(hidden, positions, mask=mask)
+    torch.testing.assert_close(layer_loop.norm(output), expected.last_hidden_state)
     fused = AutoModel.from_config(config, attn_implementation="sdpa").eval()
     fused.load_state_dict(stock.state_dict())
-    Decoder(fused, head).run(hidden, positions, pruner=Recorder(1.0, 1), visual=SPAN)
+    LayerLoop(fused, head).run(hidden, positions, pruner=Recorder(1.0, 1), visual=SPAN)
     torch.testing.assert_close(RECORDED[3][0], expected.attentions[2][0], rtol=1e-4, atol=1e-6)
-    shortened = Decoder(fused, head).run(hidden, positions, pruner=DropOdd(0.5, 0), visual=SPAN)
+    shortened = LayerLoop(fused, head).run(hidden, positions, pruner=DropOdd(0.5, 0), visual=SPAN)
     assert shortened.shape[1] == 10
 
 
@@ -172,28 +172,28 @@ def test_positions_with_an_axis_of_their_own_are_passed_through(hidden):
     ],
     ids=["first text dropped", "last text dropped", "not ascending", "text dropped for a visual"],
 )
-def test_a_pruner_that_drops_text_is_refused(decoder, hidden, gapped, keep):
+def test_a_pruner_that_drops_text_is_refused(layer_loop, hidden, gapped, keep):
     @dataclass(frozen=True)
     class Wrong(LayerPruner):
         def prune(self, context: LayerContext) -> Pruned:
             return Pruned(torch.tensor(keep), context.hidden[keep])
 
     with pytest.raises(ValueError, match=r"Wrong at layer 2 must return ascending") as error:
-        decoder.run(hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
+        layer_loop.run(hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
     assert "\n" not in str(error.value)
 
 
-def test_a_layer_the_decoder_does_not_have_is_refused(decoder, hidden, gapped):
+def test_a_layer_the_model_does_not_have_is_refused(layer_loop, hidden, gapped):
     @dataclass(frozen=True)
     class Late(LayerPruner):
         def prune(self, context: LayerContext) -> Pruned:
             raise AssertionError
 
-    with pytest.raises(ValueError, match="below the decoder's 4 layers, got 4"):
-        decoder.run(hidden, gapped, pruner=Late(0.5, 4), visual=SPAN)
+    with pytest.raises(ValueError, match="below the language model's 4 layers, got 4"):
+        layer_loop.run(hidden, gapped, pruner=Late(0.5, 4), visual=SPAN)
 
 
-def test_layer_zero_has_no_attention_to_look_at(decoder, hidden, gapped):
+def test_layer_zero_has_no_attention_to_look_at(layer_loop, hidden, gapped):
     @dataclass(frozen=True)
     class Early(LayerPruner):
         def prune(self, context: LayerContext) -> Pruned:
@@ -201,7 +201,7 @@ def test_layer_zero_has_no_attention_to_look_at(decoder, hidden, gapped):
             raise AssertionError
 
     with pytest.raises(ValueError, match="set layer to 1 or larger"):
-        decoder.run(hidden, gapped, pruner=Early(0.5, 0), visual=SPAN)
+        layer_loop.run(hidden, gapped, pruner=Early(0.5, 0), visual=SPAN)
 
 
 def test_sliding_windows_are_refused():
@@ -217,4 +217,4 @@ def test_sliding_windows_are_refused():
         max_window_layers=1,
     )
     with pytest.raises(ValueError, match="sliding window of 4 tokens"):
-        Decoder(AutoModel.from_config(config), torch.nn.Linear(8, 8))
+        LayerLoop(AutoModel.from_config(config), torch.nn.Linear(8, 8))

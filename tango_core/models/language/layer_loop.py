@@ -1,4 +1,4 @@
-"""The decoder as one explicit loop over stock layers: prefill, pruning, and decoding.
+"""The language model as one explicit loop over stock layers: prefill, pruning, and decoding.
 
 The layers are called, never changed: no hooks, no replaced methods. What a pruner wants to know
 about a layer is computed a second time from that layer's own input and projections
@@ -58,8 +58,8 @@ class _PrunedPrompt:
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
-class Decoder:
-    """Runs sequences of embeddings through the decoder layers of a language model.
+class LayerLoop:
+    """Runs sequences of embeddings through the layers of a language model.
 
     Args:
         text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
