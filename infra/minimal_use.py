@@ -12,16 +12,16 @@ FRAMES, HEIGHT, WIDTH, DIM = 8, 6, 6, 32
 def main() -> None:
     """Prune made-up features with every method before the language model and print what is kept."""
     generator = torch.Generator().manual_seed(0)
-    cells = FRAMES, HEIGHT * WIDTH
-    scores = torch.rand(2, *cells, generator=generator)
-    tokens = torch.randn(*cells, DIM, generator=generator)
+    shape = FRAMES, HEIGHT * WIDTH
+    scores = torch.rand(2, *shape, generator=generator)
+    tokens = torch.randn(*shape, DIM, generator=generator)
     features = VisualFeatures(
         tokens=tokens,
         grid=(HEIGHT, WIDTH),
         timestamps=torch.arange(FRAMES, dtype=torch.float64),
         saliency=scores[0],
         attention=scores[1],
-        keys=torch.randn(*cells, DIM, generator=generator),
+        keys=torch.randn(*shape, DIM, generator=generator),
         frame_embeddings=tokens.mean(dim=1),
     )
     for name in METHODS:

@@ -1,4 +1,4 @@
-"""The answers of a run on disk: Parquet parts that appear whole and can be taken up again."""
+"""The answers of a run on disk: Parquet parts that appear whole; a later call can continue them."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool)
 
 
 def _plan_clip(benchmark: str, item: VideoItem, hash_content: bool) -> Row:
-    """One row; a clip whose file is gone is a failure before it starts."""
+    """One row; a clip whose file is missing has failed before the job starts."""
     try:
         fingerprint = source_fingerprint(item.path, hash_content)
     except SourceMissingError as error:

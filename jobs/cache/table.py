@@ -10,7 +10,7 @@ from jobs.report.formatting import DASH
 from jobs.units import human_bytes
 from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
 
-_HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "remarks")
+_HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "notes")
 Settings = Mapping[str, Any]
 
 _RIGHT_ALIGNED = {"clips", "size", "tokens"}
@@ -19,17 +19,17 @@ _RIGHT_ALIGNED = {"clips", "size", "tokens"}
 def cache_table(folders: Sequence[CacheFolder]) -> str:
     """One line per cache and a last one with totals; empty without caches.
 
-    For caches whose names differ only in the hash, the remarks name the settings that differ.
+    For caches whose names differ only in the hash, the notes name the settings that differ.
     """
     if not folders:
         return ""
     counts = [count_tokens(folder) for folder in folders]
     settings = [dict(_flat(folder.settings)) for folder in folders]
-    remarks = [
+    notes = [
         ", ".join(filter(None, (folder.problem, difference)))
         for folder, difference in zip(folders, _differences(folders, settings), strict=True)
     ]
-    rows = list(map(_row, folders, settings, counts, remarks))
+    rows = list(map(_row, folders, settings, counts, notes))
     num_clips = sum(folder.num_clips for folder in folders)
     num_bytes = sum(folder.num_bytes for folder in folders)
     lines = [
@@ -43,9 +43,9 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
 
 
 def _row(
-    folder: CacheFolder, settings: Settings, counts: TokenCounts | None, remarks: str
+    folder: CacheFolder, settings: Settings, counts: TokenCounts | None, notes: str
 ) -> list[str]:
-    """The cells of one line."""
+    """The fields of one line."""
     frames, retention = (
         settings.get(key) for key in ("model.frames.num_frames", "compressor.retention")
     )
@@ -59,7 +59,7 @@ def _row(
         _tokens(folder, counts),
         _time(oldest),
         _time(newest),
-        remarks,
+        notes,
     ]
 
 
@@ -111,7 +111,7 @@ def _short(value: object) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Pad the cells of all rows to columns; numbers are aligned to the right."""
+    """Pad the fields of all rows to equal widths; numbers are aligned to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     return [
         "  ".join(

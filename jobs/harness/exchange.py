@@ -74,7 +74,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         The files.
 
     Raises:
-        FileNotFoundError: If the directory is no run, or the benchmark's annotations are gone.
+        FileNotFoundError: If the directory is no run, or the benchmark's annotations are missing.
         ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
     """
     facts, answers, job = JobFacts.load(run_dir), read_answers(run_dir), _job_of(run_dir)

@@ -153,7 +153,7 @@ def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
 
 @dataclass(frozen=True)
 class _Logged:
-    """One logged sample: where it stands, what it is about, what was said."""
+    """One logged sample: where it stands, what it is about, the reply."""
 
     path: Path
     line: int

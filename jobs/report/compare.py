@@ -167,7 +167,7 @@ def _shared_mode(run: LoadedRun, other: LoadedRun) -> str:
 
 
 def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
-    """What can be said of all runs together."""
+    """What holds for all runs together."""
     first = runs[0].facts
     every = [run.facts for run in runs]
     return replace(

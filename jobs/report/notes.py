@@ -26,7 +26,7 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
 def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
     """Methods of the recipes that are in no table, because the model cannot run them."""
     sentences = (
-        f"Left out on {facts.model}: {entry.name}, retention {100 * entry.retention:g} %: "
+        f"Skipped on {facts.model}: {entry.name}, retention {100 * entry.retention:g} %: "
         f"{entry.reason}."
         for facts in runs
         for entry in facts.skipped

@@ -33,7 +33,7 @@ _THROUGHPUT_NOTE = (
     "are those of the clip's first question. Use profile mode to compare methods."
 )
 _PROFILE_NOTE = (
-    "Profile mode: one clip at a time after a warm-up, encoded anew for every method, no shared "
+    "Profile mode: one clip at a time after a warm-up, encoded again for every method, no shared "
     "prefix, every question measured. compress includes segment, select and merge; first token is "
     "vision, compress and ttft together."
 )

@@ -16,7 +16,7 @@ from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
-# A run may be continued with other workers and other patience; the rest decides its results.
+# A run may be continued with other workers and other time limits; the rest decides its results.
 _NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
 
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.

@@ -174,15 +174,15 @@ def _names(clips: pa.Table) -> set[ClipName]:
 def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
-    gone = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
+    num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
     logger.info(
         "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s",
         plan.clips.num_rows,
         len(plan.methods) if plan.answer else 0,
         len(plan.caches),
         misses,
-        plan.clips.num_rows - misses - gone,
-        f", {gone} missing" if gone else "",
+        plan.clips.num_rows - misses - num_missing,
+        f", {num_missing} missing" if num_missing else "",
     )
 
 

@@ -17,7 +17,7 @@ from jobs.tracking.server import TrackingError, default_tracking_uri, first_line
 
 logger = logging.getLogger(__name__)
 
-# Command and time limit in seconds -> what the finished process said, or `TimeoutExpired`.
+# Command and time limit in seconds -> what the finished process printed, or `TimeoutExpired`.
 ProcessRunner = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
 
 

@@ -2,7 +2,7 @@
 
 A shard is written and read back before the files it was made of are removed. A call that is killed
 in between leaves clips twice, which counts as once; the next call removes what is left over. A job
-that planned with a clip's own file looks for the clip in the shards when the file is gone.
+that planned with a clip's own file looks for the clip in the shards when the file is missing.
 """
 
 from __future__ import annotations

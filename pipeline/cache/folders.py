@@ -143,10 +143,10 @@ class CacheFolder:
             self.index.discard(location.key)
 
     def remove(self, name: str) -> None:
-        """Remove a file of the cache; one that is gone already is fine.
+        """Remove a file of the cache; one that does not exist is no error.
 
         Raises:
-            ValueError: If the file is not named like one of a cache: it may be somebody else's.
+            ValueError: If the file is not named like one of a cache: another program may own it.
         """
         ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):

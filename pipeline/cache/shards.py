@@ -81,11 +81,11 @@ class Shards:
             names: Files of the directory; `None` to list them.
         """
         names = sorted(self.storage.names() if names is None else names)
-        dead = {tombstone_of(name) for name in names}
+        removed = {tombstone_of(name) for name in names}
         groups: dict[str, tuple[str, int]] = {}
         for name in filter(is_shard, names):  # by time: of two copies the later one counts
             for group, key in enumerate(self._keys_of(name)):
-                if (name, key) not in dead:
+                if (name, key) not in removed:
                     groups[key] = (name, group)
         self._groups = groups
 

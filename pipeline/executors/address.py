@@ -1,4 +1,4 @@
-"""Whether there is somebody at the address of a Ray cluster, found out in seconds."""
+"""Whether a Ray cluster answers at its address, found out in seconds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pipeline.errors import ClusterError
 
 
 def raise_if_unreachable(address: str | None) -> None:
-    """Ask the port; Ray itself tries a dead address for minutes before it gives up.
+    """Ask the port; Ray itself tries an address that does not answer for minutes.
 
     Args:
         address: `None`, `"auto"`, `host:port` or `ray://host:port`; the first two are not checked.
 
     Raises:
-        ClusterError: If nobody listens at the address.
+        ClusterError: If nothing listens at the address.
     """
     parts = urlsplit(address if address and "://" in address else f"//{address}")
     if address in (None, "auto", "local") or parts.hostname is None or parts.port is None:

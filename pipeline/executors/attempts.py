@@ -1,7 +1,7 @@
 """A bound on how often one clip may kill its worker.
 
-Ray restarts a dead actor and repeats what it was doing, without limit. That is right for a lost
-node and wrong for a clip that crashes the process each time (a native fault, the kernel's
+Ray restarts an actor that died and repeats what it was doing, without limit. That is right for a
+lost node and wrong for a clip that crashes the process each time (a native fault, the kernel's
 out-of-memory killer): such a job would never end. So every stage that holds a model reports to a
 ledger before it starts on a clip and after it is done with it.
 """

@@ -93,7 +93,7 @@ class AnswerQuestions:
         facts: Row,
     ) -> list[Row]:
         """All questions with one method."""
-        said = self.language_model.answer(
+        replies = self.language_model.answer(
             entry.video,
             [protocol.render(question) for question in questions],
             pruner=planned.method.pruner,
@@ -108,7 +108,7 @@ class AnswerQuestions:
         }
         return [
             _row(facts, q, _read(protocol, q, a), protocol)
-            for q, a in zip(questions, said, strict=True)
+            for q, a in zip(questions, replies, strict=True)
         ]
 
 

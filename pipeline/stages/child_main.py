@@ -21,7 +21,7 @@ from typing import Any
 
 FRAME_HEADER = struct.Struct("<Q")
 STARTUP_LIMIT_S = 60.0
-# The parent kills at the time limit; the alarm is for a child whose parent is gone.
+# The parent kills at the time limit; the alarm is for a child whose parent has ended.
 ALARM_GRACE_S = 5
 _PR_SET_PDEATHSIG = 1
 
@@ -105,7 +105,7 @@ def _limit_memory(memory_gib: float) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent; end now if the parent is gone."""
+    """Ask the kernel to end this process with its parent; end now if the parent has ended."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -36,8 +36,8 @@ class Stage:
         input: Columns of the rows it takes.
         output: Columns of the rows it returns.
         failure: Status of a row that this stage failed on.
-        on_hits: Whether clips that every cache holds go through it, too. Such a stage is left out
-            of a job that only fills caches.
+        on_hits: Whether clips that every cache holds go through it, too. A job that only
+            fills caches has no such stage.
         profile_code: What stands for `code` in a job that measures latencies; `None` for `code`.
     """
 

@@ -37,7 +37,7 @@ class Benchmark(ABC):
     """A named set of clips with questions.
 
     Only `items` must be written. The class attributes state what else there is to know; nothing
-    about a benchmark is said anywhere else.
+    about a benchmark is stated anywhere else.
 
     Args:
         root: The recipe's `benchmark.root`.

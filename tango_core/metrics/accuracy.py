@@ -1,4 +1,4 @@
-"""Accuracy with honest intervals: questions of one clip depend on each other, clips may be few."""
+"""Accuracy with intervals that respect dependent questions of one clip, and few clips."""
 
 from __future__ import annotations
 

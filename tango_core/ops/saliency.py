@@ -78,8 +78,8 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
         maps: (T, H * W) scores or (T, H * W, D) features, any float dtype.
         grid: (H, W) of the tower, e.g. (27, 27).
         how: `"bilinear"` to (ceil(H / 2), ceil(W / 2)) with half-pixel centres and two taps per
-            axis (LLaVA-OneVision: 27 to 14), or `"average"` over 2 x 2 cells, an odd last row and
-            column dropped (LLaVA-Video: 27 to 13).
+            axis (LLaVA-OneVision: 27 to 14), or `"average"` over 2 x 2 positions, an odd last row
+            and column dropped (LLaVA-Video: 27 to 13).
 
     Returns:
         (T, H' * W') or (T, H' * W', D) in the input's dtype.

@@ -29,7 +29,7 @@ from tango_core.types import Prompt, Question
 def render(question: Question) -> Prompt:
     """MLVU, task `mlvu_dev`, which ends with the beginning of a reply."""
     options = lettered(question.choices, "({letter}) {text}")
-    # In its table the cell of question and options ends in a line break: hence an empty line.
+    # In its table the text of question and options ends in a line break: hence an empty line.
     lines = [question.text, *options, "", "Only give the best option.", "Best option: ("]
     return Prompt(before="", after="\n".join(lines))
 

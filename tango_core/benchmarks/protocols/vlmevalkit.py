@@ -65,7 +65,7 @@ def infers(reply: str, question: Question, *, stated: bool) -> bool:
     """Whether the option inferred from a reply is the right one; of equal options the first is.
 
     Args:
-        reply: What was said.
+        reply: The model's text.
         question: What was asked.
         stated: As in `infer_option`.
     """
@@ -89,7 +89,7 @@ def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True)
     included, if only one does, unless the reply is more than twice as long as all options together.
 
     Args:
-        reply: What was said, as it was said.
+        reply: The model's text, unchanged.
         choices: Letter -> text.
         stated: Whether a letter behind "answer is" counts, as since change 1552 (2026-05-21).
     """

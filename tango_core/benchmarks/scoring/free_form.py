@@ -26,7 +26,7 @@ def matches(reply: str, question: Question) -> bool:
     "red" and "red cup", "3.5 seconds" does not hold "5". So does "not red" hold "red".
 
     Args:
-        reply: What was said; empty matches nothing.
+        reply: The model's text; empty matches nothing.
         question: A question with `accepted` answers.
     """
     said = words(reply)

@@ -156,7 +156,7 @@ def test_a_table_of_a_large_model_says_what_a_small_one_cannot_run(tango, tmp_pa
     assert tango("report", str(run_dir))[0] == 0
     for name in ("report.html", "table.md", "table.tex", "paper_table.md", "paper_table.tex"):
         text = (run_dir / name).read_text().replace("&#39;", "'")
-        assert f"Left out on tiny: fastv r=0.2 layer=2, retention 20 %: {reason}" in text, name
+        assert f"Skipped on tiny: fastv r=0.2 layer=2, retention 20 %: {reason}" in text, name
     assert tango("sweep", recipe, *embedded, "--set", "infeasible=error")[0] == 2
 
 
