@@ -146,7 +146,7 @@ class CacheFolder:
         """Remove a file of the cache; one that does not exist is no error.
 
         Raises:
-            ValueError: If the file is not named like one of a cache: it may belong to another program.
+            ValueError: If the file is not named like one of a cache: another program may own it.
         """
         ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
