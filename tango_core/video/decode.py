@@ -199,7 +199,14 @@ def _candidates(
         if doubt is None:
             return [lambda: decord.DecordReader(path, index.times)]
         warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
-        return [lambda: decord.DecordReader(path)]
+        if not index.has_gaps:
+            return [lambda: decord.DecordReader(path)]
+        if index.reordered:
+            raise VideoDecodeError(
+                f"{path}: decord does not tell when its frames are shown (dropped frames in "
+                f"{index.info.container}); use decode.decoder: auto"
+            )
+        return [lambda: decord.DecordReader(path, index.seconds(index.numbers))]
     readers: list[Callable[[], FrameReader]] = []
     if spec.decoder == "auto" and doubt is None and not index.problem and decord.load():
         readers.append(lambda: decord.DecordReader(path, index.times))

@@ -21,6 +21,8 @@ SEEKABLE_CONTAINERS = ("mov", "matroska")
 # Containers without presentation times: what FFmpeg reports for these is guessed from the order of
 # packets.
 UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
+# Of these, the ones that number their packets; the number of a dropped frame has no packet.
+NUMBERED_CONTAINERS = ("avi", "ivf")
 # decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
 DECORD_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 
@@ -35,7 +37,8 @@ class VideoInfo:
         pixel_format: Of the chosen stream, e.g. `"yuv420p"`; "" if unknown before decoding.
         width: Stored width in pixels, before any rotation.
         height: Stored height in pixels.
-        rate: Frames per second on average; `None` if the file does not say.
+        rate: Frames per second on average, dropped frames not counted; `None` if the file does not
+            say.
         num_frames: Frames that are shown, counted from the packets; `None` where only decoding can
             tell.
         duration_s: Length that the header announces in seconds; `None` if it does not.
@@ -72,6 +75,9 @@ class PacketIndex:
         positions: Position in the file of the packet with this presentation tick.
         keyframes: (m, 3) presentation tick, decoding tick, position; by presentation tick.
         end_s: Time at which the last shown frame ends, in seconds from the start of the file.
+        numbers: (k,) ascending numbers, in ticks, of the packets of a format that numbers them
+            (AVI, IVF); empty for other formats, and if a packet has none.
+        reordered: Whether packets lie in another order than their frames are shown (B-frames).
         problem: Why reading the packets ended early, or "".
     """
 
@@ -83,12 +89,19 @@ class PacketIndex:
     positions: dict[int, int] = field(repr=False)
     keyframes: Indices = field(repr=False)
     end_s: float
+    numbers: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    reordered: bool = False
     problem: str = ""
 
     @property
     def seekable(self) -> bool:
         """Whether decoding may start at any keyframe."""
         return self.trusted and self.info.container.startswith(SEEKABLE_CONTAINERS)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether numbers of packets are left out: those of dropped frames."""
+        return _num_left_out(self.numbers) > 0
 
     @property
     def times(self) -> Times:
@@ -164,7 +177,10 @@ def _build_index(
         for p in packets
         if p.is_keyframe and p.pts is not None
     )
+    numbers = _numbers(container, packets)
     rate = stream.average_rate or stream.guessed_rate
+    if rate and _num_left_out(numbers):
+        rate = rate * len(numbers) / (len(numbers) + _num_left_out(numbers))
     start = container.start_time or 0
     info = VideoInfo(
         container=container.format.name,
@@ -192,8 +208,23 @@ def _build_index(
         positions=positions,
         keyframes=np.array(keyframes, dtype=np.int64).reshape(-1, 3),
         end_s=float(last_tick * time_base) - origin_s,
+        numbers=numbers,
+        reordered=any(packet.pts != packet.dts for packet in packets),
         problem=problem,
     )
+
+
+def _numbers(container: InputContainer, packets: list[_Packet]) -> Indices:
+    """Numbers of the packets of AVI and IVF, ascending; see `PacketIndex.numbers`."""
+    numbers = sorted({packet.dts for packet in packets if packet.dts is not None})
+    if not container.format.name.startswith(NUMBERED_CONTAINERS) or len(numbers) < len(packets):
+        numbers = []
+    return np.array(numbers, dtype=np.int64)
+
+
+def _num_left_out(numbers: Indices) -> int:
+    """How many numbers have no packet, before the last one."""
+    return int(numbers[-1]) + 1 - len(numbers) if len(numbers) else 0
 
 
 def _duration(container: InputContainer, stream: VideoStream) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.container import opened
 from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex
+from tango_core.video.readers.probe import PacketIndex
+from tango_core.video.readers.stamps import times_of_decoded
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -97,6 +99,7 @@ class IndexedReader:
         self._index = index
         self._stack = ExitStack()
         self._container, self._stream = self._stack.enter_context(opened(path))
+        self._is_primed = False
 
     def close(self) -> None:
         """Close the file."""
@@ -155,6 +158,7 @@ class IndexedReader:
 
         if row >= 0:
             try:
+                self._decode_first_packet()
                 self._container.seek(int(self._index.keyframes[row, 1]), stream=self._stream)
                 return
             except MemoryError:
@@ -163,6 +167,19 @@ class IndexedReader:
                 pass
         self._stack.close()
         self._container, self._stream = self._stack.enter_context(opened(self._path))
+
+    def _decode_first_packet(self) -> None:
+        """Show the decoder the first packet of the file, once.
+
+        Encoders write their version there and nowhere else (x264, Xvid, DivX), and the decoder
+        works around faults of old versions: without it, H.264 4:4:4 by an old x264 decodes to green
+        pictures. What the decoder learns so outlives a seek.
+        """
+        if not self._is_primed:
+            for packet in read_packets(self._container, self._stream, []):
+                decode_packet(self._stream, packet, [])
+                break
+            self._is_primed = True
 
 
 class SequentialReader:
@@ -176,14 +193,13 @@ class SequentialReader:
         self.name = version()
         self.problems: list[str] = []
         self._path = path
-        stamps = [frame.pts for frame in self._frames(self.problems)]
-        untimed = index.info.container.split(",")[0] in UNTIMED_CONTAINERS
-        if untimed or any(stamp is None for stamp in stamps):
-            rate = index.info.rate or 25.0
-            self.times = np.arange(len(stamps)) / rate
-        else:
-            ticks = np.array(stamps, dtype=np.int64)
-            self.times = np.maximum.accumulate(index.seconds(ticks)) if stamps else np.zeros(0)
+        stamps: list[int | None] = []
+        delay = 0
+        with opened(path) as (container, stream):
+            for packet in chain(read_packets(container, stream, self.problems), [None]):
+                stamps += [f.pts for f in decode_packet(stream, packet, self.problems)]
+                delay += not stamps and packet is not None
+        self.times = times_of_decoded(stamps, delay, index)
 
     def close(self) -> None:
         """Nothing stays open between passes."""
@@ -203,6 +219,5 @@ class SequentialReader:
     def _frames(self, problems: list[str]) -> Iterator[VideoFrame]:
         """Decode everything, in display order."""
         with opened(self._path) as (container, stream):
-            for packet in read_packets(container, stream, problems):
+            for packet in chain(read_packets(container, stream, problems), [None]):
                 yield from decode_packet(stream, packet, problems)
-            yield from decode_packet(stream, None, problems)
