@@ -132,6 +132,8 @@ class VideoFrames:
         warnings: Problems that do not stop decoding, e.g. that the file ends before its header
             says.
         source: The clip as it is in its file; `None` if unknown.
+        damage: Why the frames may show something else than the video did before the file was
+            damaged; empty for a healthy clip.
     """
 
     pixels: np.ndarray
@@ -139,6 +141,7 @@ class VideoFrames:
     decoder: str = ""
     warnings: tuple[str, ...] = ()
     source: ClipSource | None = None
+    damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check shapes and types."""

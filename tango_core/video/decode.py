@@ -227,7 +227,13 @@ def _decode_file(
     with closing(open_reader()) as reader:
         by_number = spec.sampling == "middles"
         window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
-        return _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+        frames = _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+    lost = [
+        f"the file has lost its frames between {before:.2f} s and {after:.2f} s"
+        for before, after in index.seconds(index.holes)
+        if before < clip[1] and clip[0] < after
+    ]
+    return replace(frames, damage=(*lost, *frames.damage))
 
 
 def _collect(
@@ -262,6 +268,7 @@ def _collect(
         decoder=reader.name,
         warnings=(*warnings, *_counted(reader.problems)),
         source=source,
+        damage=tuple(_counted(reader.damage)),
     )
 
 

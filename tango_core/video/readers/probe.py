@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,11 @@ import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
 from tango_core.video.readers.container import opened, real_videos
+from tango_core.video.readers.holes import (
+    RESYNCING_CONTAINERS,
+    reports_damage,
+    suspicious_gaps,
+)
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -78,6 +83,8 @@ class PacketIndex:
         numbers: (k,) ascending numbers, in ticks, of the packets of a format that numbers them
             (AVI, IVF); empty for other formats, and if a packet has none.
         reordered: Whether packets lie in another order than their frames are shown (B-frames).
+        holes: (k, 2) last tick before and first tick after a stretch of the file whose packets are
+            lost.
         problem: Why reading the packets ended early, or "".
     """
 
@@ -91,6 +98,7 @@ class PacketIndex:
     end_s: float
     numbers: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     reordered: bool = False
+    holes: Indices = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64), repr=False)
     problem: str = ""
 
     @property
@@ -152,7 +160,23 @@ def read_index(path: str) -> PacketIndex:
             raise
         except (av.FFmpegError, OSError) as error:
             problem = f"reading stopped after {len(packets)} packets ({error.strerror})"
-        return _build_index(container, stream, packets, problem)
+        index = _build_index(container, stream, packets, problem)
+    return replace(index, holes=_holes(path, index))
+
+
+def _holes(path: str, index: PacketIndex) -> Indices:
+    """Stretches without packets in a file that FFmpeg could not read in one go."""
+    holes: list[tuple[int, int]] = []
+    if index.trusted and index.info.container.startswith(RESYNCING_CONTAINERS):
+        end, announced = (
+            None if s is None else round((s + index.origin_s) / index.time_base)
+            for s in (index.end_s, index.info.duration_s)
+        )
+        assert end is not None
+        holes = suspicious_gaps(index.shown, end, announced)
+    if holes and not reports_damage(path):
+        holes = []
+    return np.array(holes, dtype=np.int64).reshape(-1, 2)
 
 
 def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:

@@ -40,6 +40,7 @@ class TorchcodecReader:
 
     def __init__(self, path: str, index: PacketIndex):
         self.name = version()
+        self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
         try:
