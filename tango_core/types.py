@@ -21,7 +21,9 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-Status = Literal["ok", "decode_failed", "encode_failed", "answer_failed", "unparsed"]
+Status = Literal[
+    "ok", "decode_failed", "decode_damaged", "encode_failed", "answer_failed", "unparsed"
+]
 Positions = Literal["renumbered", "original"]
 Match = Literal["exact", "contains"]
 
