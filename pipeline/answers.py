@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.rows import ANSWER, Row, to_table
-from pipeline.stages.declarations import FAILED
+from pipeline.stages.declarations import is_failed
 from pipeline.storage import Storage
 
 ClipName = tuple[str, str]
@@ -73,7 +73,7 @@ class AnswerWriter:
         """
         found = {}
         for clip, answers in self._by_clip().items():
-            failed = any(row["status"] in FAILED for row in answers.values())
+            failed = any(map(is_failed, answers.values()))
             if not failed and {cell for cell, _ in answers} == set(cells):
                 found[clip] = frozenset(question for _, question in answers)
         return found

@@ -36,6 +36,7 @@ _DECODED = [
     ("decode_video_ms", pa.float64()),
     ("decoder", pa.string()),
     ("warnings", pa.list_(pa.string())),
+    ("damage", pa.list_(pa.string())),
 ]
 _ENCODED = [
     ("encode_ms", pa.float64()),

@@ -20,6 +20,7 @@ class Settings:
         pools: Workers of each stage.
         decode_timeout_s: Seconds after which the decoding of one clip is given up.
         decode_memory_gib: Memory one decoder may use, in GiB.
+        keep_damaged: Answer clips whose stream is damaged, under the status `decode_damaged`.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         profile: Measure latencies: the first clip that succeeds is done once more beforehand to
             warm up, and no time is shared between methods. Needs the executor `"local"` and a plan
@@ -31,6 +32,7 @@ class Settings:
     pools: Pools = field(default_factory=Pools)
     decode_timeout_s: float = 120
     decode_memory_gib: float = 4
+    keep_damaged: bool = False
     share_prefix: bool = True
     profile: bool = False
 

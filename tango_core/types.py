@@ -21,7 +21,9 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-Status = Literal["ok", "decode_failed", "encode_failed", "answer_failed", "unparsed"]
+Status = Literal[
+    "ok", "decode_failed", "decode_damaged", "encode_failed", "answer_failed", "unparsed"
+]
 Positions = Literal["renumbered", "original"]
 Match = Literal["exact", "contains"]
 
@@ -132,6 +134,8 @@ class VideoFrames:
         warnings: Problems that do not stop decoding, e.g. that the file ends before its header
             says.
         source: The clip as it is in its file; `None` if unknown.
+        damage: Why the frames may show something else than the video did before the file was
+            damaged; empty for a healthy clip.
     """
 
     pixels: np.ndarray
@@ -139,6 +143,7 @@ class VideoFrames:
     decoder: str = ""
     warnings: tuple[str, ...] = ()
     source: ClipSource | None = None
+    damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check shapes and types."""

@@ -88,11 +88,14 @@ class DecodeSection:
         decoder: `auto | decord | pyav | torchcodec`.
         timeout_s: Seconds after which decoding of a clip is stopped.
         memory_gib: Memory one decoder may use, in GiB.
+        damaged: What to do with a clip whose stream is damaged where the clip is: `fail`, or `keep`
+            to answer it under the status `decode_damaged`, which is no failure and is not cached.
     """
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     memory_gib: Annotated[float, Field(ge=0.5)] = 4
+    damaged: Literal["fail", "keep"] = "fail"
 
 
 @dataclass(frozen=True, config=_STRICT)

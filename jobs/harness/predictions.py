@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
 from pipeline.rows import ANSWER, Row, option_text, to_table
-from pipeline.stages.declarations import ANSWER_QUESTIONS, FAILED
+from pipeline.stages.declarations import ANSWER_QUESTIONS, is_failed
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.failures import NO_REPLY, NOT_LOADED, is_failure
@@ -46,11 +47,9 @@ def replies_of(
             f"a result file holds one cell of one benchmark; for {benchmark.name} these answers "
             f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
         )
+    records = cast("list[Row]", rows.to_dict("records"))
     replies = {
-        str(question): failed if status in FAILED else str(text)
-        for question, status, text in zip(
-            rows["question_id"], rows["status"], rows["text"], strict=True
-        )
+        str(row["question_id"]): failed if is_failed(row) else str(row["text"]) for row in records
     }
     absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
     if absent and not partial:

@@ -138,6 +138,7 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
         (clips, f"{counts.num_clips:,}"),
         ("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
         ("failed clips", f"{counts.num_failed_clips:,}"),
+        *([("answers on damaged clips", f"{counts.num_damaged:,}")] if counts.num_damaged else []),
         ("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
     ]
     return cards if wall_s is None else [*cards, ("wall time", _duration(wall_s))]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import CacheCounts, Latencies, LatencyStats, Throughput
-from pipeline.stages.declarations import FAILED
+from pipeline.stages.declarations import DAMAGED, FAILED
 from tango_core.flops import lengths_per_layer, prefill_flops
 
 # Columns of the answers: decoding the video file, and generating the reply after its first token.
@@ -49,6 +49,9 @@ def normalize(answers: pd.DataFrame) -> pd.DataFrame:
 
     A column without a single value (every clip failed) comes from Parquet as objects, which can
     neither be compared nor averaged.
+
+    Answers about a damaged clip that was kept (`pipeline.stages.declarations.DAMAGED`) count as any
+    other: they get the status that they would have about a healthy clip, and `damaged` is true.
     """
     stages = (*CLIP_STAGES.values(), *QUESTION_STAGES.values())
     columns = (*_COUNTS, "peak_gib", *(column for stage in stages for column in stage))
@@ -58,7 +61,13 @@ def normalize(answers: pd.DataFrame) -> pd.DataFrame:
         column: pd.to_numeric(known[column], errors="coerce").astype("float64")
         for column in columns
     }
-    return known.assign(**numeric)
+    answered = numeric["prompt_tokens"].notna()
+    damaged = (known["status"] == DAMAGED) & answered
+    read = known["choice"].notna() | known["answer"].isna()
+    status = known["status"].mask(damaged & read, "ok").mask(damaged & ~read, "unparsed")
+    if "damaged" in answers:
+        damaged = answers["damaged"]
+    return known.assign(**numeric, status=status, damaged=damaged)
 
 
 def clips(rows: pd.DataFrame, *, per_cell: bool) -> pd.DataFrame:

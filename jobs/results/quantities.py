@@ -94,6 +94,8 @@ class QuestionCounts(Counts):
         num_failed: Questions whose clip or answer failed.
         num_clips: Clips that the questions are about.
         num_failed_clips: Clips with a failed question.
+        num_damaged: Questions answered about a damaged clip (`decode.damaged: keep`); these are
+            among the answered and the unparsed.
     """
 
     num_questions: int = 0
@@ -103,6 +105,7 @@ class QuestionCounts(Counts):
     num_failed: int = 0
     num_clips: int = 0
     num_failed_clips: int = 0
+    num_damaged: int = 0
 
 
 @dataclass(frozen=True)

@@ -231,4 +231,5 @@ def _counts(rows: pd.DataFrame) -> QuestionCounts:
         num_failed=int(failed.sum()),
         num_clips=len(clips(rows, per_cell=False)),
         num_failed_clips=len(clips(rows[failed], per_cell=False)),
+        num_damaged=int(rows["damaged"].sum()),
     )

@@ -129,6 +129,7 @@ def make_settings(job: Job, address: str | None) -> Settings:
         pools=job.pools,
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
+        keep_damaged=job.decode.damaged == "keep",
         share_prefix=not profile,
         profile=profile,
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tango_core.video.readers.revision import decoding_revision
+
 
 class SourceMissingError(FileNotFoundError):
     """A clip's file is not there; the clip becomes a failed row."""
@@ -29,13 +31,16 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
 
     By default from absolute path, size and modification time: one system call, and a replaced file
     is another source. With `hash_content` from the bytes: slower, and the same on every machine and
-    at every path.
+    at every path. Files that are decoded differently than by earlier versions are other sources
+    than they were (`readers.revision`).
 
     Raises:
         SourceMissingError: If there is nothing at `path`.
     """
     try:
-        return _fingerprint(Path(path), hash_content)
+        found = _fingerprint(Path(path), hash_content)
+        revision = decoding_revision(path)
+        return f"{found}:{revision}" if revision else found
     except OSError as error:
         raise SourceMissingError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # a name that no file system can hold

@@ -13,7 +13,7 @@ import torch
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, option_text, questions_of, result
-from pipeline.stages.declarations import ANSWER_QUESTIONS
+from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
@@ -74,6 +74,10 @@ class AnswerQuestions:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
                 failure = _failure(ANSWER_QUESTIONS.failure)
                 answers += [_row(facts, q, failure, protocol, reason) for q in questions]
+        if row.get("damage"):
+            for cache in entries:
+                self.caches[cache].discard(row["clip_key"])
+            answers = [_of_damaged(answer, row["damage"]) for answer in answers]
         return result(row, answers)
 
     def _read(self, cache: str, key: str) -> Entry:
@@ -130,6 +134,13 @@ def _is_right(question: Question, answer: Answer) -> bool | None:
 def _failure(status: Any) -> Answer:
     """The answer of a question that was never put."""
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
+
+
+def _of_damaged(answer: Row, damage: Sequence[str]) -> Row:
+    """An answer about a damaged clip; one that failed for another reason stays as it is."""
+    if is_failed(answer):
+        return answer
+    return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
 
 
 def _facts(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:

@@ -54,11 +54,11 @@ class CompressVideo:
 
     def _compress(self, row: Row) -> Row:
         """Encode, compress, write."""
+        # A damaged clip has a key of its own, which no cache holds.
+        names = self.compressors if row.get("damage") else row["missing"]
         # A retried batch may have written some of its clips before its worker died.
         missing = [
-            n
-            for n in row["missing"]
-            if not self.caches[n].storage.exists(f"{row['clip_key']}.parquet")
+            n for n in names if not self.caches[n].storage.exists(f"{row['clip_key']}.parquet")
         ]
         if not missing:
             return without_frames(row)

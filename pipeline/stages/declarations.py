@@ -8,7 +8,7 @@ quickly.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,8 @@ def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
         "spec": plan.model.frames,
         "timeout_s": settings.decode_timeout_s,
         "memory_gib": settings.decode_memory_gib,
+        # A job that only fills caches has no use for clips that are not cached.
+        "keep_damaged": settings.keep_damaged and plan.answer,
     }
 
 
@@ -125,13 +127,25 @@ ANSWER_QUESTIONS = Stage(
 STAGES = (DECODE_VIDEO, COMPRESS_VIDEO, ANSWER_QUESTIONS)
 """In the order in which a clip goes through them; those with `on_hits` are the last ones."""
 
-FAILED = tuple(stage.failure for stage in STAGES)
+DAMAGED = "decode_damaged"
+"""Status of what concerns a clip whose stream is damaged where the clip is: a failure, unless the
+clip was answered all the same (`decode.damaged: keep`)."""
+
+FAILED = (*(stage.failure for stage in STAGES), DAMAGED)
 """The statuses of rows that a stage failed on."""
+
+
+def is_failed(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer (`rows.ANSWER`) failed; one about a damaged clip did if it was not put."""
+    if answer["status"] == DAMAGED:
+        prompt_tokens = answer.get("prompt_tokens")
+        return prompt_tokens is None or not prompt_tokens > 0  # a table writes a missing one as NaN
+    return answer["status"] in FAILED
 
 
 def has_failed(result: Row) -> bool:
     """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
-    return result["status"] != "ok" or any(a["status"] in FAILED for a in result["answers"])
+    return result["status"] != "ok" or any(map(is_failed, result["answers"]))
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:

@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
+from pipeline.cache.fingerprint import digest
 from pipeline.stages.child import Child, ChildStartError, CrashError
-from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
@@ -22,7 +23,12 @@ _EXPECTED = (ValueError, OSError, MemoryError, CrashError)  # TimeoutError is an
 
 
 def decode_video(
-    row: dict[str, Any], *, spec: FrameSpec, timeout_s: float, memory_gib: float
+    row: dict[str, Any],
+    *,
+    spec: FrameSpec,
+    timeout_s: float,
+    memory_gib: float,
+    keep_damaged: bool = False,
 ) -> dict[str, Any]:
     """Decode the clip of one row in this worker's child process.
 
@@ -33,12 +39,16 @@ def decode_video(
         spec: Sampling, size and decoder.
         timeout_s: Seconds one clip may take.
         memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
+        keep_damaged: Return the frames of a clip whose stream is damaged, under another `clip_key`,
+            so that no later job takes what becomes of them from a cache.
 
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
         failed), `pixels_shape`, `frame_times` (seconds), `duration_s` and `frame_height` (see
-        `ClipSource`; `None` if unknown), `decoder`, `decode_video_ms`, `warnings`, `status`
-        (`"ok"` or `"decode_failed"`) and `error` (one line, or `None`).
+        `ClipSource`; `None` if unknown), `decoder`, `decode_video_ms`, `warnings`, `damage` (why
+        the frames may show something else than the video did), `status` (`"ok"`, `"decode_failed"`
+        or, for a clip that is damaged and not kept, `"decode_damaged"`) and `error` (one line, or
+        `None`).
 
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
@@ -63,6 +73,7 @@ def decode_video(
         "frame_height": None,
         "decoder": "",
         "warnings": [],
+        "damage": [],
         "status": DECODE_VIDEO.failure,
         "error": None,
     }
@@ -76,8 +87,23 @@ def decode_video(
             **(asdict(frames.source) if frames.source else {}),
             "decoder": frames.decoder,
             "warnings": list(frames.warnings),
+            "damage": list(frames.damage),
             "status": "ok",
         }
+        if frames.damage and keep_damaged:
+            out["clip_key"] = _own_key(row)
+            out["warnings"] += [f"damaged, answered all the same: {d}" for d in frames.damage]
+        elif frames.damage:
+            out |= {
+                "pixels": None,
+                "pixels_shape": [0, 0, 0, 3],
+                "frame_times": [],
+                "duration_s": None,
+                "frame_height": None,
+                "status": DAMAGED,
+                "error": f"decode: {path}: the file is damaged where the clip is "
+                f"({'; '.join(frames.damage)}); replace it, or set decode.damaged: keep",
+            }
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:
@@ -113,6 +139,11 @@ def _decode(
 def _child(memory_gib: float) -> Child:
     """The one child process of this worker; it starts with the first clip."""
     return Child(memory_gib=memory_gib)
+
+
+def _own_key(row: dict[str, Any]) -> str:
+    """A key that belongs to this row alone: not to the clip, nor to another row about it."""
+    return digest("|".join((row["clip_key"], "damaged", row["benchmark"], row["video_id"])), 20)
 
 
 def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:

@@ -206,7 +206,14 @@ def _candidates(
         if doubt is None:
             return [lambda: decord.DecordReader(path, index.times)]
         warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
-        return [lambda: decord.DecordReader(path)]
+        if not index.has_gaps:
+            return [lambda: decord.DecordReader(path)]
+        if index.reordered:
+            raise VideoDecodeError(
+                f"{path}: decord does not tell when its frames are shown (dropped frames in "
+                f"{index.info.container}); use decode.decoder: auto"
+            )
+        return [lambda: decord.DecordReader(path, index.seconds(index.numbers))]
     readers: list[Callable[[], FrameReader]] = []
     if spec.decoder == "auto" and doubt is None and not index.problem and decord.load():
         readers.append(lambda: decord.DecordReader(path, index.times))
@@ -227,7 +234,13 @@ def _decode_file(
     with closing(open_reader()) as reader:
         by_number = spec.sampling == "middles"
         window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
-        return _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+        frames = _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+    lost = [
+        f"the file has lost its frames between {before:.2f} s and {after:.2f} s"
+        for before, after in index.seconds(index.holes)
+        if before < clip[1] and clip[0] < after
+    ]
+    return replace(frames, damage=(*lost, *frames.damage))
 
 
 def _collect(
@@ -262,6 +275,7 @@ def _collect(
         decoder=reader.name,
         warnings=(*warnings, *_counted(reader.problems)),
         source=source,
+        damage=tuple(_counted(reader.damage)),
     )
 
 

@@ -7,6 +7,7 @@ import csv
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from clips import clip
 from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 
@@ -133,3 +134,48 @@ def test_a_run_is_not_continued_with_another_recipe(folder, tmp_path):
     other = recipe(folder, executor="local", methods=[{"name": "uniform", "retention": 0.5}])
     with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
         run(other, tmp_path / "runs", run_dir)
+
+
+@pytest.fixture
+def damaged_folder(tmp_path):
+    """A good clip, and one that has lost two seconds in its middle."""
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "good.webm").write_bytes(clip("vp9.webm").read_bytes())
+    (videos / "holey.webm").write_bytes(clip("hole.webm").read_bytes())
+    with (videos / "questions.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["video", "question", "options", "answer"])
+        for name in ("good", "holey"):
+            writer.writerow([f"{name}.webm", "What is it?", "a dog|a cat", "A"])
+    return videos
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, executor, request):
+    if executor == "ray":
+        request.getfixturevalue("local_ray")
+    shared = {"executor": executor, "decode": {"damaged": "fail"}}
+    outcome, run_dir = run(recipe(damaged_folder, **shared), tmp_path / "runs")
+    assert (outcome.num_failed_clips, outcome.num_encoded) == (1, 1)
+    answers = answers_of(run_dir).set_index("video_id")["status"]
+    assert sorted(answers)[0] == "decode_damaged"
+    failures = pq.read_table(run_dir / "failures.parquet").to_pylist()
+    assert [failure["status"] for failure in failures] == ["decode_damaged"]
+
+    for _ in range(2):  # the second time as well: it is not cached
+        keep = recipe(damaged_folder, **{**shared, "decode": {"damaged": "keep"}})
+        outcome, kept_dir = run(keep, tmp_path / "runs")
+        assert (outcome.num_failed_clips, outcome.num_encoded, outcome.num_hits) == (0, 1, 1)
+        answers = answers_of(kept_dir)
+        (kept,) = answers[answers["status"] == "decode_damaged"].to_dict("records")
+        assert kept["prompt_tokens"] > 0
+        assert kept["correct"] in (True, False)
+        assert "has lost its frames" in kept["error"]
+        failures = pq.read_table(kept_dir / "failures.parquet").to_pylist()
+        assert [failure["status"] for failure in failures] == ["decode_damaged"]
+        counts = write_summary(kept_dir).counts
+        assert (counts.num_failed, counts.num_damaged) == (0, 1)
+        assert counts.num_answered + counts.num_unparsed == 2
+        page = write_report(kept_dir).read_text()
+        assert "answers on damaged clips" in page

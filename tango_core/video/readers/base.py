@@ -22,11 +22,15 @@ class FrameReader(Protocol):
         name: Library and version, e.g. `"pyav 18.1.0"`.
         times: (n,) seconds from the start of the file of every frame in display order, not
             descending.
+        damage: Why the frames that were fetched may show something else than the video: packets
+            that could not be decoded, pictures that the decoder had to invent. Complete once
+            `fetch` is exhausted.
         problems: What went wrong without ending the job; complete once `fetch` is exhausted.
     """
 
     name: str
     times: Times
+    damage: list[str]
     problems: list[str]
 
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:

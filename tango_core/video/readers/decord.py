@@ -60,6 +60,7 @@ class DecordReader:
             DecoderUnavailableError: If decord is not installed.
         """
         self.name = version()
+        self.damage: list[str] = []
         self.problems: list[str] = []
         decord = load()
         assert decord is not None

@@ -44,6 +44,7 @@ class FolderReader:
     name = "images"
 
     def __init__(self, path: str, fps: float):
+        self.damage: list[str] = []
         self.problems: list[str] = []
         self._images = list_images(Path(path))
         if not self._images:

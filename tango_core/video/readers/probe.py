@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,11 @@ import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
 from tango_core.video.readers.container import opened, real_videos
+from tango_core.video.readers.holes import (
+    RESYNCING_CONTAINERS,
+    reports_damage,
+    suspicious_gaps,
+)
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -21,6 +26,8 @@ SEEKABLE_CONTAINERS = ("mov", "matroska")
 # Containers without presentation times: what FFmpeg reports for these is guessed from the order of
 # packets.
 UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
+# Of these, the ones that number their packets; the number of a dropped frame has no packet.
+NUMBERED_CONTAINERS = ("avi", "ivf")
 # decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
 DECORD_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 
@@ -35,7 +42,8 @@ class VideoInfo:
         pixel_format: Of the chosen stream, e.g. `"yuv420p"`; "" if unknown before decoding.
         width: Stored width in pixels, before any rotation.
         height: Stored height in pixels.
-        rate: Frames per second on average; `None` if the file does not say.
+        rate: Frames per second on average, dropped frames not counted; `None` if the file does not
+            say.
         num_frames: Frames that are shown, counted from the packets; `None` where only decoding can
             tell.
         duration_s: Length that the header announces in seconds; `None` if it does not.
@@ -72,6 +80,11 @@ class PacketIndex:
         positions: Position in the file of the packet with this presentation tick.
         keyframes: (m, 3) presentation tick, decoding tick, position; by presentation tick.
         end_s: Time at which the last shown frame ends, in seconds from the start of the file.
+        numbers: (k,) ascending numbers, in ticks, of the packets of a format that numbers them
+            (AVI, IVF); empty for other formats, and if a packet has none.
+        reordered: Whether packets lie in another order than their frames are shown (B-frames).
+        holes: (k, 2) last tick before and first tick after a stretch of the file whose packets are
+            lost.
         problem: Why reading the packets ended early, or "".
     """
 
@@ -83,12 +96,20 @@ class PacketIndex:
     positions: dict[int, int] = field(repr=False)
     keyframes: Indices = field(repr=False)
     end_s: float
+    numbers: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    reordered: bool = False
+    holes: Indices = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64), repr=False)
     problem: str = ""
 
     @property
     def seekable(self) -> bool:
         """Whether decoding may start at any keyframe."""
         return self.trusted and self.info.container.startswith(SEEKABLE_CONTAINERS)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether numbers of packets are left out: those of dropped frames."""
+        return _num_left_out(self.numbers) > 0
 
     @property
     def times(self) -> Times:
@@ -139,7 +160,23 @@ def read_index(path: str) -> PacketIndex:
             raise
         except (av.FFmpegError, OSError) as error:
             problem = f"reading stopped after {len(packets)} packets ({error.strerror})"
-        return _build_index(container, stream, packets, problem)
+        index = _build_index(container, stream, packets, problem)
+    return replace(index, holes=_holes(path, index))
+
+
+def _holes(path: str, index: PacketIndex) -> Indices:
+    """Stretches without packets in a file that FFmpeg could not read in one go."""
+    holes: list[tuple[int, int]] = []
+    if index.trusted and index.info.container.startswith(RESYNCING_CONTAINERS):
+        end, announced = (
+            None if s is None else round((s + index.origin_s) / index.time_base)
+            for s in (index.end_s, index.info.duration_s)
+        )
+        assert end is not None
+        holes = suspicious_gaps(index.shown, end, announced)
+    if holes and not reports_damage(path):
+        holes = []
+    return np.array(holes, dtype=np.int64).reshape(-1, 2)
 
 
 def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:
@@ -164,7 +201,10 @@ def _build_index(
         for p in packets
         if p.is_keyframe and p.pts is not None
     )
+    numbers = _numbers(container, packets)
     rate = stream.average_rate or stream.guessed_rate
+    if rate and _num_left_out(numbers):
+        rate = rate * len(numbers) / (len(numbers) + _num_left_out(numbers))
     start = container.start_time or 0
     info = VideoInfo(
         container=container.format.name,
@@ -192,8 +232,23 @@ def _build_index(
         positions=positions,
         keyframes=np.array(keyframes, dtype=np.int64).reshape(-1, 3),
         end_s=float(last_tick * time_base) - origin_s,
+        numbers=numbers,
+        reordered=any(packet.pts != packet.dts for packet in packets),
         problem=problem,
     )
+
+
+def _numbers(container: InputContainer, packets: list[_Packet]) -> Indices:
+    """Numbers of the packets of AVI and IVF, ascending; see `PacketIndex.numbers`."""
+    numbers = sorted({packet.dts for packet in packets if packet.dts is not None})
+    if not container.format.name.startswith(NUMBERED_CONTAINERS) or len(numbers) < len(packets):
+        numbers = []
+    return np.array(numbers, dtype=np.int64)
+
+
+def _num_left_out(numbers: Indices) -> int:
+    """How many numbers have no packet, before the last one."""
+    return int(numbers[-1]) + 1 - len(numbers) if len(numbers) else 0
 
 
 def _duration(container: InputContainer, stream: VideoStream) -> float | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.base import Indices, Picture, Times
 from tango_core.video.readers.container import opened
 from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex
+from tango_core.video.readers.probe import PacketIndex
+from tango_core.video.readers.stamps import times_of_decoded
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -81,6 +83,12 @@ def read_packets(
         problems.append(f"reading stopped early ({error.strerror})")
 
 
+def _goes_back(stamps: list[int | None], stamp: int | None) -> bool:
+    """Whether a frame claims to be shown before the one that came out last."""
+    last = stamps[-1] if stamps else None
+    return last is not None and stamp is not None and stamp < last
+
+
 class IndexedReader:
     """Finds frames by the times of their packets, starting at the keyframe before each.
 
@@ -92,11 +100,13 @@ class IndexedReader:
     def __init__(self, path: str, index: PacketIndex):
         self.name = version()
         self.times = index.times
+        self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
         self._index = index
         self._stack = ExitStack()
         self._container, self._stream = self._stack.enter_context(opened(path))
+        self._is_primed = False
 
     def close(self) -> None:
         """Close the file."""
@@ -121,10 +131,16 @@ class IndexedReader:
         """Decode from one keyframe until all wanted frames have come out."""
         missing = {int(self._index.shown[index]): int(index) for index in wanted}
         last = max(missing)
+        # Pictures before the keyframe may lack what they refer to; they are not wanted.
+        start = int(self._index.keyframes[row, 0]) if row >= 0 else min(missing)
+        stamps: list[int | None] = []
         for frame in self._frames_from(row):
+            if _goes_back(stamps, frame.pts):
+                raise ReaderError(f"{self._path}: frames came out in a wrong order")
+            stamps.append(frame.pts)
+            if frame.is_corrupt and frame.pts is not None and frame.pts >= start:
+                raise ReaderError(f"{self._path}: a picture is damaged after seeking")
             if frame.pts in missing:
-                if frame.is_corrupt:
-                    self.problems.append(f"frame {missing[frame.pts]} is damaged")
                 yield missing.pop(frame.pts), to_rgb(self._path, frame)
             if not missing:
                 return
@@ -136,7 +152,7 @@ class IndexedReader:
         )
 
     def _frames_from(self, row: int) -> Iterator[VideoFrame]:
-        """Decode from a keyframe on, in display order."""
+        """Decode from a keyframe on, in display order, as far as no packet is damaged."""
         start = int(self._index.keyframes[row, 2]) if row >= 0 else 0
         self._go_to(row)
         started = False
@@ -146,7 +162,10 @@ class IndexedReader:
                 raise ReaderError(f"{self._path}: seeking skipped frames")
             started = started or at == start
             if started:
+                noted = len(self.problems)
                 yield from decode_packet(self._stream, packet, self.problems)
+                if packet.is_corrupt or len(self.problems) > noted:
+                    return
         yield from decode_packet(self._stream, None, self.problems)
 
     def _go_to(self, row: int) -> None:
@@ -155,6 +174,7 @@ class IndexedReader:
 
         if row >= 0:
             try:
+                self._decode_first_packet()
                 self._container.seek(int(self._index.keyframes[row, 1]), stream=self._stream)
                 return
             except MemoryError:
@@ -163,6 +183,19 @@ class IndexedReader:
                 pass
         self._stack.close()
         self._container, self._stream = self._stack.enter_context(opened(self._path))
+
+    def _decode_first_packet(self) -> None:
+        """Show the decoder the first packet of the file, once.
+
+        Encoders write their version there and nowhere else (x264, Xvid, DivX), and the decoder
+        works around faults of old versions: without it, H.264 4:4:4 by an old x264 decodes to green
+        pictures. What the decoder learns so outlives a seek.
+        """
+        if not self._is_primed:
+            for packet in read_packets(self._container, self._stream, []):
+                decode_packet(self._stream, packet, [])
+                break
+            self._is_primed = True
 
 
 class SequentialReader:
@@ -174,16 +207,38 @@ class SequentialReader:
 
     def __init__(self, path: str, index: PacketIndex):
         self.name = version()
+        self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
-        stamps = [frame.pts for frame in self._frames(self.problems)]
-        untimed = index.info.container.split(",")[0] in UNTIMED_CONTAINERS
-        if untimed or any(stamp is None for stamp in stamps):
-            rate = index.info.rate or 25.0
-            self.times = np.arange(len(stamps)) / rate
-        else:
-            ticks = np.array(stamps, dtype=np.int64)
-            self.times = np.maximum.accumulate(index.seconds(ticks)) if stamps else np.zeros(0)
+        self._keyframes: list[int] = [0]
+        self._faults: list[tuple[int, str]] = []
+        self.times = self._count(index)
+
+    def _count(self, index: PacketIndex) -> Times:
+        """Decode everything; note times, keyframes, and what is wrong before which frame."""
+        stamps: list[int | None] = []
+        delay = num_inside = 0
+        with opened(self._path) as (container, stream):
+            for packet in chain(read_packets(container, stream, self.problems), [None]):
+                noted = len(self.problems)
+                for frame in decode_packet(stream, packet, self.problems):
+                    if frame.is_corrupt:
+                        self._faults.append((len(stamps), f"frame {len(stamps)} is damaged"))
+                    if index.trusted and _goes_back(stamps, frame.pts):
+                        self._faults.append((len(stamps), "frames came out in a wrong order"))
+                    if frame.key_frame:
+                        self._keyframes.append(len(stamps))
+                    stamps.append(frame.pts)
+                if len(self.problems) > noted:
+                    self._faults.append((len(stamps), self.problems[-1]))
+                elif packet is not None and packet.is_corrupt:
+                    self._faults.append((len(stamps), "a packet is incomplete"))
+                elif packet is not None:
+                    num_inside = len(self._faults)
+                delay += not stamps and packet is not None
+        # What follows the last good packet is the end of a file that was cut off.
+        del self._faults[num_inside:]
+        return times_of_decoded(stamps, delay, index)
 
     def close(self) -> None:
         """Nothing stays open between passes."""
@@ -191,6 +246,9 @@ class SequentialReader:
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the frames at `indices`; see `FrameReader`."""
         missing = {int(index) for index in indices}
+        first, last = min(missing), max(missing)
+        start = max(at for at in self._keyframes if at <= first)
+        self.damage = [text for at, text in self._faults if start <= at <= last]
         for at, frame in enumerate(self._frames([])):
             if at in missing:
                 if frame.is_corrupt:
@@ -203,6 +261,5 @@ class SequentialReader:
     def _frames(self, problems: list[str]) -> Iterator[VideoFrame]:
         """Decode everything, in display order."""
         with opened(self._path) as (container, stream):
-            for packet in read_packets(container, stream, problems):
+            for packet in chain(read_packets(container, stream, problems), [None]):
                 yield from decode_packet(stream, packet, problems)
-            yield from decode_packet(stream, None, problems)

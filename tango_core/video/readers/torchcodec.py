@@ -40,6 +40,7 @@ class TorchcodecReader:
 
     def __init__(self, path: str, index: PacketIndex):
         self.name = version()
+        self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
         try:
@@ -63,6 +64,9 @@ class TorchcodecReader:
 
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the frames at `indices`; see `FrameReader`."""
+        if len(indices) and indices[0] > 0:
+            # The first packet tells the encoder's version; see `pyav.IndexedReader`.
+            next(self.fetch(np.zeros(1, dtype=np.int64)))
         for index in indices:
             try:
                 frame = self._decoder.get_frame_at(int(index))

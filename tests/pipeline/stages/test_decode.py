@@ -158,3 +158,32 @@ def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip():
     spec = FrameSpec(8, decoder="torchcodec")
     with pytest.raises(ValueError, match=r"tango-video\[torchcodec\]"):
         decode_video(row(clip("closed_gop.mp4")), spec=spec, timeout_s=30, memory_gib=4)
+
+
+class TestDamagedClip:
+    given = staticmethod(
+        lambda: row(clip("hole.webm"), clip_key="k", benchmark="b", video_id="holey")
+    )
+
+    def test_it_is_a_failure_of_its_own_that_says_how_to_keep_it(self):
+        result = decode(self.given())
+        assert result["status"] == "decode_damaged"
+        assert result["pixels"] is None
+        assert result["error"].startswith(f"decode: {clip('hole.webm')}: the file is damaged where")
+        assert "has lost its frames" in result["error"]
+        assert result["error"].endswith("set decode.damaged: keep")
+        assert result.keys() == decode(row(clip("closed_gop.mp4"))).keys() | self.given().keys()
+
+    def test_kept_it_has_its_frames_and_a_key_that_no_cache_knows(self):
+        result = decode(self.given(), keep_damaged=True)
+        assert (result["status"], result["error"]) == ("ok", None)
+        assert pixels_of(result).shape == (8, 32, 64, 3)
+        assert "has lost its frames" in result["damage"][0]
+        assert result["clip_key"] != "k"
+        other = decode({**self.given(), "video_id": "other"}, keep_damaged=True)
+        assert other["clip_key"] != result["clip_key"]
+
+    def test_a_healthy_clip_keeps_its_key(self):
+        given = {**self.given(), "path": str(clip("vp9.webm"))}
+        result = decode(given, keep_damaged=True)
+        assert (result["clip_key"], result["damage"]) == ("k", [])

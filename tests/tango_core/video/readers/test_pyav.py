@@ -63,3 +63,27 @@ def test_a_closed_reader_may_be_closed_again():
     reader = pyav.IndexedReader(path, read_index(path))
     reader.close()
     reader.close()
+
+
+@pytest.mark.parametrize("name", ["old_x264.mp4", "old_x264.mkv"])
+def test_a_reader_that_seeks_knows_the_version_that_only_the_first_packet_tells(name):
+    path = str(clip(name))
+    index = read_index(path)
+    in_order = dict(pyav.SequentialReader(path, index).fetch(np.arange(48)))
+    for at in range(12, 48):
+        reader = pyav.IndexedReader(path, index)
+        ((_, picture),) = reader.fetch(np.array([at]))
+        reader.close()
+        np.testing.assert_array_equal(picture, in_order[at])
+
+
+def test_a_decoder_without_the_first_packet_would_show_other_pictures(monkeypatch):
+    """Otherwise the test above would prove nothing."""
+    path = str(clip("old_x264.mp4"))
+    index = read_index(path)
+    in_order = dict(pyav.SequentialReader(path, index).fetch(np.arange(48)))
+    reader = pyav.IndexedReader(path, index)
+    monkeypatch.setattr(reader, "_is_primed", True)
+    seeking = dict(reader.fetch(np.arange(12, 48)))
+    reader.close()
+    assert any((seeking[at] != in_order[at]).any() for at in seeking)
