@@ -165,6 +165,10 @@ class Storage:
         finally:
             aside.unlink(missing_ok=True)
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file another name in this directory; one of that name is replaced."""
+        self.filesystem.move(self.path(name), self.path(new_name))
+
     def delete(self, name: str) -> None:
         """Remove a file."""
         self.filesystem.delete_file(self.path(name))

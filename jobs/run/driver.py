@@ -18,18 +18,20 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.directories import claim
 from jobs.run.locations import Locations
+from jobs.run.missing_answers import add_missing
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
-from pipeline.answers import AnswerWriter, ClipName, write_table
+from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.plan import NOTHING_DONE, Plan, PlannedMethod
 from pipeline.rows import Row, to_table
 from pipeline.run import run
+from pipeline.seal import write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import FAILED, has_failed
 from tango_core.benchmarks import Benchmark
@@ -61,6 +63,8 @@ class JobResult:
         num_encoded: Clips that were encoded.
         num_hits: (clip, compressor) pairs found in the cache.
         num_computed: (clip, compressor) pairs computed.
+        num_missing: Planned answers that were not in the run's files at the end; they are there as
+            failed rows now.
     """
 
     facts: JobFacts
@@ -70,6 +74,7 @@ class JobResult:
     num_encoded: int = 0
     num_hits: int = 0
     num_computed: int = 0
+    num_missing: int = 0
 
 
 def execute(
@@ -114,6 +119,8 @@ def execute(
     _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
+    if plan.clips.num_rows and storage.exists(FACTS_FILE):
+        storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
     with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
         for result in run_plan(plan, make_settings(job, locations.address)):
             progress.add(result)
@@ -129,7 +136,11 @@ def execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
-    write_table(to_table(failures, FAILURE), storage, "failures.parquet")
+    if writer:
+        missing = add_missing(job, built, plan, writer)
+        failures += [_failure(answer, None) for answer in missing]
+        counts["missing"] = len(missing)
+    write_sealed(to_table(failures, FAILURE), storage, "failures.parquet", run_dir.name)
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,
@@ -196,10 +207,15 @@ def _failures(result: Row) -> list[Row]:
     if result["status"] != "ok":
         return [{**about, "status": result["status"], "error": result["error"]}]
     return [
-        {**about, **{key: answer[key] for key in ("question_id", "cell", "status", "error")}}
+        _failure(answer, result["path"])
         for answer in result["answers"]
         if answer["status"] in FAILED
     ]
+
+
+def _failure(answer: Row, path: str | None) -> Row:
+    """The row of `FAILURE` of one answer; the path is unknown for an answer that is missing."""
+    return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
 
 
 def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:

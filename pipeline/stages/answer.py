@@ -127,6 +127,28 @@ def _is_right(question: Question, answer: Answer) -> bool | None:
     return None if question.answer is None else answer.choice == question.answer
 
 
+def unanswered(
+    clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
+) -> Row:
+    """The failed row of a question for which no answer was found at the end of a run.
+
+    Args:
+        clip: Benchmark and video id.
+        planned: Method that should have answered.
+        question: What should have been answered.
+        protocol: Of the benchmark.
+        why: One line.
+    """
+    facts = {
+        "benchmark": clip[0],
+        "video_id": clip[1],
+        "cell": planned.name,
+        "method": planned.method.name,
+        "retention": planned.retention,
+    }
+    return _row(facts, question, _failure(ANSWER_QUESTIONS.failure), protocol, why)
+
+
 def _failure(status: Any) -> Answer:
     """The answer of a question that was never put."""
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
