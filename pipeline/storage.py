@@ -140,6 +140,27 @@ class Storage:
         with self.writing(name) as file:
             file.write(data)
 
+    def create_file(self, name: str, data: bytes) -> None:
+        """Put a new file in place, whole; of several callers exactly one succeeds.
+
+        That holds on local disks and NFS. An object store needs a conditional PUT, which pyarrow
+        does not offer: there this looks first and then writes.
+
+        Raises:
+            FileExistsError: If it is there.
+        """
+        if not self.is_local:
+            if self.exists(name):
+                raise FileExistsError(self.path(name))
+            self.write(name, data)
+            return
+        aside = f".{uuid.uuid4().hex}.tmp"
+        self.write(aside, data)
+        try:
+            os.link(self.path(aside), self.path(name))  # NFS does this in one step, too
+        finally:
+            self.delete(aside)
+
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A file to fill in pieces, put in place when the block ends and not if it fails."""

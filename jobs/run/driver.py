@@ -28,6 +28,7 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.lease import FileLease, KeptLease, held
 from pipeline.plan import NOTHING_DONE, Plan, PlannedMethod
 from pipeline.rows import Row, to_table
 from pipeline.run import run
@@ -101,12 +102,34 @@ def execute(
         console: Where the progress goes.
         run_plan: The executor.
         clock: For durations and dates, except for the latencies of single clips.
+
+    Raises:
+        LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
     if job.executor == "ray":
         raise_if_unreachable(locations.address)
+    lease = FileLease(locations.open_storage(run_dir), clock)
+    with held(lease, steal=locations.steal) as kept:
+        return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
+
+
+def _execute(
+    job: Job,
+    built: BuiltJob,
+    kind: Kind,
+    locations: Locations,
+    run_dir: Path,
+    console: Console,
+    run_plan: RunPlan,
+    clock: Clock,
+    lease: KeptLease,
+) -> JobResult:
+    """The same, with the lease of the run."""
     claim(run_dir, job, open_storage=locations.open_storage)
     storage = locations.open_storage(run_dir)
-    writer = AnswerWriter(storage.child("answers"), clock) if kind != "precompute" else None
+    writer = (
+        AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
+    )
     done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
@@ -123,6 +146,7 @@ def execute(
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
     with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
         for result in run_plan(plan, make_settings(job, locations.address)):
+            lease.raise_if_lost()
             progress.add(result)
             if writer:
                 writer.add(result["answers"])
@@ -136,6 +160,7 @@ def execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
+    lease.renew()
     if writer:
         missing = add_missing(job, built, plan, writer)
         failures += [_failure(answer, None) for answer in missing]
