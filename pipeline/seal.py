@@ -50,9 +50,14 @@ def digest_of(table: pa.Table, identity: Mapping[str, str]) -> str:
     """
     state = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode())
     for field, column in zip(table.schema, table.columns, strict=True):
-        state.update(f"|{field.name}:{field.type}:{len(column)}|".encode())
+        state.update(f"|{field.name}:{_name_of(field.type)}:{len(column)}|".encode())
         _feed(state, pa.concat_arrays(column.chunks) if column.num_chunks else column.slice(0, 0))
     return state.hexdigest()
+
+
+def _name_of(kind: pa.DataType) -> str:
+    """Of a type; Parquet gives the values inside a list another name than Arrow does."""
+    return f"list<{_name_of(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
 
 
 def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
