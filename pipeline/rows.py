@@ -93,6 +93,8 @@ ANSWER = pa.schema(
         ("peak_of", pa.string()),
         ("cache", pa.string()),
         ("groups", pa.string()),
+        ("prompt_digest", pa.string()),
+        ("frames_digest", pa.string()),
     ]
 )
 RESULT = pa.schema(

@@ -140,6 +140,27 @@ class Storage:
         with self.writing(name) as file:
             file.write(data)
 
+    def create_file(self, name: str, data: bytes) -> None:
+        """Put a new file in place, whole; of several callers exactly one succeeds.
+
+        That holds on local disks and NFS. An object store needs a conditional PUT, which pyarrow
+        does not offer: there this looks first and then writes.
+
+        Raises:
+            FileExistsError: If it is there.
+        """
+        if not self.is_local:
+            if self.exists(name):
+                raise FileExistsError(self.path(name))
+            self.write(name, data)
+            return
+        aside = f".{uuid.uuid4().hex}.tmp"
+        self.write(aside, data)
+        try:
+            os.link(self.path(aside), self.path(name))  # NFS does this in one step, too
+        finally:
+            self.delete(aside)
+
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A file to fill in pieces, put in place when the block ends and not if it fails."""
@@ -164,6 +185,10 @@ class Storage:
             aside.replace(self.path(name))
         finally:
             aside.unlink(missing_ok=True)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file another name in this directory; one of that name is replaced."""
+        self.filesystem.move(self.path(name), self.path(new_name))
 
     def delete(self, name: str) -> None:
         """Remove a file."""

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import bad_clips, find_caches
+from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.tokens import MANIFEST
 from pipeline.clock import SYSTEM_CLOCK, Clock
@@ -31,7 +31,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     """
     folders = find_caches(root, names)
     num_clips = sum(folder.num_clips for folder in folders)
-    num_bad = 0
+    num_bad = num_unsealed = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading clips", total=sum(len(f.locations) for f in folders))
         for folder in folders:
@@ -45,14 +45,20 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
                 _say(console, f"{folder.name}/{name}: cannot be read: {reason}")
                 if delete:
                     folder.remove(name)
-            for place, problem in bad_clips(folder):
+            for clip in check_clips(folder):
                 progress.advance(task)
-                if problem:
+                num_unsealed += not clip.sealed
+                if clip.problem:
                     num_bad += 1
-                    _say(console, f"{folder.name}/{place.name}: {problem}")
+                    _say(console, f"{folder.name}/{clip.location.name}: {clip.problem}")
                     if delete:
-                        folder.discard(place)
+                        folder.discard(clip.location)
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
+    if num_unsealed:
+        what += (
+            f", {num_unsealed} unsealed (of release 0.1: its checksum covers tokens and indices, "
+            "not times, ids and the cache)"
+        )
     if not num_bad:
         _say(console, f"{what}, all good")
         return 0

@@ -53,6 +53,7 @@ Tracking = Annotated[
 Resume = Annotated[
     str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
 ]
+Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
 ]
@@ -103,13 +104,14 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         cache: Cache = None,
         tracking_uri: Tracking = None,
         resume: Resume = None,
+        steal: Steal = False,
         address: Address = None,
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume)))
+        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
 
     return command
 
@@ -275,11 +277,12 @@ def _locations(
     address: str | None,
     tracking_uri: str | None = None,
     resume: str | None = None,
+    steal: bool = False,
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
 
-    return Locations(output, cache, tracking_uri, resume, address)
+    return Locations(output, cache, tracking_uri, resume, address, steal=steal)
 
 
 def _fail(message: str, code: int) -> None:

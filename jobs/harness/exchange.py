@@ -24,8 +24,9 @@ from jobs.results.run_summary import RunSummary
 from jobs.results.summary import failed_rows, read_answers, write_summary
 from jobs.run.directories import make_run_dir
 from jobs.run.driver import FAILURE
-from pipeline.answers import write_table
 from pipeline.rows import ANSWER
+from pipeline.seal import write_sealed
+from pipeline.storage import Storage
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 
@@ -137,10 +138,11 @@ def import_answers(
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
     table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    write_table(table, run_dir / "answers", "part-00000.parquet")
+    storage = Storage.at(run_dir)
+    write_sealed(table, storage.child("answers"), "part-00000.parquet", run_dir.name)
     failed = failed_rows(rows).reindex(columns=FAILURE.names)
     failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
-    write_table(failures, run_dir, "failures.parquet")
+    write_sealed(failures, storage, "failures.parquet", run_dir.name)
     facts = JobFacts(
         run_id=run_dir.name,
         kind="import",

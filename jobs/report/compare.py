@@ -20,6 +20,7 @@ from jobs.results.measurements import normalize
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import compare_rows, failed_rows, read_answers, save_summary, summarize
+from pipeline.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _write_comparison(
     page = render_html(
         summary, facts, failures=failures, jobs=jobs, baseline=reference, notes=notes
     )
-    (output / REPORT_FILE).write_text(page, encoding="utf-8")
+    Storage.at(output).write(REPORT_FILE, page.encode())
     return output / REPORT_FILE
 
 

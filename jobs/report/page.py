@@ -21,6 +21,7 @@ from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import failed_rows, read_answers, write_summary
+from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 
 REPORT_FILE = "report.html"
@@ -56,9 +57,8 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
         notes=[*skipped_notes([facts]), *few_clips_notes(summary.cells)],
     )
-    path = run_dir / REPORT_FILE
-    path.write_text(page, encoding="utf-8")
-    return path
+    Storage.at(run_dir).write(REPORT_FILE, page.encode())
+    return run_dir / REPORT_FILE
 
 
 def render_html(

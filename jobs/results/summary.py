@@ -25,7 +25,9 @@ from jobs.results.measurements import (
 from jobs.results.quantities import Comparison, QuestionCounts
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
 from jobs.results.scores import cross_accuracy, harness_accuracy, macro_accuracy, read_groups
+from pipeline.answers import ANSWER_KEY, read_parts
 from pipeline.stages.declarations import FAILED
+from pipeline.storage import Storage
 from tango_core.metrics import accuracy_by_group, clustered_accuracy, compare_paired
 
 SUMMARY_FILE = "summary.json"
@@ -118,17 +120,21 @@ def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Compa
 
 
 def read_answers(run_dir: Path) -> pd.DataFrame:
-    """Read all of `answers/*.parquet`, in the order of the file names.
+    """Read and check all of `answers/*.parquet`, in the order of the file names.
 
     Raises:
+        DamagedFileError: If a file is damaged.
         FileNotFoundError: If there are none.
     """
-    files = sorted((run_dir / "answers").glob("*.parquet"))
-    if not files:
+    parts = read_parts(run_dir / "answers")
+    if not parts:
         raise FileNotFoundError(
             f"{run_dir} holds no answers/*.parquet; continue the run with --resume {run_dir.name}"
         )
-    return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    answers = pd.concat([part.to_pandas() for part in parts.values()], ignore_index=True)
+    # A driver that died while it rewrote its parts left some rows twice.
+    last: pd.DataFrame = answers.drop_duplicates(list(ANSWER_KEY), keep="last", ignore_index=True)
+    return last
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
@@ -146,7 +152,7 @@ def write_summary(run_dir: Path) -> RunSummary:
 def save_summary(summary: RunSummary | RunsSummary, folder: Path) -> None:
     """Write `summary.json` into a directory."""
     text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
-    (folder / SUMMARY_FILE).write_text(text + "\n")
+    Storage.at(folder).write(SUMMARY_FILE, f"{text}\n".encode())
 
 
 def _rows_of(answers: pd.DataFrame, cell: CellFacts) -> pd.DataFrame:

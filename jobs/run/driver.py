@@ -18,19 +18,22 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.directories import claim
 from jobs.run.locations import Locations
+from jobs.run.missing_answers import add_missing
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
-from pipeline.answers import AnswerWriter, ClipName, write_table
+from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.lease import FileLease, KeptLease, held
 from pipeline.methods import PlannedMethod
 from pipeline.plan import NOTHING_DONE, Plan
 from pipeline.rows import Row, to_table
 from pipeline.run import run
+from pipeline.seal import write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import FAILED, has_failed
 from tango_core.benchmarks import Benchmark
@@ -62,6 +65,8 @@ class JobResult:
         num_encoded: Clips that were encoded.
         num_hits: (clip, compressor) pairs found in the cache.
         num_computed: (clip, compressor) pairs computed.
+        num_missing: Planned answers that were not in the run's files at the end; they are there as
+            failed rows now.
     """
 
     facts: JobFacts
@@ -71,6 +76,7 @@ class JobResult:
     num_encoded: int = 0
     num_hits: int = 0
     num_computed: int = 0
+    num_missing: int = 0
 
 
 def execute(
@@ -97,12 +103,34 @@ def execute(
         console: Where the progress goes.
         run_plan: The executor.
         clock: For durations and dates, except for the latencies of single clips.
+
+    Raises:
+        LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
     if job.executor == "ray":
         raise_if_unreachable(locations.address)
+    lease = FileLease(locations.open_storage(run_dir), clock)
+    with held(lease, steal=locations.steal) as kept:
+        return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
+
+
+def _execute(
+    job: Job,
+    built: BuiltJob,
+    kind: Kind,
+    locations: Locations,
+    run_dir: Path,
+    console: Console,
+    run_plan: RunPlan,
+    clock: Clock,
+    lease: KeptLease,
+) -> JobResult:
+    """The same, with the lease of the run."""
     claim(run_dir, job, open_storage=locations.open_storage)
     storage = locations.open_storage(run_dir)
-    writer = AnswerWriter(storage.child("answers"), clock) if kind != "precompute" else None
+    writer = (
+        AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
+    )
     done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
@@ -115,8 +143,11 @@ def execute(
     _announce(plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
+    if plan.clips.num_rows and storage.exists(FACTS_FILE):
+        storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
     with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
         for result in run_plan(plan, make_settings(job, locations.address)):
+            lease.raise_if_lost()
             progress.add(result)
             if writer:
                 writer.add(result["answers"])
@@ -130,7 +161,12 @@ def execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
-    write_table(to_table(failures, FAILURE), storage, "failures.parquet")
+    lease.renew()
+    if writer:
+        missing = add_missing(job, built, plan, writer)
+        failures += [_failure(answer, None) for answer in missing]
+        counts["missing"] = len(missing)
+    write_sealed(to_table(failures, FAILURE), storage, "failures.parquet", run_dir.name)
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,
@@ -197,10 +233,15 @@ def _failures(result: Row) -> list[Row]:
     if result["status"] != "ok":
         return [{**about, "status": result["status"], "error": result["error"]}]
     return [
-        {**about, **{key: answer[key] for key in ("question_id", "cell", "status", "error")}}
+        _failure(answer, result["path"])
         for answer in result["answers"]
         if answer["status"] in FAILED
     ]
+
+
+def _failure(answer: Row, path: str | None) -> Row:
+    """The row of `FAILURE` of one answer; the path is unknown for an answer that is missing."""
+    return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
 
 
 def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:

@@ -22,6 +22,7 @@ class Locations:
         resume: Run to continue, as a path or a name inside `output`.
         address: Ray cluster; `None` for a Ray of our own on this machine.
         open_storage: Opens run directories and caches.
+        steal: Whether a run is continued that another driver works on; that one ends.
     """
 
     output: Path
@@ -30,6 +31,7 @@ class Locations:
     resume: str | None = None
     address: str | None = None
     open_storage: OpenStorage = Storage.at
+    steal: bool = False
 
     @property
     def cache_root(self) -> str:

@@ -27,8 +27,8 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     """Run a job that answers questions, and show its results.
 
     Returns:
-        0, or 1 if more clips failed than `max_failures` allows; the results are there in both
-        cases.
+        0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
+        are there in both cases.
     """
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
@@ -66,16 +66,24 @@ def heading(job_result: JobResult) -> str:
 
 def counted(job_result: JobResult) -> str:
     """What was done and what the caches saved, in words."""
+    failed = f"{job_result.num_failed_clips} failed"
+    if job_result.num_missing:
+        failed += f", {job_result.num_missing} answers missing"
     return (
         f"{job_result.num_clips} ({job_result.num_decoded} decoded, "
         f"{job_result.num_encoded} encoded, "
-        f"{job_result.num_failed_clips} failed); token sets: {job_result.num_computed} computed, "
+        f"{failed}); token sets: {job_result.num_computed} computed, "
         f"{job_result.num_hits} from cache"
     )
 
 
 def exit_code(job: Job, job_result: JobResult, run_dir: Path) -> int:
-    """0 while no more clips failed than allowed; otherwise 1, and a line says where they are."""
+    """0 while no answer is missing and no more clips failed than allowed, otherwise 1.
+
+    A line says where the failures are; the driver has named what is missing.
+    """
+    if job_result.num_missing:
+        return 1
     if job_result.num_failed_clips <= job.max_failures:
         return 0
     logger.error(

@@ -256,28 +256,42 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
 
 
 def bad_clips(folder: CacheFolder) -> Iterator[tuple[ClipLocation, str | None]]:
-    """Read every clip of a cache, several at once.
+    """Where each clip of a cache is and what is wrong with it, `None` if nothing is; by key."""
+    return ((found.location, found.problem) for found in check_clips(folder))
 
-    Yields:
-        Where each clip is and what is wrong with it, `None` if nothing is; by key.
+
+@dataclass(frozen=True)
+class CheckedClip:
+    """What reading a clip showed.
+
+    Attributes:
+        location: Of the clip.
+        problem: What is wrong with it; `None` if nothing is.
+        sealed: See `StoredClip`; `True` for a clip that could not be read.
     """
+
+    location: ClipLocation
+    problem: str | None = None
+    sealed: bool = True
+
+
+def check_clips(folder: CacheFolder) -> Iterator[CheckedClip]:
+    """Read every clip of a cache, several at once; by key."""
     readers = ThreadPoolExecutor(_READERS)
     try:
-        found = readers.map(lambda location: _problem(folder, location), folder.locations)
-        yield from zip(folder.locations, found, strict=True)
+        yield from readers.map(lambda location: _check(folder, location), folder.locations)
     finally:
         readers.shutdown(cancel_futures=True)
 
 
-def _problem(folder: CacheFolder, location: ClipLocation) -> str | None:
-    """What is wrong with a clip; one that a job removed in the meantime is fine."""
+def _check(folder: CacheFolder, location: ClipLocation) -> CheckedClip:
+    """Read a clip; one that a job removed in the meantime is fine."""
     try:
-        folder.read(location)
+        return CheckedClip(location, sealed=folder.read(location).sealed)
     except FileNotFoundError:
-        return None
+        return CheckedClip(location)
     except CacheError as error:
-        return brief(error, folder)
-    return None
+        return CheckedClip(location, brief(error, folder))
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:

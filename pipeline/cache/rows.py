@@ -16,9 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.rows import bounds, source_of
+from pipeline.seal import digest_of
 from tango_core.types import CompressedVideo
 
 FORMAT_VERSION = 1
+_CHECKSUM = "checksum"
+_OF = "@"
 
 SCHEMA = pa.schema(
     [
@@ -48,7 +51,7 @@ SCHEMA = pa.schema(
 
 
 # What columns that are empty, of another type or of another length lead to.
-_WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError)
+_WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
 # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
 WRITE_OPTIONS: Mapping[str, Any] = {
@@ -105,15 +108,18 @@ class StoredClip:
         clip: Which clip it is.
         entry: What was kept of it.
         table: The same as one row with the columns of `SCHEMA`.
+        sealed: Whether its checksum covers all columns and names its cache; that of release 0.1
+            covers tokens and indices alone.
     """
 
     clip: ClipIdentity
     entry: Entry
     table: pa.Table
+    sealed: bool
 
 
-def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime) -> pa.Table:
-    """An entry as one row with the columns of `SCHEMA`."""
+def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str) -> pa.Table:
+    """An entry as one row with the columns of `SCHEMA`, sealed for the cache with this hash."""
     import torch  # here, because caches are listed without it
 
     video = entry.video
@@ -137,22 +143,24 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime) -> pa.Table
         "frame_height": video.source.frame_height if video.source else None,
         "num_tokens_total": video.num_total,
         "num_tokens_kept": video.num_kept,
-        "checksum": _checksum(raw, indices),
         "decode_ms": entry.decode_video_ms,
         "encode_ms": entry.encode_ms,
         "compress_ms": entry.compress_ms,
         "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
-    return pa.Table.from_pylist([row], schema=SCHEMA)
+    table = pa.Table.from_pylist([row], schema=SCHEMA)
+    at = SCHEMA.get_field_index(_CHECKSUM)
+    return table.set_column(at, SCHEMA.field(at), [[_seal(table, cache)]])
 
 
-def read_checked(read: Callable[[], pa.Table], key: str, where: str) -> StoredClip:
+def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str) -> StoredClip:
     """Parse a clip's row and check everything that can be checked.
 
     Args:
         read: Parses bytes that are in memory, so that an `OSError` is about them.
         key: Of the clip.
+        cache: Hash of the cache that the file is in.
         where: Its file, for messages.
 
     Raises:
@@ -163,14 +171,14 @@ def read_checked(read: Callable[[], pa.Table], key: str, where: str) -> StoredCl
     except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
         raise CacheError(f"{where} cannot be read: {error}") from error
     try:
-        return _checked(table, key)
+        return _checked(table, key, cache)
     except KeyError as error:
         raise CacheError(f"{where} is damaged (it has no column {error})") from error
     except _WRONG_VALUES as error:  # CacheError is a ValueError
         raise CacheError(f"{where} is damaged ({error})") from error
 
 
-def _checked(table: pa.Table, key: str) -> StoredClip:
+def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Rebuild a clip from its row, with the errors of wrong columns as they come.
 
     Raises:
@@ -182,7 +190,12 @@ def _checked(table: pa.Table, key: str) -> StoredClip:
     (row,) = table.to_pylist()
     if row["format_version"] != FORMAT_VERSION:
         raise CacheError(f"its format is {row['format_version']}, not {FORMAT_VERSION}")
-    if row["checksum"] != _checksum(row["tokens"], row["indices"]):
+    if not isinstance(row["tokens"], bytes):
+        raise CacheError(f"its tokens are {type(row['tokens']).__name__}, not bytes")
+    sealed = not row[_CHECKSUM].startswith("crc32:")
+    if sealed and (owner := row[_CHECKSUM].partition(_OF)[2]) != cache:
+        raise CacheError(f"it belongs to the cache with the hash {owner}")
+    if not sealed and row[_CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
         raise CacheError("checksum differs")
     if row["clip_key"] != key:
         raise CacheError(f"it holds the clip {row['clip_key']}")
@@ -192,8 +205,11 @@ def _checked(table: pa.Table, key: str) -> StoredClip:
         entry.video.num_total,
     ):
         raise CacheError("its token counts differ from its tokens")
+    # Last: what is above says more exactly what is wrong.
+    if sealed and row[_CHECKSUM] != _seal(table, cache):
+        raise CacheError("checksum differs")
     clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
-    return StoredClip(clip, entry, table)
+    return StoredClip(clip, entry, table, sealed)
 
 
 def _from_row(row: Mapping[str, Any]) -> Entry:
@@ -221,8 +237,14 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def _checksum(tokens: bytes, indices: list[int]) -> str:
-    """CRC-32 of the payload: catches damage, not malice."""
+def _seal(table: pa.Table, cache: str) -> str:
+    """Digest of all other columns, and the hash of the cache: catches damage, not malice."""
+    covered = table.drop_columns([_CHECKSUM]).replace_schema_metadata(None)
+    return f"sha256:{digest_of(covered, {'cache': cache})}{_OF}{cache}"
+
+
+def _checksum_0_1(tokens: bytes, indices: list[int]) -> str:
+    """The checksum of release 0.1: CRC-32 of the payload."""
     return (
         f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
     )

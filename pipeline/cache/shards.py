@@ -56,6 +56,11 @@ def shard_time(name: str) -> datetime:
     return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=UTC)
 
 
+def hash_of(storage: Storage) -> str:
+    """The hash at the end of the name of a cache's directory."""
+    return storage.root.rstrip("/").rpartition("-")[2]
+
+
 class Shards:
     """The shards of one cache. Their keys stay in memory, of their footers only the last few.
 
@@ -116,7 +121,8 @@ class Shards:
                 parquet = pq.ParquetFile(source, metadata=footer, pre_buffer=False)
                 return parquet.read_row_group(group, use_threads=False)
 
-        return read_checked(parse, key, f"{self.storage.path(name)}, clip {key},")
+        where = f"{self.storage.path(name)}, clip {key},"
+        return read_checked(parse, key, hash_of(self.storage), where)
 
     def discard(self, key: str) -> None:
         """Make a clip a miss, here and for every later reader."""

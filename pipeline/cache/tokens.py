@@ -27,7 +27,7 @@ from pipeline.cache.rows import (
     read_checked,
     to_table,
 )
-from pipeline.cache.shards import Shards, is_shard
+from pipeline.cache.shards import Shards, hash_of, is_shard
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
@@ -109,7 +109,8 @@ class TokenCache:
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Add one clip; an entry with the same key is replaced."""
         sink = pa.BufferOutputStream()
-        pq.write_table(to_table(clip, entry, self._clock.now()), sink, **WRITE_OPTIONS)
+        table = to_table(clip, entry, self._clock.now(), hash_of(self.storage))
+        pq.write_table(table, sink, **WRITE_OPTIONS)
         self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
 
     def discard(self, key: str) -> None:
@@ -141,7 +142,10 @@ def read_clip(storage: Storage, key: str) -> StoredClip:
     """
     data = storage.read(f"{key}.parquet")
     return read_checked(
-        lambda: pq.read_table(pa.BufferReader(data)), key, storage.path(f"{key}.parquet")
+        lambda: pq.read_table(pa.BufferReader(data)),
+        key,
+        hash_of(storage),
+        storage.path(f"{key}.parquet"),
     )
 
 

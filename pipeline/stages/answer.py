@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
+from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, option_text, questions_of, result
+from pipeline.rows import Row, bounds, option_text, questions_of, result
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
 from tango_core.types import Answer, Question
+
+_DIGEST_LENGTH = 16
 
 
 class AnswerQuestions:
@@ -69,7 +72,8 @@ class AnswerQuestions:
                     started = time.perf_counter()
                     entries[planned.cache] = self._read(planned.cache, row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-                answers += self._answer(protocol, planned, entries[planned.cache], questions, facts)
+                entry = entries[planned.cache]
+                answers += self._answer(protocol, planned, entry, questions, facts, row)
             except Exception as error:  # the one place where what a clip provokes becomes a row
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
                 failure = _failure(ANSWER_QUESTIONS.failure)
@@ -95,11 +99,13 @@ class AnswerQuestions:
         entry: Entry,
         questions: Sequence[Question],
         facts: Row,
+        clip: Row,
     ) -> list[Row]:
         """All questions with one method."""
+        prompts = [protocol.render(question) for question in questions]
         replies = self.language_model.answer(
             entry.video,
-            [protocol.render(question) for question in questions],
+            prompts,
             pruner=planned.method.pruner,
             positions=planned.method.compressor.positions,
             max_new_tokens=protocol.max_new_tokens,
@@ -109,11 +115,28 @@ class AnswerQuestions:
             **facts,
             "tokens_total": entry.video.num_total,
             "tokens_kept": entry.video.num_kept,
+            "frames_digest": _frames_digest(clip, entry),
         }
         return [
-            _row(facts, q, _read(protocol, q, a), protocol)
-            for q, a in zip(questions, replies, strict=True)
+            {
+                **_row(facts, q, _read(protocol, q, a), protocol),
+                "prompt_digest": digest(canonical_json(asdict(prompt)), _DIGEST_LENGTH),
+            }
+            for q, a, prompt in zip(questions, replies, prompts, strict=True)
         ]
+
+
+def _frames_digest(row: Row, entry: Entry) -> str:
+    """Equal exactly for the same frames of the same source: its fingerprint and the frames' times.
+
+    Times stand for the frames' numbers, which the cache does not hold.
+    """
+    shown = {
+        "source": row["source_fingerprint"],
+        "clip": bounds(row),
+        "times": entry.video.timestamps.tolist(),
+    }
+    return digest(canonical_json(shown), _DIGEST_LENGTH)
 
 
 def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
@@ -129,6 +152,28 @@ def _is_right(question: Question, answer: Answer) -> bool | None:
     if question.accepted:
         return matches(answer.text, question)
     return None if question.answer is None else answer.choice == question.answer
+
+
+def unanswered(
+    clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
+) -> Row:
+    """The failed row of a question for which no answer was found at the end of a run.
+
+    Args:
+        clip: Benchmark and video id.
+        planned: Method that should have answered.
+        question: What should have been answered.
+        protocol: Of the benchmark.
+        why: One line.
+    """
+    facts = {
+        "benchmark": clip[0],
+        "video_id": clip[1],
+        "cell": planned.name,
+        "method": planned.method.name,
+        "retention": planned.retention,
+    }
+    return _row(facts, question, _failure(ANSWER_QUESTIONS.failure), protocol, why)
 
 
 def _failure(status: Any) -> Answer:

@@ -1,8 +1,14 @@
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from fake_clock import FakeClock
 from faulty_storage import opener
 
 from pipeline.answers import AnswerWriter, read_answers
+from pipeline.rows import ANSWER, to_table
+from pipeline.seal import DamagedFileError
 
 
 def answer(video, question="q1", cell="full", status="ok", text="A"):
@@ -104,3 +110,110 @@ def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
         writer.flush()
     writer.flush()
     assert clips(folder) == ["v1"]
+
+
+def test_two_writers_never_use_one_name(folder):
+    first, second = AnswerWriter(folder), AnswerWriter(folder)
+    for writer, video in ((first, "v1"), (second, "v2")):
+        writer.add([answer(video)])
+        writer.flush()
+    assert sorted(clips(folder)) == ["v1", "v2"]
+    assert len(list(folder.glob("part-00000-*.parquet"))) == 2
+
+
+def test_a_part_that_came_after_the_reading_is_not_deleted(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("failed", status="answer_failed")])
+    writer.flush()
+    resumed = AnswerWriter(folder)
+    resumed.keep(resumed.finished(["full"]))
+    other = AnswerWriter(folder)
+    other.add([answer("of another driver")])
+    other.flush()
+    resumed.add([answer("v2")])
+    resumed.flush()
+    assert sorted(clips(folder)) == ["of another driver", "v2"]
+
+
+def test_parts_of_release_0_1_are_read_and_go_on(folder):
+    folder.mkdir()
+    for number, video in enumerate(["v1", "v2"]):
+        table = to_table([answer(video)], ANSWER)
+        pq.write_table(table.drop_columns(["groups"]), folder / f"part-{number:05d}.parquet")
+    writer = AnswerWriter(folder)
+    assert writer.finished(["full"]).keys() == {("b", "v1"), ("b", "v2")}
+    writer.add([answer("v3")])
+    writer.flush()
+    assert clips(folder) == ["v1", "v2", "v3"]
+    assert len(list(folder.glob("part-00002-*.parquet"))) == 1
+
+
+@pytest.fixture
+def sealed(folder):
+    """One part with clips of several kinds; its bytes."""
+    writer = AnswerWriter(folder)
+    rows = [answer(f"v{i}", question=f"q{j}", text="é A" * i) for i in range(9) for j in range(3)]
+    writer.add([row | {"choice": 1, "correct": i % 2 == 0} for i, row in enumerate(rows)])
+    writer.flush()
+    (part,) = folder.glob("*.parquet")
+    return part
+
+
+def test_every_flipped_bit_of_a_part_is_found_or_harmless(folder, sealed):
+    good, data = read_answers(folder), sealed.read_bytes()
+    rng = np.random.default_rng(0)
+    found = harmless = 0
+    for place in rng.choice(len(data) * 8, 1500, replace=False).tolist():
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        sealed.write_bytes(damaged)
+        try:
+            read = read_answers(folder)
+        except DamagedFileError:
+            found += 1
+        else:
+            harmless += 1
+            assert read.equals(good), f"bit {place}"
+    assert found + harmless == 1500
+    assert found > 300, "the rest hits names and statistics that nobody reads"
+
+
+def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, sealed, caplog):
+    data = bytearray(sealed.read_bytes())
+    data[len(data) // 3] ^= 1
+    sealed.write_bytes(data)
+    with pytest.raises(DamagedFileError, match=f"{sealed.name} is damaged.*--resume"):
+        read_answers(folder)
+    assert AnswerWriter(folder).finished(["full"]) == {}
+    assert [path.name for path in folder.iterdir()] == [f"{sealed.name}.damaged"]
+    assert f"renamed to {sealed.name}.damaged" in caplog.text
+
+
+def test_a_part_copied_over_another_or_from_another_run_is_found(tmp_path):
+    folders = [tmp_path / run / "answers" for run in ("a", "b")]
+    for folder in folders:
+        for video in ("v1", "v2"):
+            writer = AnswerWriter(folder)
+            writer.add([answer(video)])
+            writer.flush()
+    first, second = sorted(folders[0].glob("*.parquet"))
+    stranger = sorted(folders[1].glob("*.parquet"))[0]
+    shutil.copy(stranger, folders[0])
+    with pytest.raises(DamagedFileError, match="belongs to the run b"):
+        read_answers(folders[0])
+    (folders[0] / stranger.name).unlink()
+    shutil.copy(first, second)
+    with pytest.raises(DamagedFileError, match=f"it was written as {first.name} of the run a"):
+        read_answers(folders[0])
+
+
+def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
+    writer = AnswerWriter(tmp_path / "old" / "answers")
+    writer.add([answer("v1")])
+    writer.flush()
+    (tmp_path / "old").rename(tmp_path / "new")
+    writer = AnswerWriter(tmp_path / "new" / "answers")
+    assert writer.finished(["full"])
+    writer.add([answer("v2")])
+    writer.flush()
+    assert clips(tmp_path / "new" / "answers") == ["v1", "v2"]

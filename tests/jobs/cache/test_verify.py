@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import zlib
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from filled_caches import fill, key_of
+from filled_caches import fill, key_of, path_of
 
 
 def test_verify_names_what_is_bad_and_why(tango, damaged):
@@ -27,6 +31,28 @@ def test_verify_deletes_bad_clips_and_nothing_else(tango, damaged):
     assert damaged.keys() == {key_of(4), key_of(5), "notes"}
     code, out, _ = tango("cache", "verify", "--cache", "caches", damaged.name)
     assert (code, out) == (0, "2 clips in 1 token cache(s) read, all good\n")
+
+
+def test_verify_counts_clips_of_release_0_1_which_stay_good(tango, tmp_path):
+    cache = fill(tmp_path / "caches", range(3))
+    path = path_of(cache, 1)
+    table = pq.read_table(path)
+    (row,) = table.to_pylist()
+    crc = zlib.crc32(np.array(row["indices"], np.int32).tobytes(), zlib.crc32(row["tokens"]))
+    at = table.schema.get_field_index("checksum")
+    pq.write_table(table.set_column(at, "checksum", [[f"crc32:{crc:08x}"]]), path)
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 0
+    assert out.startswith("3 clips in 1 token cache(s) read, 1 unsealed (of release 0.1: ")
+    assert out.endswith("all good\n")
+
+
+def test_verify_names_a_clip_of_another_cache(tango, tmp_path):
+    own, other = (fill(tmp_path / "caches", [0], name=name) for name in ("tango", "evs"))
+    shutil.copy(path_of(other, 0), path_of(own, 0))
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    assert f"it belongs to the cache with the hash {other.name[-12:]}" in out
 
 
 @pytest.mark.parametrize("manifest", [b'{"model":', b'{"model":{"name":"other"}}', None])

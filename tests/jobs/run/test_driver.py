@@ -15,10 +15,12 @@ from rich.console import Console
 
 from jobs.config.recipe import RecipeError
 from jobs.results.facts import JobFacts
+from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
+from jobs.run.run_job import counted, exit_code
 from pipeline.rows import questions_of
 from pipeline.rows import result as result_row
 
@@ -128,7 +130,7 @@ def test_a_full_disk_ends_the_job_and_a_later_one_finishes_it(run, tmp_path):
     full = {"is": True}
 
     def refuse_parts(path):
-        if full["is"] and path.endswith("part-00000.parquet"):
+        if full["is"] and "/part-00000-" in path:
             raise OSError(28, "No space left on device")
 
     clock = FakeClock()
@@ -144,7 +146,8 @@ def test_every_file_of_a_run_goes_through_the_storage(run, tmp_path):
     clock = FakeClock()
     run(Executor(clock), clock, open_storage=opener(written.append))
     files = {str(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert files == set(written)
+    lease = {path for path in written if path.rpartition("/")[2].startswith(".")}
+    assert files == set(written) - lease, "the lease is gone with its driver"
 
 
 def test_a_job_that_only_fills_caches_writes_no_answers(run, tmp_path):
@@ -187,3 +190,35 @@ def test_facts_are_read_back_as_json(run, tmp_path):
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
     assert facts["left_out"] == []
     assert [cell["name"] for cell in facts["cells"]] == ["full"]
+
+
+def test_an_answer_that_is_not_in_the_files_is_named_and_fails(run, recipe, tmp_path, caplog):
+    class Careless(Executor):
+        """Deletes a part of the run while it works."""
+
+        def __call__(self, plan, settings):
+            for index, result in enumerate(super().__call__(plan, settings)):
+                if index == 3:
+                    (part,) = (tmp_path / "run" / "answers").glob("*.parquet")
+                    part.unlink()
+                yield result
+
+    clock = FakeClock()
+    job_result = run(Careless(clock), clock)
+    assert job_result.num_clips == 4
+    assert job_result.num_missing > 0
+    summary = write_summary(tmp_path / "run")
+    assert summary.counts.num_failed == job_result.num_missing
+    assert f"{job_result.num_missing} planned answer(s) are missing" in caplog.text
+    assert f"{job_result.num_missing} answers missing" in counted(job_result)
+    assert exit_code(recipe, job_result, tmp_path / "run") == 1
+    assert run(Executor(clock), clock).num_missing == 0
+    assert write_summary(tmp_path / "run").counts.num_failed == 0
+
+
+def test_a_continued_run_is_unfinished_until_all_is_asked_again(run, tmp_path):
+    clock = FakeClock()
+    run(Executor(clock, failing=[0, 2]), clock)
+    with pytest.raises(ConnectionError):
+        run(Executor(clock, dies_after=1), clock)
+    assert not (tmp_path / "run" / "facts.json").exists()

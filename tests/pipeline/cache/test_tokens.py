@@ -1,3 +1,4 @@
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 import torch
 from fake_clock import FakeClock
 
-from pipeline.cache.folders import find_caches
-from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache
+from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache, read_clip
 from pipeline.storage import Storage
 from tango_core import build_method, describe_model
 from tango_core.types import ClipSource, CompressedVideo
@@ -226,3 +227,67 @@ def test_an_entry_is_dated_by_the_clock(tmp_path):
     cache.write(CLIP, entry())
     table = pq.read_table(f"{cache.storage.root}/k1.parquet")
     assert table["created_at"].to_pylist() == [clock.now()]
+
+
+def test_an_entry_copied_from_another_cache_is_refused_by_read_and_by_a_check(tmp_path):
+    caches = [TokenCache(str(tmp_path), {"compressor": {"name": n}}, "m") for n in ("a", "b")]
+    for cache in caches:
+        cache.prepare()
+    key = "0123456789abcdef0123"
+    caches[0].write(replace(CLIP, key=key), entry())
+    caches[1].storage.write(f"{key}.parquet", caches[0].storage.read(f"{key}.parquet"))
+    own = caches[0].name.rpartition("-")[2]
+    with pytest.raises(CacheError, match=f"belongs to the cache with the hash {own}"):
+        caches[1].read(key)
+    (folder,) = find_caches(tmp_path, [caches[1].name])
+    (checked,) = check_clips(folder)
+    assert f"belongs to the cache with the hash {own}" in checked.problem
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timestamps": [0.0, 0.25]},
+        {"video_id": "another"},
+        {"clip_end": 3.0},
+        {"source_fingerprint": "stat:1:2:4"},
+        {"duration_s": 9.0},
+        {"grid": [2, 3, 2]},
+        {"encode_ms": 5.0},
+    ],
+)
+def test_every_column_is_under_the_checksum(cache, changes):
+    cache.write(CLIP, entry())
+    rewritten(cache, **changes)
+    with pytest.raises(CacheError, match="checksum differs"):
+        cache.read("k1")
+
+
+def test_an_entry_of_release_0_1_is_read_under_its_own_checksum(cache):
+    cache.write(CLIP, entry())
+    tokens, indices = entry().video.tokens.numpy(), np.array([0, 5, 7], np.int32)
+    crc = zlib.crc32(indices.tobytes(), zlib.crc32(tokens.tobytes()))
+    rewritten(cache, checksum=f"crc32:{crc:08x}")
+    assert torch.equal(cache.read("k1").video.tokens, entry().video.tokens)
+    assert not read_clip(cache.storage, "k1").sealed
+    rewritten(cache, indices=[0, 5, 6])
+    with pytest.raises(CacheError, match="checksum differs"):
+        cache.read("k1")
+
+
+def test_every_flipped_bit_of_an_entry_is_found_or_harmless(cache):
+    cache.write(CLIP, entry())
+    good, data = read_clip(cache.storage, "k1").table, cache.storage.read("k1.parquet")
+    rng = np.random.default_rng(0)
+    found = 0
+    for place in rng.choice(len(data) * 8, 1500, replace=False).tolist():
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        cache.storage.write("k1.parquet", bytes(damaged))
+        try:
+            table = read_clip(cache.storage, "k1").table
+        except CacheError:
+            found += 1
+        else:
+            assert table.equals(good), f"bit {place}"
+    assert found > 200, "the rest hits names and statistics that nobody reads"

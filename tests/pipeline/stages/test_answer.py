@@ -93,3 +93,13 @@ def test_groups_of_a_question_travel_with_its_answer(one_clip, encoded, answer):
     groups = {q.id: dict(q.groups) for q in questions_of(one_clip.row)}
     for row in answer(encoded)["answers"]:
         assert json.loads(row["groups"]) == groups[row["question_id"]]
+
+
+def test_answers_say_by_a_digest_what_was_shown(one_clip, encoded, answer):
+    answers = answer(encoded)["answers"]
+    questions = len(questions_of(one_clip.row))
+    assert len({row["frames_digest"] for row in answers}) == 1, "every method saw these frames"
+    assert len({row["prompt_digest"] for row in answers}) == questions
+    again = answer({**encoded, "source_fingerprint": "another file"})["answers"]
+    assert {row["frames_digest"] for row in again}.isdisjoint(r["frames_digest"] for r in answers)
+    assert [row["prompt_digest"] for row in again] == [row["prompt_digest"] for row in answers]

@@ -1,0 +1,165 @@
+"""Who may write to a run: one driver, the living one."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fake_clock import FakeClock
+
+from pipeline.lease import EXPIRES_S, FileLease, KeptLease, LeaseError, held
+from pipeline.storage import Storage
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def lease_of(tmp_path, clock):
+    """`lease_of()` makes the lease of one more driver of the run."""
+    return lambda: FileLease(Storage.at(tmp_path), clock)
+
+
+def pretend(tmp_path, **changes):
+    """Change what the lease file says of its driver."""
+    (file,) = tmp_path.iterdir()
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def is_lost(kept):
+    """Whether the thread has found that another driver has the run."""
+    try:
+        kept.raise_if_lost()
+    except LeaseError:
+        return True
+    return False
+
+
+def test_a_second_driver_is_refused_in_one_line_with_host_pid_and_age(lease_of, clock):
+    lease_of().take()
+    clock.sleep(42)
+    second = lease_of()
+    with pytest.raises(LeaseError) as refused:
+        second.take()
+    host = os.uname().nodename
+    text = str(refused.value)
+    assert f"host {host}, pid {os.getpid()} (since 42 s, last seen 42 s ago)" in text
+    assert "--steal" in text
+    assert "\n" not in text
+
+
+def test_a_lease_that_is_given_back_leaves_nothing_and_is_free(lease_of, tmp_path):
+    first = lease_of()
+    first.take()
+    first.release()
+    assert not list(tmp_path.iterdir())
+    lease_of().take()
+
+
+def test_a_lease_expires_unless_it_is_renewed(lease_of, clock):
+    first = lease_of()
+    first.take()
+    clock.sleep(EXPIRES_S - 1)
+    first.renew()
+    clock.sleep(EXPIRES_S - 1)
+    with pytest.raises(LeaseError):
+        lease_of().take()
+    clock.sleep(2)
+    lease_of().take()
+    with pytest.raises(LeaseError, match="was taken over by the driver on host"):
+        first.renew()
+
+
+def test_a_dead_driver_of_this_machine_is_no_driver(lease_of, tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    lease_of().take()
+    pretend(tmp_path, pid=dead.pid)
+    lease_of().take()
+
+
+def test_a_driver_of_another_machine_is_dead_when_its_lease_expires(lease_of, tmp_path, clock):
+    lease_of().take()
+    pretend(tmp_path, pid=2**22 + 1, machine="another", host="node7")
+    with pytest.raises(LeaseError, match="host node7"):
+        lease_of().take()
+    clock.sleep(EXPIRES_S + 1)
+    lease_of().take()
+
+
+def test_a_stolen_lease_is_lost_and_not_given_back_by_the_robbed(lease_of, caplog):
+    first, thief = lease_of(), lease_of()
+    first.take()
+    thief.take(steal=True)
+    assert f"the lease of the driver on host {os.uname().nodename}" in caplog.text
+    with pytest.raises(LeaseError):
+        first.renew()
+    first.release()
+    thief.renew()
+    with pytest.raises(LeaseError):
+        lease_of().take()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"pid": 1}'])
+def test_a_damaged_lease_file_holds_nobody_up(lease_of, tmp_path, content):
+    (tmp_path / ".lease-00003.json").write_bytes(content)
+    lease = lease_of()
+    lease.take()
+    lease.renew()
+
+
+def test_of_many_who_ask_at_once_one_gets_it(lease_of):
+    leases = [lease_of() for _ in range(16)]
+    begin, taken = threading.Barrier(len(leases)), []
+
+    def take(lease):
+        begin.wait()
+        try:
+            lease.take()
+        except LeaseError:
+            return
+        taken.append(lease)
+
+    threads = [threading.Thread(target=take, args=[lease]) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 1
+
+
+def test_a_thread_renews_the_lease_and_finds_the_thief(lease_of, tmp_path, clock):
+    lease = lease_of()
+    lease.take()
+    kept = KeptLease(lease, every_s=0.01)
+    kept.start()
+    clock.sleep(50)
+    (file,) = (path for path in Path(tmp_path).iterdir() if path.suffix == ".json")
+    until = time.monotonic() + 10
+    renewed = clock.now().isoformat()
+    while json.loads(file.read_text())["renewed_at"] != renewed and time.monotonic() < until:
+        time.sleep(0.01)
+    assert json.loads(file.read_text())["renewed_at"] == renewed
+    kept.raise_if_lost()
+    lease_of().take(steal=True)
+    while not is_lost(kept) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert is_lost(kept)
+    kept.stop()
+
+
+def test_a_block_that_fails_gives_the_lease_back(lease_of, tmp_path):
+    def fail():
+        with held(lease_of()) as kept:
+            kept.renew()
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fail()
+    assert not list(tmp_path.iterdir())
