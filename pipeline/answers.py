@@ -108,11 +108,27 @@ class AnswerWriter:
 
 
 def read_answers(folder: Path | Storage) -> pa.Table:
-    """All parts of a run's `answers` directory, in order."""
+    """All parts of a run's `answers` directory, in order.
+
+    Raises:
+        ValueError: If one of them is damaged.
+    """
     storage = Storage.at(folder)
     names = storage.names(".parquet")
-    parts = [pq.read_table(pa.BufferReader(storage.read(name))) for name in names]
+    parts = [_read_part(storage, name) for name in names]
     return pa.concat_tables([ANSWER.empty_table(), *parts], promote_options="default")
+
+
+def _read_part(storage: Storage, name: str) -> pa.Table:
+    """One file of answers."""
+    data = storage.read(name)
+    try:
+        return pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
+        raise ValueError(
+            f"{storage.path(name)} is damaged ({' '.join(str(error).split())}); "
+            "delete it, the next --resume answers its questions again"
+        ) from error
 
 
 def write_table(table: pa.Table, folder: Path | Storage, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -122,13 +123,26 @@ def read_answers(run_dir: Path) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: If there are none.
+        ValueError: If one of them is damaged.
     """
     files = sorted((run_dir / "answers").glob("*.parquet"))
     if not files:
         raise FileNotFoundError(
             f"{run_dir} holds no answers/*.parquet; continue the run with --resume {run_dir.name}"
         )
-    return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    return pd.concat([_read_part(file, run_dir) for file in files], ignore_index=True)
+
+
+def _read_part(file: Path, run_dir: Path) -> pd.DataFrame:
+    """One file of answers."""
+    data = BytesIO(file.read_bytes())  # apart, because a file that cannot be read is not damaged
+    try:
+        return pd.read_parquet(data)
+    except (ValueError, OSError) as error:  # pyarrow raises both, depending on what is damaged
+        raise ValueError(
+            f"{file} is damaged ({' '.join(str(error).split())}); "
+            f"delete it and continue the run with --resume {run_dir.name}"
+        ) from error
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
