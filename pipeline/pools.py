@@ -103,7 +103,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
         if not _reserve({"GPU": pool.num_gpus, "CPU": pool.num_cpus}, free):
             raise PoolError(
                 f"the cluster ({cluster}) has no room for {pool.num_actors} {name} actor(s) of "
-                f"{pool.num_cpus:g} CPUs and {pool.num_gpus:g} GPUs beside the other pool; lower "
+                f"{pool.num_cpus:g} CPUs and {pool.num_gpus:g} GPUs beside the other pools; lower "
                 f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
             )
     for name, tasks in task_pools.items():

@@ -18,7 +18,7 @@ def tracking(uri: str) -> CheckResult:
     try:
         answered = raise_if_unreachable(uri)
     except OSError as error:
-        return problem(f"{uri}: {error}; start it, or log later with `tango log-run`")
+        return problem(f"{uri}: {error}; runs can be logged later with `tango log-run`")
     return ok(f"{uri} {'answers' if answered else 'will be created by the first run'}")
 
 

@@ -125,6 +125,7 @@ def read_answers(run_dir: Path) -> pd.DataFrame:
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If there are none.
+        ValueError: If one of them is damaged.
     """
     parts = read_parts(run_dir / "answers")
     if not parts:

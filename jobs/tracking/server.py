@@ -30,10 +30,21 @@ def default_tracking_uri(output: Path) -> str:
 
 
 def mlflow_client(tracking_uri: str) -> MlflowClient:
-    """MLflow's own client; the library is imported when something is logged, not before."""
-    from mlflow import MlflowClient
+    """MLflow's own client; the library is imported when something is logged, not before.
 
-    return MlflowClient(tracking_uri=tracking_uri)
+    Raises:
+        TrackingError: If MLflow has no store for the URI, or cannot open it.
+    """
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return MlflowClient(tracking_uri=tracking_uri)
+    except MlflowException as error:
+        raise TrackingError(
+            f"--tracking-uri {tracking_uri} cannot be opened ({first_line(error)}); "
+            "use sqlite:///<path>/mlflow.db or the http address of a server"
+        ) from error
 
 
 def check_port(host: str, port: int) -> None:
@@ -70,7 +81,10 @@ def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> 
         try:
             port_check(parts.hostname, port)
         except OSError as error:
-            raise TrackingError(f"nothing listens at {parts.hostname}:{port}: {error}") from error
+            raise TrackingError(
+                f"nothing listens at {parts.hostname}:{port} ({error}); "
+                "start the server or change --tracking-uri"
+            ) from error
 
 
 def raise_if_unreachable(
@@ -118,6 +132,8 @@ def tracking_errors() -> Iterator[None]:
 
     try:
         yield
+    except TrackingError:  # it says already what to do
+        raise
     except (MlflowException, OSError) as error:
         raise TrackingError(f"{type(error).__name__}: {first_line(error)}") from error
 

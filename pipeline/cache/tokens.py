@@ -88,9 +88,16 @@ class TokenCache:
 
         Raises:
             CacheError: If the directory was written with other settings.
+            OSError: If it cannot be written to.
         """
         if not self.storage.exists(MANIFEST):
-            self.storage.write(MANIFEST, self.manifest.encode())
+            try:
+                self.storage.write(MANIFEST, self.manifest.encode())
+            except OSError as error:
+                raise OSError(
+                    f"--cache {self.storage.root.removesuffix(f'/{self.name}')} cannot be written "
+                    f"to ({error}); choose a directory that can, or free some space"
+                ) from error
             return
         if canonical_json(_settings(self.storage)) != self.manifest:
             raise CacheError(

@@ -40,6 +40,16 @@ def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
     assert read_answers(folder)["correct"].to_pylist() == [None], "absent columns are null"
 
 
+def test_a_damaged_part_is_named_with_the_remedy(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("v1")])
+    writer.flush()
+    part = folder / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"part-00000\.parquet is damaged .*delete it.*--resume"):
+        read_answers(folder)
+
+
 def test_a_second_writer_goes_on_counting(folder):
     for video in ("v1", "v2"):
         writer = AnswerWriter(folder)

@@ -234,6 +234,15 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match="--resume"):
             read_answers(tmp_path)
 
+    def test_a_damaged_part_is_named_with_the_remedy(self, tmp_path):
+        run = write_run(tmp_path / "run", fake_answers(facts_of(TANGO)), facts_of(TANGO))
+        part = run / "answers" / "part-00001.parquet"
+        part.write_bytes(part.read_bytes()[:-20])
+        remedy = r"part-00001\.parquet is damaged .*; delete it and .*--resume run$"
+        with pytest.raises(ValueError, match=remedy) as error:
+            read_answers(run)
+        assert "\n" not in str(error.value)
+
     def test_shares_outside_0_and_1_are_refused(self):
         with pytest.raises(ValueError, match=r"in \(0, 1\], got 1.5"):
             CellFacts("x", "shapes", "tango", 1.5)

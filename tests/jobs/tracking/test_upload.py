@@ -242,8 +242,14 @@ class TestFaults:
 
         asked = {"connect": pytest.fail, "port_check": refused}
         for call in (log_run, lambda _, uri, **how: raise_if_unreachable(uri, **how)):
-            with pytest.raises(TrackingError, match=r"nothing listens at mlflow\.example:5000"):
+            named = r"nothing listens at mlflow\.example:5000 .*--tracking-uri"
+            with pytest.raises(TrackingError, match=named):
                 call(tmp_path, "http://mlflow.example:5000", **asked)
+
+    def test_a_store_that_mlflow_does_not_have_names_the_option(self, run):
+        wrong = r"^--tracking-uri foo://bar cannot be opened \(.*\); use sqlite:///"
+        with pytest.raises(TrackingError, match=wrong):
+            log_run(run, "foo://bar")
 
     def test_a_damaged_summary_is_named(self, tmp_path):
         facts_of(TANGO).save(tmp_path)

@@ -1,3 +1,4 @@
+import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,15 @@ def test_a_model_from_outside_has_a_directory_that_every_file_system_takes(tmp_p
     own = replace(describe_model("tiny"), name="my_package.my_models:mine")
     cache = open_cache(str(tmp_path), own, build_method("tango", retention=0.1).compressor)
     assert cache.name.startswith("mine-8f-tango-r0.1-")
+
+
+def test_a_root_that_cannot_be_written_to_names_the_option(tmp_path):
+    root = tmp_path / "file"
+    root.touch()
+    made = TokenCache(str(root), {"model": "m", "compressor": {"name": "tango"}}, "m-tango")
+    named = rf"^--cache {re.escape(str(root))} cannot be written to \(.*\); choose a directory"
+    with pytest.raises(OSError, match=named):
+        made.prepare()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
