@@ -93,3 +93,16 @@ def test_groups_of_a_question_travel_with_its_answer(one_clip, encoded, answer):
     groups = {q.id: dict(q.groups) for q in questions_of(one_clip.row)}
     for row in answer(encoded)["answers"]:
         assert json.loads(row["groups"]) == groups[row["question_id"]]
+
+
+def test_a_damaged_clip_is_answered_under_its_own_status_and_leaves_nothing_in_the_caches(
+    one_clip, answer
+):
+    damaged = {**one_clip.decoded, "damage": ["frame 3 is damaged"], "clip_key": "0" * 20}
+    row = one_clip.start(COMPRESS_VIDEO)({**damaged, "missing": list(one_clip.plan.caches)[:1]})
+    result = answer({**dict.fromkeys(ENCODED.names), **row})
+    assert not has_failed(result)
+    for given in result["answers"]:
+        assert (given["status"], given["error"]) == ("decode_damaged", "decode: frame 3 is damaged")
+        assert given["prompt_tokens"] > 0
+    assert all(cache.keys() == set() for cache in one_clip.plan.caches.values())
