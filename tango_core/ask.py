@@ -213,7 +213,9 @@ class VideoChat:
                 features = encoder.encode(frames, method.compressor.needs)
             with profile.stage("compress"):
                 compressed = method.compressor.compress(features)
-            self._clips[key] = _CompressedClip(compressed, frames.warnings)
+            self._clips[key] = _CompressedClip(
+                compressed, (*frames.warnings, *(f"damaged: {reason}" for reason in frames.damage))
+            )
         self._clips.move_to_end(key)
         while len(self._clips) > _MAX_CLIPS:
             self._clips.popitem(last=False)

@@ -28,8 +28,8 @@ class Finding:
         severity: `"error"`: questions that will fail; `"warning"`: questions that are probably
             asked about the wrong video; `"withheld"`: files that cannot be had; `"note"`: what a
             careful reader should know.
-        kind: `annotation`, `missing`, `unreadable`, `truncated`, `length`, `bounds`, `timeout` or
-            `crash`.
+        kind: `annotation`, `missing`, `unreadable`, `truncated`, `damaged`, `length`, `bounds`,
+            `timeout` or `crash`.
         path: The video, or the annotation file and row.
         video_id: The clip; "" for a row that is no question.
         question_ids: Its questions, parted by spaces.

@@ -18,7 +18,9 @@ from tango_core.video.readers.extent import LOSS_SLACK_S, LOSS_SLACK_SHARE
 from tango_core.video.readers.folder import list_images
 from tango_core.video.readers.probe import read_index
 
-Kind = Literal["missing", "unreadable", "truncated", "length", "bounds", "timeout", "crash"]
+Kind = Literal[
+    "missing", "unreadable", "truncated", "damaged", "length", "bounds", "timeout", "crash"
+]
 Bounds = tuple[float, float]
 
 # The first and the last frame, small: enough to see that a file can be decoded at both ends.
@@ -91,7 +93,8 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
     if index.problem:
         problems.append(Problem("truncated", index.problem))
     if not problems:
-        decode_frames(path, _BOTH_ENDS)
+        damage = decode_frames(path, _BOTH_ENDS).damage
+        problems += [Problem("damaged", reason) for reason in damage]
     if not announced:
         return problems
     return problems + _compare_lengths(lengths_s, announced) + _compare(clips, announced)

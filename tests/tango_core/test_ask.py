@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from clips import clip as named_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
 from numbered_videos import write_clip
@@ -233,3 +234,8 @@ def test_a_setting_that_the_family_lacks_is_named_and_not_the_other_families(tmp
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ValueError, match="holds a 'bert' model"):
         VideoChat(directory, saliency_from="/siglip")
+
+
+def test_an_answer_about_a_damaged_clip_says_so():
+    answer = VideoChat("tiny", num_frames=4).ask(named_clip("hole.webm"), "What is it?")
+    assert any("damaged: the file has lost its frames" in text for text in answer.warnings)

@@ -238,7 +238,7 @@ class TestFiles:
         run = write_run(tmp_path / "run", fake_answers(facts_of(TANGO)), facts_of(TANGO))
         part = run / "answers" / "part-00001.parquet"
         part.write_bytes(part.read_bytes()[:-20])
-        remedy = r"part-00001\.parquet is damaged .*; delete it and .*--resume run$"
+        remedy = r"part-00001\.parquet is damaged .*; --resume run sets it aside and asks"
         with pytest.raises(ValueError, match=remedy) as error:
             read_answers(run)
         assert "\n" not in str(error.value)

@@ -103,3 +103,16 @@ def test_answers_say_by_a_digest_what_was_shown(one_clip, encoded, answer):
     again = answer({**encoded, "source_fingerprint": "another file"})["answers"]
     assert {row["frames_digest"] for row in again}.isdisjoint(r["frames_digest"] for r in answers)
     assert [row["prompt_digest"] for row in again] == [row["prompt_digest"] for row in answers]
+
+
+def test_a_damaged_clip_is_answered_under_its_own_status_and_leaves_nothing_in_the_caches(
+    one_clip, answer
+):
+    damaged = {**one_clip.decoded, "damage": ["frame 3 is damaged"], "clip_key": "0" * 20}
+    row = one_clip.start(COMPRESS_VIDEO)({**damaged, "missing": list(one_clip.plan.caches)[:1]})
+    result = answer({**dict.fromkeys(ENCODED.names), **row})
+    assert not has_failed(result)
+    for given in result["answers"]:
+        assert (given["status"], given["error"]) == ("decode_damaged", "decode: frame 3 is damaged")
+        assert given["prompt_tokens"] > 0
+    assert all(cache.keys() == set() for cache in one_clip.plan.caches.values())
