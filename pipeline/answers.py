@@ -193,7 +193,7 @@ def _report_damage(storage: Storage, name: str, error: DamagedFileError, set_asi
             f"{error}; --resume {_run_of_folder(storage)} sets it aside and asks its questions "
             "again"
         ) from error
-    storage.rename(name, f"{name}.damaged")
+    storage.move(name, f"{name}.damaged")
     logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
 
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import socket
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
+from pipeline import process
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
@@ -100,7 +98,9 @@ class FileLease:
         self._clock = clock
         self._number = 0
         now = self._now()
-        self._me = Holder(uuid.uuid4().hex, socket.gethostname(), _machine(), os.getpid(), now, now)
+        self._me = Holder(
+            uuid.uuid4().hex, process.host(), process.machine(), process.pid(), now, now
+        )
 
     def take(self, *, steal: bool = False) -> None:
         """See `Lease`."""
@@ -161,7 +161,11 @@ class FileLease:
 
     def _lives(self, holder: Holder) -> bool:
         """Whether a driver can be at work: a dead process of this machine cannot."""
-        if holder.machine and holder.machine == self._me.machine and not _is_running(holder.pid):
+        if (
+            holder.machine
+            and holder.machine == self._me.machine
+            and not process.is_running(holder.pid)
+        ):
             return False
         return self._age_s(holder.renewed_at) <= EXPIRES_S
 
@@ -269,21 +273,3 @@ def held(lease: Lease, *, steal: bool = False) -> Iterator[KeptLease]:
 def _name(number: int) -> str:
     """Of a lease file."""
     return f".lease-{number:05d}.json"
-
-
-def _machine() -> str:
-    """This start of this machine and this container; empty where the system does not say."""
-    try:
-        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{started}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process of this machine is there and is not only waiting to be collected."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")

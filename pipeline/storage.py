@@ -186,7 +186,7 @@ class Storage:
         finally:
             aside.unlink(missing_ok=True)
 
-    def rename(self, name: str, new_name: str) -> None:
+    def move(self, name: str, new_name: str) -> None:
         """Give a file another name in this directory; one of that name is replaced."""
         self.filesystem.move(self.path(name), self.path(new_name))
 

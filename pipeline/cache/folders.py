@@ -247,17 +247,12 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
     step = max(1, -(-len(folder.locations) // at_most))
     videos = []
     for location in folder.locations[::step]:
-        with suppress(CacheError, FileNotFoundError):  # a bad one is for `bad_clips` to name
+        with suppress(CacheError, FileNotFoundError):  # a bad one is for `check_clips` to name
             videos.append(folder.read(location).entry.video)
     if not videos:
         return None
     kept, total = fmean(v.num_kept for v in videos), fmean(v.num_total for v in videos)
     return TokenCounts(kept, total, len(videos))
-
-
-def bad_clips(folder: CacheFolder) -> Iterator[tuple[ClipLocation, str | None]]:
-    """Where each clip of a cache is and what is wrong with it, `None` if nothing is; by key."""
-    return ((found.location, found.problem) for found in check_clips(folder))
 
 
 @dataclass(frozen=True)

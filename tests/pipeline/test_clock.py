@@ -11,8 +11,10 @@ import pytest
 from pipeline.clock import SYSTEM_CLOCK
 
 ROOT = Path(__file__).parents[2]
-# They ask other machines, look at source videos, or look at installed software.
-OTHERS = {"fingerprint.py", "address.py", "cluster.py", "provenance.py", "build.py"}
+# They ask other machines, look at source videos, installed software or running processes.
+OTHERS = {
+    "fingerprint.py", "address.py", "cluster.py", "provenance.py", "build.py", "process.py"
+}  # fmt: skip
 INJECTED = sorted(
     path
     for folder, pattern in (

@@ -21,7 +21,7 @@ from pipeline.cache import compact as cache_compact
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import bad_clips, count_tokens, find_caches
+from pipeline.cache.folders import check_clips, count_tokens, find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
@@ -204,7 +204,7 @@ def test_a_damaged_clip_in_a_shard_is_named_becomes_a_miss_and_is_made_again(tmp
     (shard,) = files_of(cache, "shard-*.parquet")
     damage_first(shard)
     (folder,) = find_caches(str(tmp_path))
-    problems = {place.key: problem for place, problem in bad_clips(folder) if problem}
+    problems = {clip.location.key: clip.problem for clip in check_clips(folder) if clip.problem}
     assert list(problems) == [key_of(0)]
     assert re.match(r"is damaged \(checksum differs\)|cannot be read", problems[key_of(0)])
     worker = pickle.loads(pickle.dumps(cache))
