@@ -114,7 +114,7 @@ class FileLease:
             self._me = replace(self._me, taken_at=self._now(), renewed_at=self._now())
             try:
                 self.storage.create_file(_name(last + 1), self._content())
-            except FileExistsError:  # another driver was quicker; look again
+            except FileExistsError:  # another driver took it in the meantime; look again
                 continue
             self._number = last + 1
             return
@@ -124,8 +124,8 @@ class FileLease:
         numbers = self._numbers()
         holder = self._holder(self._number)
         if max(numbers, default=0) > self._number or not holder or holder.owner != self._me.owner:
-            thief = self._holder(max(numbers, default=0))
-            by = f" by {self._named(thief)}" if thief else ""
+            other = self._holder(max(numbers, default=0))
+            by = f" by {self._named(other)}" if other else ""
             raise LeaseError(
                 f"{self.storage.root}: this run was taken over{by}; this driver ends, what it has "
                 "written is kept"
@@ -138,7 +138,9 @@ class FileLease:
         holder = self._holder(self._number)
         if not holder or holder.owner != self._me.owner:
             return
-        for number in self._numbers():  # the lower ones are of drivers that are dead or robbed
+        for (
+            number
+        ) in self._numbers():  # the lower ones are of drivers that are dead or have lost theirs
             if number <= self._number:
                 with suppress(FileNotFoundError):
                     self.storage.delete(_name(number))
