@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import asdict, replace
-from functools import cache, partial
+from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
@@ -79,7 +79,9 @@ def decode_video(
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames = _decode(path, spec, clip, timeout_s, memory_gib)
+        frames: VideoFrames = _child(memory_gib).call(
+            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
+        )
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -112,27 +114,6 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
-
-
-def _decode(
-    path: str,
-    spec: FrameSpec,
-    clip: tuple[float, float] | None,
-    timeout_s: float,
-    memory_gib: float,
-) -> VideoFrames:
-    """Decode in the child; a crash or lack of memory under `auto` gets a second try with PyAV."""
-    run = partial(
-        _child(memory_gib).call, decode_frames, timeout_s=timeout_s, about=path, what="decoder"
-    )
-    try:
-        return run(path, spec, clip)
-    except (CrashError, MemoryError) as error:
-        if spec.decoder != "auto":
-            raise
-        frames = run(path, replace(spec, decoder="pyav"), clip)
-        reason = str(error).removeprefix(f"{path}: ")
-        return replace(frames, warnings=(reason, *frames.warnings))
 
 
 @cache
