@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import yaml
 from rich.console import Console
 
-from jobs.config.recipe import RecipeError
+from jobs.config.bounded_yaml import YamlError, load_yaml
+from jobs.config.errors import RecipeError, shortened
 from jobs.report.formatting import milliseconds
 from tango_core.ask import VideoAnswer, VideoChat
 
@@ -125,6 +125,6 @@ def _option(text: str) -> tuple[str, Any]:
     if not equals or not name or name in _FLAGS:
         raise RecipeError(f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2")
     try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--option {text!r}: {value!r} is not a YAML value") from error
+        return name, load_yaml(value)
+    except YamlError as error:
+        raise RecipeError(f"--option {shortened(text)!r}: {shortened(value)!r} {error}") from error

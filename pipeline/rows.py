@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tango_core.printable import printable
 from tango_core.types import ClipSource, Question, VideoItem
 
 Row = dict[str, Any]
@@ -177,7 +178,7 @@ def option_text(question: Question, index: int | None) -> str | None:
 def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
     """The same row with a failure and a one-line reason."""
     reason = " ".join(str(error).split()) or type(error).__name__
-    return {**row, "status": status, "error": reason[:2000]}
+    return {**row, "status": status, "error": printable(reason)[:2000]}
 
 
 def to_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

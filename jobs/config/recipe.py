@@ -85,8 +85,8 @@ class DecodeSection:
     """How clips are decoded.
 
     Attributes:
-        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord fills damaged parts of a
-            stream with pictures of its own, which nothing can notice.
+        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord fills damaged parts of
+            a stream with pictures of its own, which nothing can notice.
         timeout_s: Seconds after which decoding of a clip is stopped.
         memory_gib: Memory one decoder may use, in GiB.
         damaged: What to do with a clip whose stream is damaged where the clip is: `fail`, or `keep`

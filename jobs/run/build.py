@@ -24,6 +24,7 @@ from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
@@ -245,4 +246,4 @@ def items_of(job: Job, built: BuiltJob) -> Iterator[tuple[str, VideoItem]]:
     shard, num_shards = map(int, (job.shard or "0/1").split("/"))
     for name, benchmark in built.benchmarks.items():
         for item in islice(benchmark.items(job.limit), shard, None, num_shards):
-            yield name, item
+            yield name, printable_item(item)

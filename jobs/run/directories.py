@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
@@ -116,7 +115,7 @@ def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Path) -> None:
 
     job_file = run_dir / JOB_FILE
     old = computed(recipe_of(old_recipe, str(job_file)))
-    new = computed(yaml.safe_load(job.to_yaml()))
+    new = computed(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(
