@@ -6,6 +6,7 @@ mistake is reported at once.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Callable
@@ -19,9 +20,27 @@ from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
-from jobs.cli.path_checks import check_jobs
+from jobs.cli.options import (
+    RUNS,
+    Address,
+    Cache,
+    HashContent,
+    Limit,
+    Mode,
+    Output,
+    Recipe,
+    Resume,
+    Set,
+    Shard,
+    Steal,
+    Tracking,
+    expanded,
+    expanded_all,
+)
+from jobs.cli.path_checks import check_jobs, check_runs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
+from pipeline.redaction import RedactingFilter, redacted
 
 if TYPE_CHECKING:
     from jobs.run.locations import Locations
@@ -33,39 +52,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Recipe = Annotated[
-    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
-]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
-]
-Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
-Cache = Annotated[
-    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
-]
-Tracking = Annotated[
-    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
-]
-Resume = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
-]
-Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
-Address = Annotated[
-    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
-]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
-]
-Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
-HashContent = Annotated[
-    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
-]
-
-RUNS = Path("runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -120,7 +106,7 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume)
     from jobs.run.evaluate import evaluate
 
     return evaluate(job, locations, Console())
@@ -130,7 +116,8 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
-    check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
+    resume = None if len(jobs) > 1 else locations.resume
+    check_jobs(jobs, recipe, locations.output, resume)
     from jobs.run.sweep import sweep
 
     return sweep(jobs, locations, Console())
@@ -158,7 +145,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
-    check_jobs(jobs, output)
+    check_jobs(jobs, recipe, output)
     from jobs.run.precompute import precompute
 
     _exit(max(precompute(job, locations, Console()) for job in jobs))
@@ -167,7 +154,8 @@ def precompute(
 @app.command()
 def doctor(
     recipe: Annotated[
-        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+        Path | None,
+        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
     ] = None,
     set_: Set = [],  # noqa: B006
     output: Output = RUNS,
@@ -184,16 +172,17 @@ def doctor(
 
 @app.command("log-run")
 def log_run(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: Annotated[Path, typer.Argument(help="Run directory.", callback=expanded)],
     tracking_uri: Tracking = None,
 ) -> None:
     """Upload a finished run to MLflow, e.g. after the server was away."""
+    check_runs([run])
     from jobs.tracking.log_run import log_run
     from jobs.tracking.server import default_tracking_uri
 
     uri = tracking_uri or default_tracking_uri(run.parent)
     log_run(run, uri)
-    print(f"logged to {uri}")
+    print(f"logged to {redacted(uri)}")
 
 
 app.command()(cli_tools.ask)
@@ -208,7 +197,9 @@ app.add_typer(cli_cache.cache, name="cache")
 
 @app.command("train-tiny")
 def train_tiny(
-    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
+    output: Annotated[
+        Path, typer.Option(help="Directory that receives the model.", callback=expanded)
+    ] = Path("tiny"),
     seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
     minutes: Annotated[
         float, typer.Option(help="Time on two free cores; less shortens every stage.")
@@ -218,7 +209,10 @@ def train_tiny(
     ] = False,
     beside: Annotated[
         list[Path],
-        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
+        typer.Option(
+            help="Finished training with another seed, for the card; may be repeated.",
+            callback=expanded_all,
+        ),
     ] = [],  # noqa: B006
     tracking_uri: Tracking = None,
 ) -> None:
@@ -239,7 +233,11 @@ def train_tiny(
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
+    handler.addFilter(RedactingFilter())
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -287,7 +285,7 @@ def _locations(
 
 def _fail(message: str, code: int) -> None:
     """One line on standard error, and out."""
-    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -19,7 +19,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlError(ValueError):
-    """A text that is not YAML, or is more than a recipe can be; the message, one line, goes behind its name."""
+    """A text that cannot be read; the message, one line, goes behind the name of the text."""
 
 
 def load_yaml(text: str | bytes) -> Any:
@@ -54,7 +54,7 @@ def _raise_if_too_much(text: str) -> None:
     total = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            total += sizes.get(event.anchor, 1)
+            total += sizes.get(event.anchor or "", 1)
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, total))
             total += 1

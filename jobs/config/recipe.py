@@ -7,13 +7,15 @@ fields with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from jobs.config.errors import RecipeError as RecipeError
@@ -22,10 +24,21 @@ from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from pipeline.redaction import first_with_credentials
 from tango_core.extensions import short_name
+from tango_core.printable import is_printable
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
+
+
+def _expanded(place: str) -> str:
+    """A path with a leading `~` replaced; a URL as it is."""
+    return place if "://" in place else os.path.expanduser(place)
+
+
+Place = Annotated[str, AfterValidator(_expanded)]
+"""A path, in which a leading `~` is the home directory, or a URL."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -42,7 +55,7 @@ class BenchmarkSection:
     """
 
     name: str
-    root: str | None = None
+    root: Place | None = None
     split: str = "test"
     seed: int = 0
     protocol: str = "vlmevalkit"
@@ -69,14 +82,14 @@ class ModelSection:
     """
 
     name: str = "tiny"
-    path: str | None = None
+    path: Place | None = None
     num_frames: Annotated[int, Field(ge=1)] | None = None
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     revision: str | None = None
-    saliency_from: str | None = None
+    saliency_from: Place | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    sinks: str | None = None
+    sinks: Place | None = None
     sampling: Sampling | None = None
 
 
@@ -228,6 +241,7 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
     Raises:
         RecipeError: In one line.
     """
+    _raise_if_not_for_a_file(content, source)
     try:
         job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
     except ValidationError as error:
@@ -236,6 +250,23 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
         raise RecipeError(f"{source}: {error}") from error
     job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     return job
+
+
+def _raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
+    """Refuse what must not or cannot be written into the files of a run.
+
+    Raises:
+        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
+    """
+    key = first_with_credentials(content)
+    if key is not None:
+        raise RecipeError(
+            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
+            "them out of the URL: object stores find them in the environment or in their own "
+            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
+        )
+    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
+        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")
 
 
 # Keys under `model` that every model has.
