@@ -120,12 +120,13 @@ def import_(
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
     from jobs.config.recipe import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
-    from jobs.report.tables.cells import render_table
+    from jobs.report.tables.cells import render_table, table_width
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
-    print(render_table(summary.cells))
+    console = Console()
+    print(render_table(summary.cells, table_width(console.is_terminal, console.width)))
     print(f"run: {run_dir}")
 
 

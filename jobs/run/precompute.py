@@ -15,6 +15,7 @@ from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code
+from pipeline.redaction import redacted
 
 
 def precompute(job: Job, locations: Locations, console: Console) -> int:
@@ -33,5 +34,5 @@ def precompute(job: Job, locations: Locations, console: Console) -> int:
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(f"clips:   {counted(job_result)}")
     for name in job_result.facts.caches:
-        say(f"cache:   {locations.cache_root}/{name}")
+        say(f"cache:   {redacted(locations.cache_root)}/{name}")
     return exit_code(job, job_result, run_dir)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.report.page import write_report
-from jobs.report.tables.cells import render_table
+from jobs.report.tables.cells import render_table, table_width
 from jobs.report.tables.profile import render_profile
 from jobs.results.summary import write_summary
 from jobs.run.build import build
@@ -19,6 +19,7 @@ from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
 from jobs.tracking.server import default_tracking_uri
 from jobs.tracking.upload import track_run
+from pipeline.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     tracked = track_run(run_dir, uri)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(heading(job_result))
-    say(render_table(summary.cells))
+    say(render_table(summary.cells, table_width(console.is_terminal, console.width)))
     if job.mode == "profile":
         say(f"\n{render_profile(summary.cells)}\n")
     for entry in job_result.facts.skipped:
@@ -52,7 +53,7 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     say(f"answers: {run_dir / 'answers'}")
     say(f"report:  {report}")
     if tracked:
-        say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
+        say(f"MLflow:  mlflow ui --backend-store-uri {redacted(uri)}")
     return exit_code(job, job_result, run_dir)
 
 

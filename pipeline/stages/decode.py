@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
+from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
-from tango_core.printable import printable
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
@@ -139,7 +139,7 @@ def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
 
 def _one_line(error: Exception, path: str) -> str:
     """Message of an error, with the setting that helps."""
-    text = printable(" ".join(str(error).split()) or type(error).__name__)
+    text = one_line(str(error) or type(error).__name__)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):
