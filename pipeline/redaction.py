@@ -18,7 +18,7 @@ HIDDEN = "***"
 # Up to the last @ before a slash; behind a colon that is no port a slash may be part of a password.
 _USER_PART = re.compile(
     r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})"
-    r"(?:[^\s/'\"<>]+|[^\s/:'\"<>]*:(?!\d+/)[^\s'\"<>]*)@"
+    r"(?:[^\s/:'\"<>]*:(?!\d+/)[^\s'\"<>]*|[^\s/'\"<>]+)@"
 )
 _SECRET_NAMES = (
     r"x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|signature|sig|"

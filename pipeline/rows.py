@@ -182,7 +182,7 @@ def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
 
 
 def one_line(reason: str) -> str:
-    """A reason as every table can hold it: on one line, printable, without secrets, not too long."""
+    """A reason as every table can hold it: one line, printable, without secrets, not too long."""
     return printable(redacted(" ".join(reason.split())))[:2000]
 
 

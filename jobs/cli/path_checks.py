@@ -92,10 +92,10 @@ def check_model(name: str, path: str | None) -> None:
 
     if not _is_known("model", name, MODELS):
         describe_model(name, path)
-    if path is not None and path.startswith(("/", ".", "~")) and not _is_there(path):
+    if path is not None and (Path(path).is_dir() or path.startswith(("/", ".", "~"))):
         from tango_core.models.checkpoints.directory import resolve_checkpoint
 
-        resolve_checkpoint(path)
+        resolve_checkpoint(path).config()
 
 
 def check_runs(runs: Sequence[Path]) -> None:

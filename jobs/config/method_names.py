@@ -54,14 +54,17 @@ def _options(module_name: str, class_name: str) -> MethodOptions:
         node for node in module.body if isinstance(node, ast.ClassDef) and node.name == class_name
     )
     names: dict[str, bool] = {}  # option -> has no default
-    for base in map(ast.unparse, found.bases):
+    for base in map(ast.unparse, reversed(found.bases)):  # as dataclasses go through them
         where = imported.get(base, module_name)
         if where.startswith(_PACKAGE):
             inherited = _options(where, base)
             names |= {name: name in inherited.required for name in inherited.names}
-    for node in found.body:
+    is_dataclass = any("dataclass" in ast.unparse(mark) for mark in found.decorator_list)
+    for node in found.body if is_dataclass else ():
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
             names[ast.unparse(node.target)] = node.value is None
+            if node.value is not None and "init=False" in ast.unparse(node.value):
+                del names[ast.unparse(node.target)]
     required = tuple(name for name, is_required in names.items() if is_required)
     return MethodOptions(tuple(names), required)
 

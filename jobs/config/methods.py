@@ -69,7 +69,7 @@ def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -
         retention = options.get("retention")
         if isinstance(retention, int | float) and not isinstance(retention, bool):
             try:
-                raise_if_no_share("retention", retention)
+                raise_if_no_share("retention", float(retention))
             except ValueError as error:
                 raise ValueError(f"method {cell!r}: {error}") from error
 

@@ -42,7 +42,7 @@ def csv_field(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    text = printable(value)
+    text = printable(value).replace("\r\n", "\n").replace("\r", "\n")  # one that is quoted
     is_formula = _FORMULA.search(text) and not _NUMBER.fullmatch(text.strip())
     return f"'{text}" if is_formula else text
 

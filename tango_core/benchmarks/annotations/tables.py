@@ -158,7 +158,18 @@ def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
         rows = [dict(row) for row in reader]
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    hint = parted_by(list(reader.fieldnames or ()))
+    if hint:
+        raise ValueError(f"{path}: this is one column, {reader.fieldnames!r}{hint}")
     return [{k: v for k, v in row.items() if k is not None} for row in rows]
+
+
+def parted_by(header: Sequence[str]) -> str:
+    """A hint, as the end of a sentence, for a CSV whose columns are parted by something else."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and separator in header[0]:
+            return f"; its columns are parted by {name}: save it with commas"
+    return ""
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tango_core.benchmarks.annotations.tables import parted_by
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
@@ -87,7 +88,9 @@ def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
         elif header is None:
             header = [name.strip() for name in record]
             if "video" not in header:
-                raise ValueError(f"the header has no column 'video': {', '.join(header)}")
+                raise ValueError(
+                    f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
+                )
             if len(set(header)) < len(header):
                 raise ValueError(f"the header names a column twice: {', '.join(header)}")
             yield None

@@ -92,6 +92,12 @@ class Checkpoint:
                 f"{self.setting} {self.source} holds no config.json; "
                 "give the directory that save_pretrained or a hub download wrote"
             )
+        if "model_type" not in config and "vision_config" not in config:
+            raise ValueError(
+                f"{self.setting} {self.source}: config.json names no model_type"
+                f"{'' if config else ' (it is empty)'}, so this is no checkpoint of a model; "
+                "give the directory that save_pretrained or a hub download wrote"
+            )
         return config
 
     def weight_map(self) -> dict[str, str] | None:
