@@ -65,7 +65,9 @@ def _check_benchmark(section: BenchmarkSection) -> None:
 
     if section.name in BENCHMARKS:
         benchmark_class(section.name).check_names(section.split, section.protocol)
-    if not _is_known("benchmark", section.name, BENCHMARKS) or not _is_there(section.root):
+    is_table = section.root is not None and Path(section.root).is_file()
+    is_known = _is_known("benchmark", section.name, BENCHMARKS)
+    if not is_known or is_table or not _is_there(section.root):
         build_benchmark(
             section.name,
             root=section.root,

@@ -50,7 +50,7 @@ CASES = {
     "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=empty": (
         "config.json names no model_type (it is empty)"
     ),
-    "evaluate recipe.yaml --set benchmark.root=~/no_such_place": "no_such_place",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~/no/place": "'/",
     "report missing": "missing is not a finished run",
     "export missing --format lmms_eval": "missing is not a finished run",
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
