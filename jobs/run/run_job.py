@@ -14,6 +14,7 @@ from jobs.report.tables.cells import render_table
 from jobs.report.tables.profile import render_profile
 from jobs.results.summary import write_summary
 from jobs.run.build import build
+from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
@@ -32,9 +33,12 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     """
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
+    run_dir = None
     if locations.resume:
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
-    else:
+    elif locations.continues:
+        run_dir = unfinished_run(job, output, open_storage=open_storage)
+    if run_dir is None:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
     job_result = execute(job, built, kind, locations, run_dir, console)
     summary = write_summary(run_dir)
