@@ -18,6 +18,7 @@ from rich.console import Console
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
@@ -202,6 +203,8 @@ def log_run(
     print(f"logged to {uri}")
 
 
+app.command()(cli_submit.submit)
+app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
 app.command("train-tiny")(cli_tools.train_tiny)
