@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-import yaml
 
 if TYPE_CHECKING:
     from jobs.submit.request import Resources
@@ -73,6 +72,8 @@ def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, An
     Raises:
         ValueError: If the file is no runtime environment, or a variable is not set.
     """
+    import yaml
+
     content: Any = {}
     if path is not None:
         try:
