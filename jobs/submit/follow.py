@@ -140,17 +140,20 @@ def _show_at_once(head: Head, job_id: str, printer: _Printer) -> None:
 async def _tail(head: Head, job_id: str, printer: _Printer) -> bool:
     """Write until the job is over; `False` if nothing came for a while."""
     texts = head.tail(job_id)
+    coming: asyncio.Future[str] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(anext(texts))
             done, _ = await asyncio.wait({coming}, timeout=_SILENCE_S)
             if not done:
-                coming.cancel()
-                await asyncio.wait({coming})
                 return False
             try:
                 printer.add(coming.result())
             except StopAsyncIteration:
                 return True
     finally:
+        # However this ends, Ctrl-C included, nothing may be left waiting for the connection.
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.wait({coming})
         await texts.aclose()

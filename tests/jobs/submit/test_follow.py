@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 from fake_clock import FakeClock
-from fake_head import JOB, fake_head, half, whole
+from fake_head import JOB, endless, fake_head, half, whole
 
 from jobs.submit.follow import LostError, exit_code, follow
 from jobs.submit.head import Head, HeadError, dashboard_url
@@ -59,6 +62,23 @@ def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
     (line,) = caplog.messages
     assert "does not answer" in line
     assert "asking again for 120 s" in line
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_see_it_again():
+    command = [sys.executable, "-m", "jobs.cli.entry", "jobs", "logs", "-f", JOB, "--address"]
+    with (
+        fake_head(tails=[endless], status="RUNNING", exit_code=None) as head,
+        subprocess.Popen(
+            [*command, head.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert [process.stdout.readline() for _ in range(3)] == head.log.splitlines(True)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    (line,) = err.splitlines()
+    assert f"`tango jobs logs -f {JOB} --address {head.url}`" in line
+    assert f"`tango jobs stop {JOB} --address {head.url}`" in line
 
 
 def test_a_head_that_stays_away_is_one_line():

@@ -1,0 +1,189 @@
+"""Jobs sent to a real head with its dashboard and two nodes, from another directory.
+
+The client gets nothing but a copied recipe and four variables. The job's method waits for a file,
+so that every test decides itself how far the job is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from ray_head import ROOT, ray_head
+
+# A busy machine may be slow; what is waited for is a condition, never a time.
+WAIT_S = 180
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+HELD = '''
+"""A method of one's own, sent along: it keeps everything, once a file is there."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tango_core.compressors.base import Compressor, select
+
+
+@dataclass(frozen=True)
+class Held(Compressor):
+    """Wait for a file, then keep all tokens."""
+
+    file: str = ""
+
+    def _compress(self, features):
+        while not Path(self.file).exists():
+            time.sleep(0.1)
+        return select(features, torch.arange(features.tokens[..., 0].numel()))
+'''
+
+
+class Client:
+    """A person at another machine.
+
+    Args:
+        folder: Their directory, with `recipe.yaml` and `own_methods.py`.
+        address: Of the head.
+        go: The file that lets the job go on.
+    """
+
+    def __init__(self, folder, address, go):
+        self.folder, self.address, self.go = folder, address, go
+
+    def start(self, *arguments):
+        """The command, running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "jobs.cli.entry", *arguments, *self._address(arguments)],
+            cwd=self.folder,
+            env={
+                "PATH": os.defpath,
+                "HOME": str(self.folder),
+                "PYTHONPATH": str(ROOT),
+                "RAY_AUTH_MODE": "disabled",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments):
+        """Exit code and both outputs."""
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=2 * WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return process.returncode, out, err
+
+    def jobs(self):
+        """All jobs of the cluster, the newest last."""
+        code, out, err = self.run("jobs", "list", "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def wait_for(self, status):
+        """The newest job, as soon as it has a status."""
+        end = time.monotonic() + WAIT_S
+        while (job := self.jobs()[-1])["status"] != status:
+            assert time.monotonic() < end, job
+            time.sleep(0.5)
+        return job
+
+    def _address(self, arguments):
+        """In front of the options of the job's own command."""
+        return [] if "--" in arguments else ["--address", self.address]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """A client of a cluster of its own."""
+    base = tmp_path_factory.mktemp("submit")
+    folder, home = base / "client", base / "home"
+    folder.mkdir()
+    home.mkdir()
+    go = base / "go"
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "method": {"name": "own_methods:Held", "retention": 1.0, "file": str(go)},
+        "limit": 3,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    code = folder / "code"
+    code.mkdir()
+    (code / "own_methods.py").write_text(HELD)
+    with ray_head(home) as address:
+        yield Client(folder, address, go)
+
+
+def read_until(process, text):
+    """Read a command's output up to a line."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"no {text!r} in {seen} {process.stderr.read()}")
+
+
+def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
+    submit = ["submit", "recipe.yaml", "--working-dir", "code"]
+
+    # Ctrl-C leaves the job alone.
+    with client.start(*submit) as process:
+        read_until(process, "3 clips to decode and encode")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    job_id = client.wait_for("RUNNING")["id"]
+    assert f"tango jobs logs -f {job_id} --address {client.address}" in err
+    assert f"tango jobs stop {job_id} --address {client.address}" in err
+
+    # The same job again is the same job, and one that kills its client goes on, too.
+    code, out, err = client.run(*submit, "--no-wait")
+    assert (code, out.strip()) == (0, job_id)
+    assert "this job runs already" in err
+    with client.start(*submit) as process:
+        read_until(process, "3 clips to decode and encode")
+        process.kill()
+    assert client.wait_for("RUNNING")["id"] == job_id
+
+    # Stopped, it is continued by the same command; its run is the same directory.
+    code, _, err = client.run("jobs", "stop", job_id)
+    assert (code, "is stopping" in err) == (0, True)
+    assert client.wait_for("STOPPED")["exit_code"] == 143
+    runs = Path(client.folder.parent, "home", "tango", "runs")
+    (run_dir,) = runs.glob("*/job.yaml")
+    client.go.touch()
+    code, out, err = client.run(*submit)
+    assert code == 0, err + out
+    assert f"continuing runs/{run_dir.parent.name}" in out
+    assert "3 of 3 clips" in out
+    assert list(runs.glob("*/summary.json")) == [run_dir.parent / "summary.json"]
+    (first, second) = client.jobs()
+    assert (first["id"], second["id"]) == (job_id, job_id[:-1] + "2")
+    assert f"{second['id']}: SUCCEEDED, exit code 0" in err
+
+
+def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
+    arguments = ["--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere"]
+    code, out, err = client.run(
+        "submit", "recipe.yaml", "--working-dir", "code", "--with-code", "--command", "sweep",
+        "--directory", str(client.folder.parent / "elsewhere"), "--env", "SOME=1",
+        "--entrypoint-num-cpus", "1", "--address", client.address, "--", *arguments,
+    )  # fmt: skip
+    assert code == 2, err + out
+    assert "MLVU annotations not found under" in out
+    assert "elsewhere" in out
+    assert "FAILED, exit code 2" in err
+    code, out, _ = client.run("jobs", "status", client.jobs()[-1]["id"])
+    assert code == 0
+    assert "failed with exit code 2" in out
