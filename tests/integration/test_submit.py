@@ -23,26 +23,27 @@ WAIT_S = 180
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HELD = '''
-"""A method of one's own, sent along: it keeps everything, once a file is there."""
+"""A method of one's own, sent along: it keeps the first tokens, once a file is there."""
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tango_core.compressors.base import Compressor, select
+from tango_core.compressors.base import Compressor, num_kept, select
 
 
 @dataclass(frozen=True)
 class Held(Compressor):
-    """Wait for a file, then keep all tokens."""
+    """Wait for a file, then keep the first tokens."""
 
     file: str = ""
 
     def _compress(self, features):
         while not Path(self.file).exists():
             time.sleep(0.1)
-        return select(features, torch.arange(features.tokens[..., 0].numel()))
+        total = features.tokens[..., 0].numel()
+        return select(features, torch.arange(num_kept(total, self.retention)))
 '''
 
 
@@ -113,7 +114,7 @@ def client(tmp_path_factory):
     go = base / "go"
     recipe = {
         "benchmark": {"name": "shapes"},
-        "method": {"name": "own_methods:Held", "retention": 1.0, "file": str(go)},
+        "method": {"name": "own_methods:Held", "retention": 0.5, "file": str(go)},
         "limit": 3,
     }
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
@@ -143,7 +144,7 @@ def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    job_id = client.wait_for("RUNNING")["id"]
+    job_id = client.jobs()[-1]["id"]
     assert f"tango jobs logs -f {job_id} --address {client.address}" in err
     assert f"tango jobs stop {job_id} --address {client.address}" in err
 
@@ -154,7 +155,8 @@ def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
     with client.start(*submit) as process:
         read_until(process, "3 clips to decode and encode")
         process.kill()
-    assert client.wait_for("RUNNING")["id"] == job_id
+    (job,) = client.jobs()
+    assert (job["id"], job["status"]) == (job_id, "RUNNING")
 
     # Stopped, it is continued by the same command; its run is the same directory.
     code, _, err = client.run("jobs", "stop", job_id)
