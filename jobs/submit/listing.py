@@ -93,4 +93,4 @@ def _seconds(job: JobDetails) -> float | None:
     if not job.start_time:
         return None
     end = job.end_time / 1000 if job.end_time else datetime.now(UTC).timestamp()
-    return round(end - job.start_time / 1000, 1)
+    return float(round(end - job.start_time / 1000, 1))
