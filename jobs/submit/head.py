@@ -18,6 +18,7 @@ from pipeline.executors.address import raise_if_unreachable
 
 PREFIX = "tango-"
 _TIMEOUT_S = 60.0
+_NO_AGENT = "No available agent"
 # Ray lets these win over the address that it is given; here the user's --address wins.
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
@@ -36,7 +37,8 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
     def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
         options.setdefault("timeout", _TIMEOUT_S)
         response: requests.Response = super()._do_request(method, endpoint, **options)
-        if response.status_code in (502, 503, 504):  # what a proxy says while the head is away
+        # What a proxy says while the head is away, and a head that has just been started.
+        if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
             raise requests.ConnectionError(f"HTTP status {response.status_code}")
         return response
 

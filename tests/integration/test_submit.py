@@ -175,7 +175,7 @@ def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
         "--entrypoint-num-cpus", "1", "--address", client.address, "--", *arguments,
     )  # fmt: skip
     assert code == 2, err + out
-    assert "MLVU annotations not found under" in out
+    assert "benchmark.root '/nowhere' is not a folder" in out
     assert "elsewhere" in out
     assert "FAILED, exit code 2" in err
     code, out, _ = client.run("jobs", "status", client.jobs()[-1]["id"])
