@@ -1,18 +1,14 @@
 """A Ray that starts while the job is still being planned.
 
-Starting Ray takes seconds in which this process only waits; so do the imports of its workers. Both
-happen here beside the imports and the planning of the driver.
+Starting Ray takes seconds in which this process mostly waits, so that happens beside the imports
+and the planning of the driver.
 """
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-# What the actors import first: it takes each of them two seconds.
-_HEAVY = ("pipeline.stages.compress", "pipeline.stages.answer")
 
 
 class EarlyRay:
@@ -65,8 +61,8 @@ class EarlyRay:
         finally:
             self._connected.set()
         try:
-            if self._address is None and not self._over.is_set():
-                _warm_up()
+            if not self._over.is_set():
+                from pipeline.executors import ray_data  # noqa: F401  (Ray Data takes a second)
             self._over.wait()
         finally:
             import ray
@@ -88,20 +84,3 @@ def started_early(wanted: bool, address: str | None) -> Iterator[EarlyRay | None
         yield early
     finally:
         early.close()
-
-
-def _warm_up() -> None:
-    """Let the idle workers that Ray has just started import what actors need."""
-    import ray
-
-    from pipeline.executors import ray_data  # noqa: F401  (Ray Data: a second and a half)
-
-    task = ray.remote(num_cpus=0, max_retries=0)(_import)
-    for _ in range(2):  # one for each kind of actor
-        task.remote(_HEAVY)
-
-
-def _import(modules: tuple[str, ...]) -> None:
-    """Import, in a worker."""
-    for module in modules:
-        importlib.import_module(module)
