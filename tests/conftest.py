@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail, not skip, a test whose Debian package is missing."""
+    if item.get_closest_marker("system") and (reason := _missing_packages()):
+        pytest.fail(reason, pytrace=False)
+
+
+@functools.cache
+def _missing_packages() -> str:
+    """One line that names the Debian packages that are missing; empty if none is."""
+    script = Path(__file__).parents[1] / "infra/debian_packages.sh"
+    done = subprocess.run([script, "check"], capture_output=True, text=True, timeout=60)
+    return done.stderr.strip()
 
 
 @pytest.hookimpl(optionalhook=True)
