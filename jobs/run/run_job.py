@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -35,6 +36,7 @@ def measure(
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
         are there in both cases.
     """
+    _raise_if_not_installed()
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
     if locations.resume:
@@ -69,6 +71,13 @@ def measure(
     if tracked:
         say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
     return exit_code(job, job_result, run_dir)
+
+
+def _raise_if_not_installed() -> None:
+    """Miss what shows the results before the job, not after it; finding is not importing."""
+    for name in ("matplotlib", "mlflow", "pandas"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def heading(job_result: JobResult) -> str:
