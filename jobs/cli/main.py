@@ -58,10 +58,7 @@ Resume = Annotated[
     str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
 ]
 Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
-Continue = Annotated[
-    bool,
-    typer.Option("--continue", help="Continue the newest unfinished run of this job, if any."),
-]
+Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
 ]
@@ -275,15 +272,7 @@ def _locations(
     steal: bool = False,
     continues: bool = False,
 ) -> Locations:
-    """Where the job reads and writes.
-
-    Raises:
-        ValueError: If two options name the run to go on with.
-    """
-    if resume and continues:
-        raise ValueError(
-            f"--continue finds the run itself, and --resume names {resume}; give one of them"
-        )
+    """Where the job reads and writes."""
     from jobs.run.locations import Locations
 
     return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)

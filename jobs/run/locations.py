@@ -35,6 +35,13 @@ class Locations:
     steal: bool = False
     continues: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse two ways to say which run goes on."""
+        if self.resume and self.continues:
+            raise ValueError(
+                f"--continue finds the run itself, and --resume names {self.resume}; give one"
+            )
+
     @property
     def cache_root(self) -> str:
         """URL or absolute path of the token caches: workers may run in another directory."""

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
@@ -26,7 +25,6 @@ HELD = '''
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from tango_core.compressors.base import Compressor, num_kept, select
@@ -47,27 +45,35 @@ class Held(Compressor):
 
 
 class Client:
-    """A person at another machine.
+    """A person at another machine, with a copied recipe and a method of their own.
 
     Args:
-        folder: Their directory, with `recipe.yaml` and `own_methods.py`.
+        folder: Their directory; the cluster gets one beside it.
         address: Of the head.
-        go: The file that lets the job go on.
     """
 
-    def __init__(self, folder, address, go):
-        self.folder, self.address, self.go = folder, address, go
+    def __init__(self, folder, address):
+        self.folder, self.address = folder / "client", address
+        self.go, self.runs = folder / "go", folder / "cluster" / "runs"
+        self.submit = ("submit", "recipe.yaml", "--working-dir", "code")
+        self.submit += ("--directory", str(folder / "cluster"))
+        (self.folder / "code").mkdir(parents=True)
+        (self.folder / "code" / "own_methods.py").write_text(HELD)
+        method = {"name": "own_methods:Held", "retention": 0.5, "file": str(self.go)}
+        recipe = {"benchmark": {"name": "shapes"}, "method": method, "limit": 3}
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
     def start(self, *arguments):
         """The command, running."""
         return subprocess.Popen(
-            [sys.executable, "-m", "jobs.cli.entry", *arguments, *self._address(arguments)],
+            [sys.executable, "-m", "jobs.cli.entry", *arguments],
             cwd=self.folder,
             env={
                 "PATH": os.defpath,
                 "HOME": str(self.folder),
                 "PYTHONPATH": str(ROOT),
                 "RAY_AUTH_MODE": "disabled",
+                "RAY_ADDRESS": self.address,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -85,10 +91,10 @@ class Client:
         return process.returncode, out, err
 
     def jobs(self):
-        """All jobs of the cluster, the newest last."""
+        """Their jobs on the cluster, the newest last."""
         code, out, err = self.run("jobs", "list", "--json")
         assert code == 0, err
-        return json.loads(out)
+        return [job for job in json.loads(out) if str(self.runs.parent) in job["entrypoint"]]
 
     def wait_for(self, status):
         """The newest job, as soon as it has a status."""
@@ -98,30 +104,18 @@ class Client:
             time.sleep(0.5)
         return job
 
-    def _address(self, arguments):
-        """In front of the options of the job's own command."""
-        return [] if "--" in arguments else ["--address", self.address]
-
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    """A client of a cluster of its own."""
-    base = tmp_path_factory.mktemp("submit")
-    folder, home = base / "client", base / "home"
-    folder.mkdir()
-    home.mkdir()
-    go = base / "go"
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "method": {"name": "own_methods:Held", "retention": 0.5, "file": str(go)},
-        "limit": 3,
-    }
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    code = folder / "code"
-    code.mkdir()
-    (code / "own_methods.py").write_text(HELD)
-    with ray_head(home) as address:
-        yield Client(folder, address, go)
+def address(tmp_path_factory):
+    """The dashboard of a cluster."""
+    with ray_head(tmp_path_factory.mktemp("home")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address, tmp_path):
+    """A client whose jobs no other test has sent."""
+    return Client(tmp_path, address)
 
 
 def read_until(process, text):
@@ -135,15 +129,13 @@ def read_until(process, text):
 
 
 def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
-    submit = ["submit", "recipe.yaml", "--working-dir", "code"]
-
     # A client that is killed takes nothing with it; `test_follow.py` has the one with Ctrl-C.
-    with client.start(*submit) as process:
+    with client.start(*client.submit) as process:
         read_until(process, "3 clips to decode and encode")
         process.kill()
 
     # The same job again is the same job.
-    code, out, err = client.run(*submit, "--no-wait")
+    code, out, err = client.run(*client.submit, "--no-wait")
     assert code == 0, err
     job_id = out.strip()
     assert f"this job runs already as {job_id}" in err
@@ -154,29 +146,27 @@ def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
     code, _, err = client.run("jobs", "stop", job_id)
     assert (code, "is stopping" in err) == (0, True)
     assert client.wait_for("STOPPED")["exit_code"] == 143
-    runs = Path(client.folder.parent, "home", "tango", "runs")
-    (run_dir,) = runs.glob("*/job.yaml")
+    (run_dir,) = (path.parent for path in client.runs.glob("*/job.yaml"))
     client.go.touch()
-    code, out, err = client.run(*submit)
+    code, out, err = client.run(*client.submit)
     assert code == 0, err + out
-    assert f"continuing runs/{run_dir.parent.name}" in out
+    assert f"continuing runs/{run_dir.name}" in out
     assert "3 of 3 clips" in out
-    assert list(runs.glob("*/summary.json")) == [run_dir.parent / "summary.json"]
+    assert list(client.runs.glob("*/summary.json")) == [run_dir / "summary.json"]
     (first, second) = client.jobs()
     assert (first["id"], second["id"]) == (job_id, job_id[:-1] + "2")
     assert f"{second['id']}: SUCCEEDED, exit code 0" in err
 
 
 def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
-    arguments = ["--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere"]
     code, out, err = client.run(
-        "submit", "recipe.yaml", "--working-dir", "code", "--with-code", "--command", "sweep",
-        "--directory", str(client.folder.parent / "elsewhere"), "--env", "SOME=1",
-        "--entrypoint-num-cpus", "1", "--address", client.address, "--", *arguments,
+        *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1",
+        "--entrypoint-num-cpus", "1", "--",
+        "--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere",
     )  # fmt: skip
     assert code == 2, err + out
     assert "benchmark.root '/nowhere' is not a folder" in out
-    assert "elsewhere" in out
+    assert f"in {client.runs.parent}" in out
     assert "FAILED, exit code 2" in err
     code, out, _ = client.run("jobs", "status", client.jobs()[-1]["id"])
     assert code == 0

@@ -32,5 +32,5 @@ def test_a_run_is_named_or_found_not_both(tango, recipe):
     code, _, err = tango("sweep", recipe, "--continue", "--resume", "runs/x")
     assert code == 2
     assert err.strip() == (
-        "tango: --continue finds the run itself, and --resume names runs/x; give one of them"
+        "tango: --continue finds the run itself, and --resume names runs/x; give one"
     )
