@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +20,13 @@ from rich.console import Console
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli.options import (
     RUNS,
     Address,
     Cache,
+    Continue,
     HashContent,
     Limit,
     Mode,
@@ -35,7 +38,6 @@ from jobs.cli.options import (
     Steal,
     Tracking,
     expanded,
-    expanded_all,
 )
 from jobs.cli.path_checks import check_jobs, check_runs
 from jobs.cli.usage_errors import run_app
@@ -43,7 +45,9 @@ from pipeline.errors import WorkerError
 from pipeline.redaction import RedactingFilter, redacted
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
     from jobs.run.locations import Locations
+    from pipeline.executors.early import EarlyRay
 
 app = typer.Typer(
     name="tango",
@@ -91,13 +95,15 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         tracking_uri: Tracking = None,
         resume: Resume = None,
         steal: Steal = False,
+        continue_: Continue = False,
         address: Address = None,
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
+        where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
+        _exit(run(recipe, changes, where))
 
     return command
 
@@ -107,9 +113,10 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     job = load_job(recipe, changes)
     check_jobs([job], recipe, locations.output, locations.resume)
-    from jobs.run.evaluate import evaluate
+    with _early_ray([job], locations) as early:
+        from jobs.run.evaluate import evaluate
 
-    return evaluate(job, locations, Console())
+        return evaluate(job, locations, Console(), early)
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
@@ -118,9 +125,10 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
     check_jobs(jobs, recipe, locations.output, resume)
-    from jobs.run.sweep import sweep
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.sweep import sweep
 
-    return sweep(jobs, locations, Console())
+        return sweep(jobs, locations, Console(), early)
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -146,9 +154,11 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
     check_jobs(jobs, recipe, output)
-    from jobs.run.precompute import precompute
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.precompute import precompute
 
-    _exit(max(precompute(job, locations, Console()) for job in jobs))
+        code = max(precompute(job, locations, Console(), early) for job in jobs)
+    _exit(code)
 
 
 @app.command()
@@ -185,50 +195,17 @@ def log_run(
     print(f"logged to {redacted(uri)}")
 
 
+app.command()(cli_submit.submit)
+app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
+app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_cache.cache, name="cache")
-
-
-@app.command("train-tiny")
-def train_tiny(
-    output: Annotated[
-        Path, typer.Option(help="Directory that receives the model.", callback=expanded)
-    ] = Path("tiny"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
-    minutes: Annotated[
-        float, typer.Option(help="Time on two free cores; less shortens every stage.")
-    ] = 90.0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
-    ] = False,
-    beside: Annotated[
-        list[Path],
-        typer.Option(
-            help="Finished training with another seed, for the card; may be repeated.",
-            callback=expanded_all,
-        ),
-    ] = [],  # noqa: B006
-    tracking_uri: Tracking = None,
-) -> None:
-    """Train the embedded model from nothing."""
-    from jobs.training.command import train_tiny
-
-    trial = train_tiny(
-        output,
-        seed=seed,
-        minutes=minutes,
-        resume=resume,
-        beside=beside,
-        tracking_uri=tracking_uri,
-        console=Console(),
-    )
-    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
 
 
 def main() -> None:
@@ -261,6 +238,15 @@ def main() -> None:
         logging.getLogger().removeHandler(handler)
 
 
+def _early_ray(
+    jobs: Sequence[Job], locations: Locations
+) -> AbstractContextManager[EarlyRay | None]:
+    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
+    from jobs.run.executor import early_ray
+
+    return early_ray(jobs, locations.address)
+
+
 def _overrides(given: list[str], **flags: object) -> list[str]:
     """`--set` strings, followed by those that have a flag of their own and were given."""
     return [
@@ -276,11 +262,12 @@ def _locations(
     tracking_uri: str | None = None,
     resume: str | None = None,
     steal: bool = False,
+    continues: bool = False,
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
 
-    return Locations(output, cache, tracking_uri, resume, address, steal=steal)
+    return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)
 
 
 def _fail(message: str, code: int) -> None:

@@ -57,6 +57,7 @@ Resume = Annotated[
     ),
 ]
 Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
+Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
 ]

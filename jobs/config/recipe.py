@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic.dataclasses import dataclass
 
 from jobs.config.errors import RecipeError as RecipeError
@@ -30,11 +37,12 @@ from tango_core.printable import is_printable
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
+_ELSEWHERE = "elsewhere"
 
 
-def _expanded(place: str) -> str:
-    """A path with a leading `~` replaced; a URL as it is."""
-    return place if "://" in place else os.path.expanduser(place)
+def _expanded(place: str, info: ValidationInfo) -> str:
+    """A path with a leading `~` replaced, if the job runs here; a URL as it is."""
+    return place if "://" in place or info.context == _ELSEWHERE else os.path.expanduser(place)
 
 
 Place = Annotated[str, AfterValidator(_expanded)]
@@ -125,7 +133,8 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
-        executor: `ray`, or `local` for a plain loop.
+        executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
+            the start of a Ray, and Ray for the rest.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
         max_failures: Number of clips that may fail; with more the exit code is 1.
@@ -145,7 +154,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
-    executor: Literal["ray", "local"] = "ray"
+    executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1)] | None = None
@@ -215,11 +224,18 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return jobs[0]
 
 
-def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
+def load_jobs(
+    path: Path, overrides: Sequence[str] = (), *, elsewhere: bool = False
+) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and check everything.
 
     A list in `model.num_frames` stands for one job per number, because clips with another number of
     frames share no features.
+
+    Args:
+        path: The recipe.
+        overrides: The values of `--set`.
+        elsewhere: Whether the jobs run on another machine, whose home directory a `~` then is.
 
     Raises:
         RecipeError: As `load_job`, but several jobs are allowed.
@@ -228,14 +244,16 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     model = content.get("model")
     counts = model.get("num_frames") if isinstance(model, dict) else None
     if not isinstance(model, dict) or not isinstance(counts, list) or not counts:
-        return (parse_job(content, str(path)),)
+        return (parse_job(content, str(path), elsewhere=elsewhere),)
     return tuple(
-        parse_job({**content, "model": {**model, "num_frames": count}}, str(path))
+        parse_job(
+            {**content, "model": {**model, "num_frames": count}}, str(path), elsewhere=elsewhere
+        )
         for count in counts
     )
 
 
-def parse_job(content: Mapping[str, Any], source: str) -> Job:
+def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
     """Check a recipe that is already read; errors name `source`.
 
     Raises:
@@ -243,7 +261,9 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
     """
     _raise_if_not_for_a_file(content, source)
     try:
-        job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
+        job = TypeAdapter(Job).validate_python(
+            with_model_options(content, _COMMON_KEYS), context=_ELSEWHERE if elsewhere else None
+        )
     except ValidationError as error:
         raise RecipeError(f"{source}: {explain(error, Job)}") from error
     except ValueError as error:

@@ -20,7 +20,9 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
+from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.progress import JobProgress, is_decoded
@@ -28,7 +30,7 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.lease import FileLease, KeptLease, held
+from pipeline.lease import FileLease, KeptLease, Lease, held
 from pipeline.methods import PlannedMethod
 from pipeline.plan import NOTHING_DONE, Plan
 from pipeline.redaction import redacted
@@ -108,9 +110,11 @@ def execute(
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
-    if job.executor == "ray":
+    if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = FileLease(locations.open_storage(run_dir), clock)
+    lease: Lease = FileLease(locations.open_storage(run_dir), clock)
+    if locations.continues:
+        lease = PatientLease(lease, clock)
     with held(lease, steal=locations.steal) as kept:
         return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
 
@@ -127,7 +131,7 @@ def _execute(
     lease: KeptLease,
 ) -> JobResult:
     """The same, with the lease of the run."""
-    claim(run_dir, job, open_storage=locations.open_storage)
+    claim(run_dir, job, open_storage=locations.open_storage, answers=kind != "precompute")
     storage = locations.open_storage(run_dir)
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
@@ -142,12 +146,13 @@ def _execute(
         if done:
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
+    settings = _settings(job, locations.address, plan.clips.num_rows)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
     with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
-        for result in run_plan(plan, make_settings(job, locations.address)):
+        for result in run_plan(plan, settings):
             lease.raise_if_lost()
             progress.add(result)
             if writer:
@@ -192,6 +197,15 @@ def _execute(
     )
     facts.save(storage)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
+
+
+def _settings(job: Job, address: str | None, num_clips: int) -> Settings:
+    """How the job runs; says in a line which executor it is and why."""
+    choice = executor_of(job, address, num_clips)
+    assert choice is not None  # the clips have been counted
+    if num_clips:
+        logger.info("executor %s: %s", choice.executor, choice.reason)
+    return make_settings(job, address, choice.executor)
 
 
 @contextmanager
