@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -112,7 +113,7 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -124,7 +125,7 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume)
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -153,7 +154,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
-    check_jobs(jobs, recipe, output)
+    check_jobs(jobs, recipe, output, cache=cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -234,6 +235,11 @@ def main() -> None:
         sys.exit(code)
     except (ValueError, OSError, WorkerError) as error:
         _fail(str(error), 2)
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        sys.exit(1)
     finally:
         logging.getLogger().removeHandler(handler)
 
