@@ -100,4 +100,4 @@ def test_a_table_in_another_encoding_is_refused(tmp_path):
 
 def test_a_device_is_no_folder_of_videos():
     with pytest.raises(ValueError, match="'/dev/zero' is neither a folder, nor a table"):
-        CustomBenchmark("/dev/zero")
+        build_benchmark("custom", root="/dev/zero")
