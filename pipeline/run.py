@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline.executors import local
+from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.pools import preflight
 from pipeline.rows import Row
@@ -12,8 +13,13 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
 
 
-def run(plan: Plan, settings: Settings) -> Iterator[Row]:
+def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Yield one `rows.RESULT` per clip of the plan, in the order in which clips are finished.
+
+    Args:
+        plan: What to do.
+        settings: How to run it.
+        board: Shows what the stages have done while they work.
 
     Raises:
         PoolError: If a pool does not fit the cluster.
@@ -24,14 +30,16 @@ def run(plan: Plan, settings: Settings) -> Iterator[Row]:
     for cache in plan.caches.values():
         cache.prepare()
     yield from (
-        _on_ray(plan, settings) if settings.executor == "ray" else local.stream(plan, settings)
+        _on_ray(plan, settings, board)
+        if settings.executor == "ray"
+        else local.stream(plan, settings, board)
     )
 
 
-def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
+def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
     with cluster.connected(settings.address) as nodes:
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
-        yield from ray_data.stream(plan, settings)
+        yield from ray_data.stream(plan, settings, board)

@@ -19,11 +19,12 @@ from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
-from jobs.cli.path_checks import check_jobs
+from jobs.cli.path_checks import check_jobs, check_runs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
+    from jobs.run.display import Display
     from jobs.run.locations import Locations
 
 app = typer.Typer(
@@ -61,6 +62,11 @@ Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
 ]
 Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Only results, warnings and errors.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="One JSON event per line on standard output; the rest on error."),
+]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
@@ -89,11 +95,13 @@ def _options(
     """Hold the options of `tango` itself."""
 
 
-def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
+def _measuring(
+    run: Callable[[Path, list[str], Locations, bool, bool], int],
+) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys and locations -> exit code.
+        run: Recipe, changed keys, locations, `--quiet` and `--json` -> exit code.
     """
 
     def command(
@@ -109,31 +117,38 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        quiet: Quiet = False,
+        json: Json = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
+        where = _locations(output, cache, address, tracking_uri, resume, steal)
+        _exit(run(recipe, changes, where, quiet, json))
 
     return command
 
 
-def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _evaluate(
+    recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool
+) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
     check_jobs([job], locations.output, locations.resume)
     from jobs.run.evaluate import evaluate
 
-    return evaluate(job, locations, Console())
+    console = _console(json)
+    return evaluate(job, locations, console, _display(console, quiet, json))
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
     check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
     from jobs.run.sweep import sweep
 
-    return sweep(jobs, locations, Console())
+    console = _console(json)
+    return sweep(jobs, locations, console, _display(console, quiet, json))
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -149,19 +164,24 @@ def precompute(
     limit: Limit = None,
     output: Output = RUNS,
     cache: Cache = None,
+    tracking_uri: Tracking = None,
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
-    locations = _locations(output, cache, address)
+    locations = _locations(output, cache, address, tracking_uri)
     check_jobs(jobs, output)
     from jobs.run.precompute import precompute
 
-    _exit(max(precompute(job, locations, Console()) for job in jobs))
+    console = _console(json)
+    display = _display(console, quiet, json)
+    _exit(max(precompute(job, locations, console, display) for job in jobs))
 
 
 @app.command()
@@ -187,13 +207,19 @@ def log_run(
     run: Annotated[Path, typer.Argument(help="Run directory.")],
     tracking_uri: Tracking = None,
 ) -> None:
-    """Upload a finished run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.log_run import log_run
-    from jobs.tracking.server import default_tracking_uri
+    """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.server import TrackingError, default_tracking_uri, redacted
+    from jobs.tracking.spool import has_events
+    from jobs.tracking.upload import upload_run
 
     uri = tracking_uri or default_tracking_uri(run.parent)
-    log_run(run, uri)
-    print(f"logged to {uri}")
+    if not has_events(run):
+        check_runs([run])
+    try:
+        upload_run(run, uri)
+    except TrackingError as error:
+        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    print(f"logged to {redacted(uri)}")
 
 
 app.command()(cli_tools.ask)
@@ -283,6 +309,20 @@ def _locations(
     from jobs.run.locations import Locations
 
     return Locations(output, cache, tracking_uri, resume, address, steal=steal)
+
+
+def _console(json: bool) -> Console:
+    """Where people read; standard output belongs to the events if there are any."""
+    return Console(stderr=json)
+
+
+def _display(console: Console, quiet: bool, json: bool) -> Display:
+    """How the jobs are shown."""
+    from jobs.run.display import Display
+
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+    return Display.on(console, quiet=quiet, events=sys.stdout if json else None)
 
 
 def _fail(message: str, code: int) -> None:

@@ -99,6 +99,17 @@ class DecodeSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class TrackingSection:
+    """How a job is shown in MLflow while it runs.
+
+    Attributes:
+        every_s: Seconds between two points of its metrics.
+    """
+
+    every_s: Annotated[float, Field(ge=0.1, le=3600)] = 10
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -111,6 +122,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
+        tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, or `local` for a plain loop.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
@@ -131,6 +143,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
+    tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["ray", "local"] = "ray"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0

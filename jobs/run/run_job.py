@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.report.page import write_report
@@ -15,16 +12,19 @@ from jobs.report.tables.profile import render_profile
 from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import find_run, new_run_dir
+from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
+from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
-from jobs.tracking.server import default_tracking_uri
-from jobs.tracking.upload import track_run
+from jobs.tracking.live import LiveRun
+from jobs.tracking.server import redacted
+from pipeline.metrics import JobBoard
 
 logger = logging.getLogger(__name__)
 
 
-def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int:
-    """Run a job that answers questions, and show its results.
+def measure(job: Job, kind: Kind, locations: Locations, display: Display) -> int:
+    """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -36,24 +36,45 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
     else:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
-    job_result = execute(job, built, kind, locations, run_dir, console)
-    summary = write_summary(run_dir)
-    report = write_report(run_dir, summary)
-    uri = locations.tracking_uri or default_tracking_uri(locations.output)
-    tracked = track_run(run_dir, uri)
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(heading(job_result))
-    say(render_table(summary.cells))
-    if job.mode == "profile":
-        say(f"\n{render_profile(summary.cells)}\n")
-    for entry in job_result.facts.skipped:
-        say(f"skipped: {entry.name} ({entry.reason})")
-    say(f"clips:   {counted(job_result)}")
-    say(f"answers: {run_dir / 'answers'}")
-    say(f"report:  {report}")
+    board = JobBoard()
+    events = JsonEvents(display.events, run_dir, board) if display.events else None
+    every_s = job.tracking.every_s
+    with LiveRun(run_dir, locations.tracking_uri, kind, every_s=every_s, board=board) as live:
+        job_result = execute(
+            job,
+            built,
+            kind,
+            locations,
+            run_dir,
+            display.progress,
+            observers=[live, *([events] if events else [])],
+            board=board,
+        )
+        summary = write_summary(run_dir)
+        report = write_report(run_dir, summary)
+        say = display.say
+        say(heading(job_result))
+        say(render_table(summary.cells))
+        if job.mode == "profile":
+            say(f"\n{render_profile(summary.cells)}\n")
+        for entry in job_result.facts.skipped:
+            say(f"skipped: {entry.name} ({entry.reason})")
+        say(f"clips:   {counted(job_result)}")
+        say(f"answers: {run_dir / 'answers'}")
+        say(f"report:  {report}")
+        tracked = live.finish()
     if tracked:
-        say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
-    return exit_code(job, job_result, run_dir)
+        say(f"MLflow:  {where(live.uri)}")
+    code = exit_code(job, job_result, run_dir)
+    if events:
+        events.finished(code, summary, tracked)
+    return code
+
+
+def where(tracking_uri: str) -> str:
+    """How to look at the runs of a store."""
+    uri = redacted(tracking_uri)
+    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
 
 def heading(job_result: JobResult) -> str:

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 
 
-def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
+def sweep(
+    jobs: Sequence[Job], locations: Locations, console: Console, display: Display | None = None
+) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
     Args:
         jobs: What the recipe stands for; several make one run each, one after the other.
         locations: Where the jobs read and write.
         console: Where the tables go.
+        display: How progress is shown beside them.
 
     Raises:
         RecipeError: If several jobs are to continue one run.
@@ -27,4 +31,5 @@ def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    return max(measure(job, "sweep", locations, console) for job in jobs)
+    shown = display or Display.on(console)
+    return max(measure(job, "sweep", locations, shown) for job in jobs)

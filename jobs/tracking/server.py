@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +19,17 @@ ClientFactory = Callable[[str], "MlflowClient"]
 PortCheck = Callable[[str, int], None]
 
 _PORT_CHECK_S = 5.0
+# What stands between `://` and the last `@` of the part of a URL that names the host.
+_USER_INFO = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^\s/?#'\"<>]*@")
 
 
 class TrackingError(OSError):
     """A run could not be uploaded; its directory is complete all the same."""
+
+
+def redacted(text: str) -> str:
+    """A text without the user names and passwords of the URLs in it."""
+    return _USER_INFO.sub(r"\1***@", text)
 
 
 def default_tracking_uri(output: Path) -> str:
@@ -42,7 +50,7 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
         return MlflowClient(tracking_uri=tracking_uri)
     except MlflowException as error:
         raise TrackingError(
-            f"--tracking-uri {tracking_uri} cannot be opened ({first_line(error)}); "
+            f"--tracking-uri {redacted(tracking_uri)} cannot be opened ({first_line(error)}); "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
         ) from error
 
@@ -61,6 +69,19 @@ def is_remote(tracking_uri: str) -> bool:
     return urlparse(tracking_uri).scheme in ("http", "https")
 
 
+def raise_if_retired(tracking_uri: str) -> None:
+    """Refuse the file store; costs nothing, so a job can ask before it starts.
+
+    Raises:
+        ValueError: If the URI names MLflow's retired file store.
+    """
+    if urlparse(tracking_uri).scheme in ("", "file"):
+        raise ValueError(
+            f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
+            "use sqlite:///<path>/mlflow.db or the http address of a server"
+        )
+
+
 def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
     """Refuse the file store; find out within seconds that nobody listens at an address.
 
@@ -70,12 +91,8 @@ def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> 
         TrackingError: If nothing listens at the address.
         ValueError: If the URI names MLflow's retired file store.
     """
+    raise_if_retired(tracking_uri)
     parts = urlparse(tracking_uri)
-    if parts.scheme in ("", "file"):
-        raise ValueError(
-            f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
-            "use sqlite:///<path>/mlflow.db or the http address of a server"
-        )
     if is_remote(tracking_uri) and parts.hostname:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -140,4 +157,4 @@ def tracking_errors() -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error, short enough for a log."""
-    return (str(error).strip().splitlines() or [""])[0][:300]
+    return redacted((str(error).strip().splitlines() or [""])[0][:300])

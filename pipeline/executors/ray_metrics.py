@@ -1,0 +1,156 @@
+"""The metrics of the stages as Ray's instruments, and the way of their counts to the driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util import metrics as ray_metrics
+
+from pipeline.metrics import (
+    ANSWERS,
+    BUSY,
+    EXPECTED,
+    FINISHED,
+    SECONDS,
+    SLOTS,
+    STARTED,
+    TOKEN_SETS,
+    TOKENS,
+    JobBoard,
+    Metric,
+    StageBoard,
+    StageCount,
+)
+from pipeline.plan import Plan
+from pipeline.pools import ActorPool, Pools
+from pipeline.rows import Row
+
+_REPORT_EVERY_S = 1.0
+
+
+@cache
+def instrument(metric: Metric) -> Any:
+    """Ray's instrument of a metric; one per process, as Ray wants it."""
+    if metric.kind == "histogram":
+        return ray_metrics.Histogram(
+            metric.name, metric.description, list(metric.boundaries), metric.tags
+        )
+    kind = ray_metrics.Counter if metric.kind == "counter" else ray_metrics.Gauge
+    return kind(metric.name, metric.description, metric.tags)
+
+
+class WorkerReport:
+    """Where a stage reports inside a worker: to Prometheus at once, to the driver now and then.
+
+    Args:
+        board: Actor with the methods of `StageBoard`; `None` where no driver asks.
+    """
+
+    def __init__(self, board: Any) -> None:
+        self._board = board
+        self._pending = StageBoard()
+        self._sent = 0.0
+
+    def started(self, stage: str) -> None:
+        """See `pipeline.metrics.StageReport`."""
+        instrument(STARTED).inc(1, {"stage": stage})
+        self._pending.started(stage)
+        self._send_now_and_then()
+
+    def finished(self, stage: str, seconds: float, status: str) -> None:
+        """See `pipeline.metrics.StageReport`."""
+        instrument(FINISHED).inc(1, {"stage": stage, "status": status})
+        instrument(SECONDS).observe(seconds, {"stage": stage})
+        if seconds > 0:  # Ray refuses a counter's step of 0
+            instrument(BUSY).inc(seconds, {"stage": stage})
+        self._pending.finished(stage, seconds, status)
+        self._send_now_and_then()
+
+    def flush(self) -> None:
+        """Send what is pending; nobody waits for the answer."""
+        self._sent = time.monotonic()
+        if (counts := self._pending.take()) and self._board is not None:
+            self._board.add.remote(counts)
+
+    def _send_now_and_then(self) -> None:
+        if time.monotonic() - self._sent > _REPORT_EVERY_S:
+            self.flush()
+
+
+class DriverReport:
+    """What the driver itself tells Prometheus: sizes of the job, and what came out of it."""
+
+    def __init__(self, plan: Plan, board: JobBoard) -> None:
+        board.plan(plan)
+        for stage, expected in board.expected.items():
+            instrument(EXPECTED).set(expected, {"stage": stage})
+            instrument(SLOTS).set(board.slots.get(stage, 1), {"stage": stage})
+        self._num_caches = len(plan.caches)
+
+    def result(self, row: Row) -> None:
+        """Count one finished clip (`rows.RESULT`)."""
+        if row["status"] == "ok":
+            found = self._num_caches - row["num_misses"]
+            _count(TOKEN_SETS, "source", {"cache": found, "computed": row["num_computed"]})
+        for answer in row["answers"]:
+            instrument(ANSWERS).inc(1, {"status": answer["status"]})
+            names = {"total": "tokens_total", "kept": "tokens_kept"}
+            names |= {"prompt": "prompt_tokens", "new": "new_tokens"}
+            _count(TOKENS, "kind", {kind: answer[name] for kind, name in names.items()})
+
+
+def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:
+    """Add to a counter; Ray refuses a step of 0."""
+    for value, number in values.items():
+        if number:
+            instrument(metric).inc(number, {tag: value})
+
+
+def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
+    """Clips each stage can work on at once on the connected cluster."""
+    wanted = {name: getattr(pools, name) for name in stages}
+    actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
+    free = ray.cluster_resources().get("CPU", 1.0) - sum(
+        pool.num_actors * pool.num_cpus for pool in actors.values()
+    )
+    return {
+        name: float(pool.num_actors)
+        if isinstance(pool, ActorPool)
+        else max(1.0, free // pool.num_cpus)
+        for name, pool in wanted.items()
+    }
+
+
+@contextmanager
+def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
+    """While active, the driver's board shows what the workers have told the actor."""
+    end = threading.Event()
+
+    def copy() -> None:
+        while not end.wait(_REPORT_EVERY_S):
+            _copy(actor, board)
+
+    thread = threading.Thread(target=copy, name="tango-board", daemon=True)
+    thread.start()
+    try:
+        yield
+        _copy(actor, board)
+    finally:
+        end.set()
+        thread.join()
+
+
+def _copy(actor: Any, board: JobBoard) -> None:
+    """Once; a cluster that does not answer leaves the last numbers."""
+    try:
+        counts: dict[str, StageCount] = ray.get(actor.counts.remote(), timeout=5)
+    except RayError:
+        return
+    board.show(counts)
