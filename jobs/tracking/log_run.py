@@ -6,6 +6,7 @@ Everything logged is read from the directory, so the upload at the end of a job 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driv
 from jobs.tracking.mlflow_runs import (
     CELL_TAG,
     EXPERIMENT,
+    NOTE_TAG,
     PARENT_TAG,
     MlflowRuns,
     Point,
@@ -57,8 +59,6 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.entities import DatasetInput
-
-NOTE_TAG = "mlflow.note.content"
 
 
 def log_run(
@@ -216,7 +216,8 @@ class _Upload:
         logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
         for path in self.files.figures():
             # The names of images hold their key and step; each is logged once.
-            if not any(f"{path.stem}%step%{self.step}%" in name for name in logged):
+            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]{self.step}[%+]")
+            if not any(name.search(there) for there in logged):
                 with Image.open(path) as image:
                     pixels = np.asarray(image.convert("RGB"))
                 self.runs.client.log_image(parent, pixels, key=path.stem, step=self.step)

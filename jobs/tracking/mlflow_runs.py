@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "tango"
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
-PARENT_TAG = "mlflow.parentRunId"
+PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 # Limits of MLflow's stores: characters, and entries per request.
 _MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
 _MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
