@@ -84,7 +84,9 @@ class Replay:
             HEARTBEAT_TAG: _iso(time_ms),
             "num_clips": str(event.get("num_clips", "")),
         }
-        about = f"`tango {tags['kind']}` of **{tags.get('model')}** on {tags.get('benchmark')}"
+        about = (
+            f"`tango {tags.get('kind', '')}` of **{tags.get('model')}** on {tags.get('benchmark')}"
+        )
         tags |= {NOTE_TAG: f"{about}, {tags['num_clips']} clips. It has no results yet."}
         run = self.runs.start(self.files.path.name, tags, time_ms)
         self.runs.client.update_run(run, status="RUNNING")

@@ -37,6 +37,7 @@ from pipeline.clock import Ticker
 
 _LONGEST_PAUSE_S = 60.0
 _PULSE_S = 2.0
+_WITHOUT_SERVER_S = 30.0
 # Of a working process in one pulse; one that waits for a server uses next to nothing.
 _WORK_S = 0.02
 
@@ -51,9 +52,6 @@ def main() -> int:
     control = _Control(sys.stdin)
     run_dir, uri, every_s = Path(order["run_dir"]), order["uri"], order["every_s"]
     with _Pulse():
-        # Here, once, before any other thread may need it: two imports at the same time fail.
-        import mlflow  # noqa: F401
-
         if every_s is None:
             command = control.wait(None)
         else:
@@ -113,23 +111,25 @@ class _Watch:
 
     def until_told(self, control: _Control) -> str:
         """Send new events at intervals until a command comes, and then once more."""
-        system = _SystemMetrics(self.run_dir, self._every_s)
-        system.start()
-        pause = poll = min(2.0, self._every_s)
+        begun, pause = time.monotonic(), min(2.0, self._every_s)
+        poll, system = pause, None
         while True:
             command = control.wait(pause)
-            if command == "finish":  # the upload begins with what was not sent yet
-                system.stop()
-                return command
             try:
-                self.send()
+                if command != "finish":  # the upload begins with what was not sent yet
+                    self.send()
                 pause = poll
-            except (TrackingError, ValueError, OSError) as error:
+            except (TrackingError, ValueError, LookupError, TypeError, OSError) as error:
                 print(first_line(error), file=sys.stderr, flush=True)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             if command:
-                system.stop()
+                if system:
+                    system.stop()
                 return command
+            # MLflow takes seconds to import: not for a job that is over by then and no server.
+            if system is None and (self._replay or time.monotonic() - begun > _WITHOUT_SERVER_S):
+                system = _SystemMetrics(self.run_dir, self._every_s)
+                system.start()
 
     def send(self) -> None:
         """Send what is new.
@@ -153,7 +153,10 @@ class _Watch:
 
 
 class _SystemMetrics:
-    """CPU, memory, disk, network and GPUs of the driver's machine, by MLflow's own monitors."""
+    """CPU, memory, disk, network and GPUs of the driver's machine, by MLflow's own monitors.
+
+    Its thread imports nothing: two threads that import MLflow at the same time fail.
+    """
 
     def __init__(self, run_dir: Path, every_s: float) -> None:
         from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor

@@ -141,7 +141,11 @@ def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
     thread.start()
     try:
         yield
-        _copy(actor, board)
+        for _ in range(5):  # the last reports may still be on their way
+            _copy(actor, board)
+            if all(one.count.finished >= one.expected for one in board.states().values()):
+                break
+            time.sleep(0.2)
     finally:
         end.set()
         thread.join()

@@ -1,12 +1,8 @@
 """What MLflow holds after a run was logged, read back through its own client and over HTTP."""
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -210,35 +206,9 @@ def test_importing_tracking_does_not_import_mlflow():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.fixture
-def server(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-               "--workers", "1", "--backend-store-uri", f"sqlite:///{tmp_path}/server.db",
-               "--artifacts-destination", str(tmp_path / "store")]  # fmt: skip
-    with open(tmp_path / "server.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + 90
-            while True:
-                try:
-                    urllib.request.urlopen(f"{address}/health", timeout=2).close()
-                    break
-                except OSError:
-                    assert process.poll() is None, (tmp_path / "server.log").read_text()
-                    assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-                    time.sleep(0.5)
-            yield address
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(90)
-
-
-@pytest.mark.timeout(240)
-def test_a_real_server_gives_everything_back_over_http(server, tmp_path):
+@pytest.mark.slow
+def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
+    server = f"http://127.0.0.1:{mlflow_server}"
     run = finished_run(tmp_path / "served", cell("full"), TANGO)
     parent = upload_run(run, server, idle_s=120)
 
