@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.stages.declarations import stages_of
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
 
 SKIPPED = "skipped"
 """Status under which a stage counts a clip that had failed before and was only passed on."""

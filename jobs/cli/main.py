@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +25,10 @@ from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
     from jobs.run.display import Display
     from jobs.run.locations import Locations
+    from pipeline.executors.early import EarlyRay
 
 app = typer.Typer(
     name="tango",
@@ -134,10 +137,11 @@ def _evaluate(
 
     job = load_job(recipe, changes)
     check_jobs([job], locations.output, locations.resume)
-    from jobs.run.evaluate import evaluate
+    with _early_ray([job], locations) as early:
+        from jobs.run.evaluate import evaluate
 
-    console = _console(json)
-    return evaluate(job, locations, console, _display(console, quiet, json))
+        console = _console(json)
+        return evaluate(job, locations, console, early, _display(console, quiet, json))
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
@@ -145,10 +149,11 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, 
 
     jobs = load_jobs(recipe, changes)
     check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
-    from jobs.run.sweep import sweep
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.sweep import sweep
 
-    console = _console(json)
-    return sweep(jobs, locations, console, _display(console, quiet, json))
+        console = _console(json)
+        return sweep(jobs, locations, console, early, _display(console, quiet, json))
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -177,11 +182,13 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
     check_jobs(jobs, output)
-    from jobs.run.precompute import precompute
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.precompute import precompute
 
-    console = _console(json)
-    display = _display(console, quiet, json)
-    _exit(max(precompute(job, locations, console, display) for job in jobs))
+        console = _console(json)
+        display = _display(console, quiet, json)
+        code = max(precompute(job, locations, console, early, display) for job in jobs)
+    _exit(code)
 
 
 @app.command()
@@ -287,6 +294,15 @@ def main() -> None:
         _fail(str(error), 2)
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+def _early_ray(
+    jobs: Sequence[Job], locations: Locations
+) -> AbstractContextManager[EarlyRay | None]:
+    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
+    from jobs.run.executor import early_ray
+
+    return early_ray(jobs, locations.address)
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 
 from rich.console import Console
 
@@ -17,11 +18,17 @@ from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code, where
 from jobs.tracking.live import LiveRun
+from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
+from pipeline.run import run
 
 
 def precompute(
-    job: Job, locations: Locations, console: Console, display: Display | None = None
+    job: Job,
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
 
@@ -42,6 +49,7 @@ def precompute(
             locations,
             run_dir,
             display.progress,
+            run_plan=partial(run, early=early, board=board),
             observers=[live, *([events] if events else [])],
             board=board,
         )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from jobs.config.recipe import Job
-from jobs.report.page import write_report
-from jobs.report.tables.cells import render_table
-from jobs.report.tables.profile import render_profile
-from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
@@ -18,18 +16,30 @@ from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import redacted
+from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
+from pipeline.run import run
 
 logger = logging.getLogger(__name__)
 
 
-def measure(job: Job, kind: Kind, locations: Locations, display: Display) -> int:
+def measure(
+    job: Job, kind: Kind, locations: Locations, display: Display, early: EarlyRay | None = None
+) -> int:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
+
+    Args:
+        job: The recipe.
+        kind: The command.
+        locations: Where the job reads and writes.
+        display: Where progress and tables go.
+        early: A Ray that is on its way, for a job that runs on it.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
         are there in both cases.
     """
+    _raise_if_not_installed()
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
     if locations.resume:
@@ -47,9 +57,16 @@ def measure(job: Job, kind: Kind, locations: Locations, display: Display) -> int
             locations,
             run_dir,
             display.progress,
+            run_plan=partial(run, early=early, board=board),
             observers=[live, *([events] if events else [])],
             board=board,
         )
+        # Imported when there are results: plots and tables need two seconds that no clip waits for.
+        from jobs.report.page import write_report
+        from jobs.report.tables.cells import render_table
+        from jobs.report.tables.profile import render_profile
+        from jobs.results.summary import write_summary
+
         summary = write_summary(run_dir)
         report = write_report(run_dir, summary)
         say = display.say
@@ -75,6 +92,13 @@ def where(tracking_uri: str) -> str:
     """How to look at the runs of a store."""
     uri = redacted(tracking_uri)
     return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+
+
+def _raise_if_not_installed() -> None:
+    """Miss what shows the results before the job, not after it; finding is not importing."""
+    for name in ("matplotlib", "mlflow", "pandas"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def heading(job_result: JobResult) -> str:

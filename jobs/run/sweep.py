@@ -10,10 +10,15 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
+from pipeline.executors.early import EarlyRay
 
 
 def sweep(
-    jobs: Sequence[Job], locations: Locations, console: Console, display: Display | None = None
+    jobs: Sequence[Job],
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
@@ -21,6 +26,7 @@ def sweep(
         jobs: What the recipe stands for; several make one run each, one after the other.
         locations: Where the jobs read and write.
         console: Where the tables go.
+        early: A Ray that is on its way, for jobs that run on it.
         display: How progress is shown beside them.
 
     Raises:
@@ -32,4 +38,4 @@ def sweep(
             "resume each with the job.yaml in its directory"
         )
     shown = display or Display.on(console)
-    return max(measure(job, "sweep", locations, shown) for job in jobs)
+    return max(measure(job, "sweep", locations, shown, early) for job in jobs)
