@@ -6,6 +6,7 @@ A worker imports this module, so it imports little.
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 from ray.util import metrics as ray_metrics
