@@ -29,6 +29,7 @@ from jobs.tracking.mlflow_runs import (
     MlflowRuns,
     Point,
     nothing,
+    shown_name,
 )
 from jobs.tracking.predictions import log_predictions, read_predictions
 from jobs.tracking.repair import repair
@@ -44,7 +45,7 @@ from jobs.tracking.server import (
     raise_if_unusable,
     tracking_errors,
 )
-from jobs.tracking.spool import Sent, has_events, last_step
+from jobs.tracking.spool import Sent, has_events, last_steps
 from jobs.tracking.values import (
     cell_metrics,
     cell_params,
@@ -145,8 +146,7 @@ class _Upload:
     ) -> None:
         self.runs, self.files, self.results, self.facts = runs, files, results, results.facts
         self.now_ms = int(clock.now().timestamp() * 1000)
-        # The last point of a metric is the one with the largest step, and the UI shows that one.
-        self.step = last_step(files.path)
+        self.steps = last_steps(files.path)
         self.alive = {
             DRIVER_TAG: Driver.this().to_tag(),
             DIRECTORY_TAG: str(files.path.absolute()),
@@ -161,7 +161,7 @@ class _Upload:
             tags |= {NOTE_TAG: describe(facts, summary)}
             if len(summary.cells) == 1:
                 tags |= {"retention": f"{facts.cells[0].retention:g}"}
-        parent = self.runs.start(facts.run_id, tags, self._started_ms())
+        parent = self.runs.start(shown_name(facts.run_id), tags, self._started_ms())
         params = {} if job is None else flatten(job)
         if summary is not None:
             if job is None or len(summary.cells) == 1:
@@ -195,7 +195,10 @@ class _Upload:
                 }
                 run = self.runs.start(name, tags, self._started_ms())
                 self.runs.params(run, cell_params(cell, self.facts))
-                self.runs.metrics(run, self._points(cell_metrics(cell)))
+                points = [
+                    (name, value, self.now_ms, 0) for name, value in cell_metrics(cell).items()
+                ]
+                self.runs.metrics(run, points)
                 self.runs.inputs(run, _of_benchmark(self.results.job, cell.benchmark))
                 self.runs.client.log_dict(run, cell.to_json(), SUMMARY_FILE)
             if predictions is not None:
@@ -216,15 +219,21 @@ class _Upload:
         logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
         for path in self.files.figures():
             # The names of images hold their key and step; each is logged once.
-            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]{self.step}[%+]")
+            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
             if not any(name.search(there) for there in logged):
                 with Image.open(path) as image:
                     pixels = np.asarray(image.convert("RGB"))
-                self.runs.client.log_image(parent, pixels, key=path.stem, step=self.step)
+                self.runs.client.log_image(parent, pixels, key=path.stem, step=0)
                 self.runs.progress()
 
     def _points(self, metrics: dict[str, float]) -> list[Point]:
-        return [(name, value, self.now_ms, self.step) for name, value in metrics.items()]
+        """Points at the end of the run.
+
+        The UI shows the point with the largest step, and draws a bar where the only step is 0.
+        """
+        return [
+            (name, value, self.now_ms, self.steps.get(name, 0)) for name, value in metrics.items()
+        ]
 
     def _ended_ms(self) -> int:
         """When the job ended; now, if that is not known."""

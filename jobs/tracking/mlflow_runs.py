@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ Point = tuple[str, float, int, int]
 
 def nothing() -> None:
     """No progress is shown."""
+
+
+def shown_name(run_id: str) -> str:
+    """The name of a run directory with its time last: lists cut long names off."""
+    stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
+    return f"{stamp[2]} {stamp[1]}" if stamp else run_id
 
 
 @dataclass(frozen=True)

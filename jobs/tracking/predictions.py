@@ -16,17 +16,18 @@ FILE = "predictions.json"
 MAX_ROWS = 500
 """Rows of one table: the UI loads all of it into the browser."""
 
+# The first ones are those that the UI shows without scrolling.
 _COLUMNS = (
+    "question_id",
+    "correct",
+    "text",
+    "answer_text",
+    "choice_text",
+    "status",
+    "tokens_kept",
+    "tokens_total",
     "benchmark",
     "video_id",
-    "question_id",
-    "status",
-    "text",
-    "choice_text",
-    "answer_text",
-    "correct",
-    "tokens_total",
-    "tokens_kept",
     "error",
 )
 # As MLflow's own `log_table` marks a file for its evaluation view. That function appends to a table

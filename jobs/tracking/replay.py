@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from jobs.tracking.datasets import datasets_of
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG
-from jobs.tracking.mlflow_runs import NOTE_TAG, MlflowRuns, Point
+from jobs.tracking.mlflow_runs import NOTE_TAG, MlflowRuns, Point, shown_name
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.spool import EVENTS, FOLDER, SYSTEM, Event, Sent, read_events
 from jobs.tracking.values import flatten, job_tags
@@ -88,7 +88,7 @@ class Replay:
             f"`tango {tags.get('kind', '')}` of **{tags.get('model')}** on {tags.get('benchmark')}"
         )
         tags |= {NOTE_TAG: f"{about}, {tags['num_clips']} clips. It has no results yet."}
-        run = self.runs.start(self.files.path.name, tags, time_ms)
+        run = self.runs.start(shown_name(self.files.path.name), tags, time_ms)
         self.runs.client.update_run(run, status="RUNNING")
         self.sent.run = run
         self.sent.save()

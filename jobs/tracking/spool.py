@@ -121,10 +121,13 @@ def has_events(run_dir: Path) -> bool:
     return (run_dir / FOLDER / EVENTS).is_file()
 
 
-def last_step(run_dir: Path) -> int:
-    """The largest step of a sample of a run; 0 if there is none."""
-    events = read_events(run_dir / FOLDER / EVENTS)
-    return max((int(event.get("step", 0)) for event, _ in events), default=0)
+def last_steps(run_dir: Path) -> dict[str, int]:
+    """Metric -> the largest step of its samples while the job ran."""
+    steps: dict[str, int] = {}
+    for event, _ in read_events(run_dir / FOLDER / EVENTS):
+        for name in event.get("metrics", ()):
+            steps[name] = max(steps.get(name, 0), int(event.get("step", 0)))
+    return steps
 
 
 def _ends_torn(path: Path) -> bool:

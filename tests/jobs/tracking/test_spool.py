@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from jobs.tracking.server import redacted
-from jobs.tracking.spool import Sent, Spool, last_step, read_events, store_key
+from jobs.tracking.spool import Sent, Spool, last_steps, read_events, store_key
 
 
 def steps(path, offset=0):
@@ -15,12 +15,12 @@ def steps(path, offset=0):
 def test_events_are_read_once_each(tmp_path):
     path = tmp_path / "tracking" / "events.jsonl"
     spool = Spool(path)
-    spool.write({"kind": "sample", "step": 1})
+    spool.write({"kind": "sample", "step": 1, "metrics": {"a": 1, "b": 1}})
     ((_, offset),) = read_events(path)
-    spool.write({"kind": "sample", "step": 2})
+    spool.write({"kind": "sample", "step": 2, "metrics": {"a": 1}})
     assert steps(path, offset) == [2]
     assert steps(path) == [1, 2]
-    assert last_step(tmp_path) == 2
+    assert last_steps(tmp_path) == {"a": 2, "b": 1}
 
 
 def test_half_a_line_waits_and_a_later_driver_writes_behind_it(tmp_path):
