@@ -28,6 +28,7 @@ EXTRAS = {
         "psutil",
         "pyarrow",
         "pydantic",
+        "pynvml",
         "rich",
         "typer",
         "yaml",

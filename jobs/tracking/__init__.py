@@ -1,6 +1,6 @@
 """MLflow: a job while it runs, and the upload of its results.
 
-    driver: live.py -> run directory: spool.py -> process: sender.py -> replay.py, log_run.py -> store
+    live.py (driver) -> spool.py (disk) -> sender.py (a process): replay.py, log_run.py -> store
 
 What lives here: `live.py` (a job as the driver reports it), `samples.py` (its numbers under way),
 `spool.py` (what it said, on disk), `upload.py` (the sending process, as the driver sees it),

@@ -12,9 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL import Image
-
 from jobs.results.facts import JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
@@ -216,14 +213,14 @@ class _Upload:
             self.runs.file(parent, path)
         for path in self.files.in_folders():
             self.runs.file(parent, path, path.parent.name)
+        from matplotlib.image import imread
+
         logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
         for path in self.files.figures():
             # The names of images hold their key and step; each is logged once.
             name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
             if not any(name.search(there) for there in logged):
-                with Image.open(path) as image:
-                    pixels = np.asarray(image.convert("RGB"))
-                self.runs.client.log_image(parent, pixels, key=path.stem, step=0)
+                self.runs.client.log_image(parent, imread(path), key=path.stem, step=0)
                 self.runs.progress()
 
     def _points(self, metrics: dict[str, float]) -> list[Point]:
