@@ -19,14 +19,15 @@ from rich.console import Console
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
-from jobs.cli.path_checks import check_jobs, check_runs
+from jobs.cli.output import Json, Quiet, console_of, display_of
+from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
-    from jobs.run.display import Display
     from jobs.run.locations import Locations
     from pipeline.executors.early import EarlyRay
 
@@ -58,6 +59,7 @@ Resume = Annotated[
     str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
 ]
 Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
+Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
 ]
@@ -65,11 +67,6 @@ Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
 ]
 Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Only results, warnings and errors.")]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="One JSON event per line on standard output; the rest on error."),
-]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
@@ -116,6 +113,7 @@ def _measuring(
         tracking_uri: Tracking = None,
         resume: Resume = None,
         steal: Steal = False,
+        continue_: Continue = False,
         address: Address = None,
         shard: Shard = None,
         mode: Mode = None,
@@ -124,7 +122,7 @@ def _measuring(
         json: Json = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        where = _locations(output, cache, address, tracking_uri, resume, steal)
+        where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
         _exit(run(recipe, changes, where, quiet, json))
 
     return command
@@ -140,8 +138,8 @@ def _evaluate(
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
-        console = _console(json)
-        return evaluate(job, locations, console, early, _display(console, quiet, json))
+        console = console_of(json)
+        return evaluate(job, locations, console, early, display_of(console, quiet, json))
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
@@ -152,8 +150,8 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, 
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
-        console = _console(json)
-        return sweep(jobs, locations, console, early, _display(console, quiet, json))
+        console = console_of(json)
+        return sweep(jobs, locations, console, early, display_of(console, quiet, json))
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -185,8 +183,8 @@ def precompute(
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
-        console = _console(json)
-        display = _display(console, quiet, json)
+        console = console_of(json)
+        display = display_of(console, quiet, json)
         code = max(precompute(job, locations, console, early, display) for job in jobs)
     _exit(code)
 
@@ -209,65 +207,18 @@ def doctor(
     _exit(doctor(recipe, set_, where, Console()))
 
 
-@app.command("log-run")
-def log_run(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
-    tracking_uri: Tracking = None,
-) -> None:
-    """Upload a run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.server import TrackingError, default_tracking_uri, redacted
-    from jobs.tracking.spool import has_events
-    from jobs.tracking.upload import upload_run
-
-    uri = tracking_uri or default_tracking_uri(run.parent)
-    if not has_events(run):
-        check_runs([run])
-    try:
-        upload_run(run, uri)
-    except TrackingError as error:
-        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
-    print(f"logged to {redacted(uri)}")
-
-
+app.command()(cli_submit.submit)
+app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
+app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
+app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_cache.cache, name="cache")
-
-
-@app.command("train-tiny")
-def train_tiny(
-    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
-    minutes: Annotated[
-        float, typer.Option(help="Time on two free cores; less shortens every stage.")
-    ] = 90.0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
-    ] = False,
-    beside: Annotated[
-        list[Path],
-        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
-    ] = [],  # noqa: B006
-    tracking_uri: Tracking = None,
-) -> None:
-    """Train the embedded model from nothing."""
-    from jobs.training.command import train_tiny
-
-    trial = train_tiny(
-        output,
-        seed=seed,
-        minutes=minutes,
-        resume=resume,
-        beside=beside,
-        tracking_uri=tracking_uri,
-        console=Console(),
-    )
-    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
 
 
 def main() -> None:
@@ -320,25 +271,12 @@ def _locations(
     tracking_uri: str | None = None,
     resume: str | None = None,
     steal: bool = False,
+    continues: bool = False,
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
 
-    return Locations(output, cache, tracking_uri, resume, address, steal=steal)
-
-
-def _console(json: bool) -> Console:
-    """Where people read; standard output belongs to the events if there are any."""
-    return Console(stderr=json)
-
-
-def _display(console: Console, quiet: bool, json: bool) -> Display:
-    """How the jobs are shown."""
-    from jobs.run.display import Display
-
-    if quiet:
-        logging.getLogger().setLevel(logging.WARNING)
-    return Display.on(console, quiet=quiet, events=sys.stdout if json else None)
+    return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)
 
 
 def _fail(message: str, code: int) -> None:
