@@ -130,6 +130,28 @@ def import_(
     print(f"run: {run_dir}")
 
 
+def log_run(
+    run: Run,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow server or store.  [default: sqlite beside RUN]")
+    ] = None,
+) -> None:
+    """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.spool import has_events
+    from jobs.tracking.upload import upload_run
+    from pipeline.redaction import redacted
+
+    uri = tracking_uri or default_tracking_uri(run.parent)
+    if not has_events(run):
+        check_runs([run])
+    try:
+        upload_run(run, uri)
+    except TrackingError as error:
+        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    print(f"logged to {redacted(uri)}")
+
+
 @data.command("check")
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],

@@ -31,6 +31,7 @@ class CellFacts:
         layer_shares: For every layer of the language model the share of the prompt's visual tokens
             that enters it, in (0, 1]; `None` when nothing is dropped inside the language model.
         protocol: Whose prompts and answer rules were used; "" if unknown.
+        cache: Directory of the token cache that it read; "" if unknown.
     """
 
     name: str
@@ -40,6 +41,7 @@ class CellFacts:
     options: Mapping[str, Any] = field(default_factory=dict)
     layer_shares: tuple[float, ...] | None = None
     protocol: str = ""
+    cache: str = ""
 
     def __post_init__(self) -> None:
         """Check that every share of tokens is in (0, 1]."""

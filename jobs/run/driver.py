@@ -7,9 +7,10 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
+from jobs.run.observers import Observer, observed
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName
@@ -32,6 +34,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.lease import FileLease, KeptLease, Lease, held
 from pipeline.methods import PlannedMethod
+from pipeline.metrics import JobBoard
 from pipeline.plan import NOTHING_DONE, Plan
 from pipeline.redaction import redacted
 from pipeline.rows import Row, to_table
@@ -90,8 +93,10 @@ def execute(
     run_dir: Path,
     console: Console,
     *,
-    run_plan: RunPlan = run,
+    run_plan: RunPlan | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    observers: Sequence[Observer] = (),
+    board: JobBoard | None = None,
 ) -> JobResult:
     """Run a job and leave its answers, failures and facts in the run directory.
 
@@ -104,8 +109,10 @@ def execute(
         locations: Where the job reads and writes.
         run_dir: From `directories`.
         console: Where the progress goes.
-        run_plan: The executor.
+        run_plan: The executor; `None` for the one of the recipe.
         clock: For durations and dates, except for the latencies of single clips.
+        observers: Are told of the job beside the progress.
+        board: Where the stages of the recipe's executor report.
 
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
@@ -115,8 +122,11 @@ def execute(
     lease: Lease = FileLease(locations.open_storage(run_dir), clock)
     if locations.continues:
         lease = PatientLease(lease, clock)
+    board = board or JobBoard()
+    run_plan = run_plan or partial(run, board=board)
+    watching = (JobProgress(console, clock, board), *observers)
     with held(lease, steal=locations.steal) as kept:
-        return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
+        return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
 
 
 def _execute(
@@ -125,7 +135,7 @@ def _execute(
     kind: Kind,
     locations: Locations,
     run_dir: Path,
-    console: Console,
+    observers: Sequence[Observer],
     run_plan: RunPlan,
     clock: Clock,
     lease: KeptLease,
@@ -140,8 +150,9 @@ def _execute(
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, caches, answer=kind != "precompute", done=done, clock=clock)
+    finished: frozenset[ClipName] = frozenset()
     if writer:
-        finished = done.keys() - _names(plan.clips) if done else frozenset()
+        finished = frozenset(done.keys() - _names(plan.clips)) if done else finished
         writer.keep(finished)
         if done:
             logger.info("resuming: %d clips are finished", len(finished))
@@ -151,10 +162,10 @@ def _execute(
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
-    with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
+    with observed(observers, plan, len(finished)) as tell, _flushed(writer):
         for result in run_plan(plan, settings):
             lease.raise_if_lost()
-            progress.add(result)
+            tell(result)
             if writer:
                 writer.add(result["answers"])
             failures += _failures(result)
@@ -268,4 +279,5 @@ def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> Cel
         options=options,
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
         protocol=benchmark.protocol.name,
+        cache=planned.cache,
     )

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
 
 
 def sweep(
-    jobs: Sequence[Job], locations: Locations, console: Console, early: EarlyRay | None = None
+    jobs: Sequence[Job],
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
@@ -22,6 +27,7 @@ def sweep(
         locations: Where the jobs read and write.
         console: Where the tables go.
         early: A Ray that is on its way, for jobs that run on it.
+        display: How progress is shown beside them.
 
     Raises:
         RecipeError: If several jobs are to continue one run.
@@ -31,4 +37,5 @@ def sweep(
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    return max(measure(job, "sweep", locations, console, early) for job in jobs)
+    shown = display or Display.on(console)
+    return max(measure(job, "sweep", locations, shown, early) for job in jobs)
