@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from jobs.config.identity import computed_by
 from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
 from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-
-# A run may be continued with other workers and other time limits; the rest decides its results.
-_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
 
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
@@ -27,14 +24,24 @@ def new_run_dir(
     job: Job,
     output: Path,
     *,
+    methods: Sequence[str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Path:
-    """An unused directory below `output`, named by time, benchmark, model and method."""
-    methods = [name for name, _ in job.all_methods]
+    """An unused directory below `output`, named by time, benchmark, model, frames and method.
+
+    Args:
+        job: The recipe; the frames are named if it sets them.
+        output: Directory of all runs.
+        methods: Names of the methods that the model can run; `None` for all of the recipe.
+        clock: Gives the time.
+        open_storage: Opens the directory.
+    """
+    methods = methods or [name for name, _ in job.all_methods]
     what = [
         "+".join(section.name for section in job.all_benchmarks),
         job.model.name,
+        *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
         methods[0].replace(" ", "-").replace("=", "")
         if len(methods) == 1
         else f"{len(methods)}-methods",
@@ -104,19 +111,9 @@ def claim(run_dir: Path, job: Job, *, open_storage: OpenStorage = Storage.at) ->
 
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Path) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
-
-    def computed(content: dict[str, Any]) -> dict[str, Any]:
-        decode = content.get("decode")
-        decoder = decode.get("decoder") if isinstance(decode, dict) else None
-        kept = {k: v for k, v in content.items() if k not in _NOT_COMPUTED}
-        model = content.get("model")
-        if isinstance(model, dict):  # an option that is not set may be newer than the run
-            kept["model"] = {k: v for k, v in model.items() if v is not None}
-        return {**kept, "decode": decoder}
-
     job_file = run_dir / JOB_FILE
-    old = computed(recipe_of(old_recipe, str(job_file)))
-    new = computed(yaml.safe_load(job.to_yaml()))
+    old = computed_by(recipe_of(old_recipe, str(job_file)))
+    new = computed_by(yaml.safe_load(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(

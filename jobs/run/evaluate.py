@@ -29,4 +29,4 @@ def evaluate(job: Job, locations: Locations, console: Console) -> int:
         )
     if job.mode == "profile" and methods[0]["name"] != BASELINE:
         job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return measure(job, "evaluate", locations, console)
+    return measure(job, "evaluate", locations, console)[0]

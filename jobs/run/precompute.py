@@ -25,7 +25,10 @@ def precompute(job: Job, locations: Locations, console: Console) -> int:
     """
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
     built = build(job)
-    run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
+    methods = [name for name, _ in built.methods]
+    run_dir = new_run_dir(
+        job, locations.output, methods=methods, open_storage=locations.open_storage
+    )
     job_result = execute(job, built, "precompute", locations, run_dir, console)
     counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
     text = json.dumps(counts, indent=2, default=str) + "\n"

@@ -23,19 +23,20 @@ from jobs.tracking.upload import track_run
 logger = logging.getLogger(__name__)
 
 
-def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int:
+def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> tuple[int, Path]:
     """Run a job that answers questions, and show its results.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
-        are there in both cases.
+        are there in both cases. Then the run directory.
     """
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
     if locations.resume:
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
     else:
-        run_dir = new_run_dir(job, output, open_storage=open_storage)
+        methods = [name for name, _ in built.methods]
+        run_dir = new_run_dir(job, output, methods=methods, open_storage=open_storage)
     job_result = execute(job, built, kind, locations, run_dir, console)
     summary = write_summary(run_dir)
     report = write_report(run_dir, summary)
@@ -53,7 +54,7 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
     say(f"report:  {report}")
     if tracked:
         say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
-    return exit_code(job, job_result, run_dir)
+    return exit_code(job, job_result, run_dir), run_dir
 
 
 def heading(job_result: JobResult) -> str:

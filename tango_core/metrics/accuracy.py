@@ -65,12 +65,32 @@ def clustered_accuracy(
     """
     right = np.asarray(correct, dtype=np.float64)
     codes = cluster_codes(clusters, len(right))
-    if not len(right):
+    return accuracy_of_clips(np.bincount(codes, weights=right), np.bincount(codes), level)
+
+
+def accuracy_of_clips(
+    right: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
+) -> Accuracy | None:
+    """`clustered_accuracy` from what it needs to know of every clip.
+
+    Args:
+        right: (G,) questions of each clip that were answered correctly.
+        asked: (G,) questions of each clip; clips without a question do not count.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    sizes = np.asarray(asked, dtype=np.float64)
+    rights = np.asarray(right, dtype=np.float64)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
         return None
-    value = float(right.mean())
-    effective = _effective_size(right, codes, value, level)
+    num_questions = int(sizes.sum())
+    value = float(rights.sum() / num_questions)
+    effective = _effective_size(rights, sizes, value, level)
     low, high = _wilson(value, effective, level)
-    return Accuracy(value, low, high, len(right), int(codes.max()) + 1, effective)
+    return Accuracy(value, low, high, num_questions, len(sizes), effective)
 
 
 def accuracy_by_group(
@@ -108,14 +128,13 @@ def accuracy_by_group(
 
 
 def _effective_size(
-    right: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], value: float, level: float
+    rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
-    num_questions, sizes = len(right), np.bincount(codes)
-    num_clusters = len(sizes)
+    num_questions, num_clusters = float(sizes.sum()), len(sizes)
     if num_clusters == 1 or value in (0.0, 1.0):
-        return num_questions / float((sizes.astype(np.float64) ** 2).sum() / num_questions)
-    totals = np.bincount(codes, weights=right - value)
+        return num_questions / (float((sizes**2).sum()) / num_questions)
+    totals = rights - sizes * value
     between = num_clusters / (num_clusters - 1) * float(totals @ totals)
     deff = max(1.0, between / (num_questions * value * (1 - value)))
     few = z_quantile(level) / t_quantile((1 + level) / 2, num_clusters - 1)
