@@ -193,7 +193,7 @@ class AnswerParts:
                 yield joined(ready)
                 ready = []
         ready += waiting.released(len(overview.names), all_of_it=True)
-        if ready:
+        if any(map(len, ready)):
             yield joined(ready)
 
     def _report_damage(self, name: str, error: DamagedFileError) -> None:
