@@ -9,13 +9,15 @@ from pathlib import Path
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.report.compare import report_runs
 from jobs.run.directories import make_run_dir
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
+from pipeline.executors.early import EarlyRay
 
 
-def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
+def sweep(
+    jobs: Sequence[Job], locations: Locations, console: Console, early: EarlyRay | None = None
+) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
     Args:
@@ -23,6 +25,7 @@ def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
             one comparison of all.
         locations: Where the jobs read and write.
         console: Where the tables go.
+        early: A Ray that is on its way, for jobs that run on it.
 
     Raises:
         RecipeError: If several jobs are to continue one run.
@@ -32,16 +35,18 @@ def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    codes, run_dirs = zip(*(measure(job, "sweep", locations, console) for job in jobs), strict=True)
+    measured = [measure(job, "sweep", locations, console, early) for job in jobs]
     if len(jobs) > 1:
-        _compare(jobs, run_dirs, locations, console)
-    return max(codes)
+        _compare(jobs, [run_dir for _, run_dir in measured], locations, console)
+    return max(code for code, _ in measured)
 
 
 def _compare(
     jobs: Sequence[Job], run_dirs: Sequence[Path], locations: Locations, console: Console
 ) -> None:
     """Set the runs of one recipe side by side, in a directory beside theirs."""
+    from jobs.report.compare import report_runs  # tables and plots are needed at the end only
+
     first = jobs[0]
     benchmarks = "+".join(section.name for section in first.all_benchmarks)
     what = [benchmarks, first.model.name, "comparison"]
