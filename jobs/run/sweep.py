@@ -37,14 +37,21 @@ def sweep(
         )
     measured = [measure(job, "sweep", locations, console, early) for job in jobs]
     if len(jobs) > 1:
-        _compare(jobs, [run_dir for _, run_dir in measured], locations, console)
+        compare(jobs, [run_dir for _, run_dir in measured], locations, console)
     return max(code for code, _ in measured)
 
 
-def _compare(
+def compare(
     jobs: Sequence[Job], run_dirs: Sequence[Path], locations: Locations, console: Console
 ) -> None:
-    """Set the runs of one recipe side by side, in a directory beside theirs."""
+    """Set the runs of one recipe side by side, in a directory beside theirs, and show the table.
+
+    Args:
+        jobs: What was run.
+        run_dirs: The run of each.
+        locations: Where the jobs read and write.
+        console: Where the table goes.
+    """
     from jobs.report.compare import report_runs  # tables and plots are needed at the end only
 
     first = jobs[0]
