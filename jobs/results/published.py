@@ -189,7 +189,7 @@ def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
     if cell.method not in METHODS:
         return False
     given: Json = {} if cell.is_baseline else {"retention": cell.retention_requested}
-    wanted = {**build_method(cell.method, **given).options, **options}
+    wanted = {**build_method(cell.method, model=cell.model, **given).options, **options}
     return all(
         name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()
     ) and all(cell.options.get(name) == value for name, value in options.items())
