@@ -13,6 +13,7 @@ from jobs.results.cell_summary import CellSummary
 from jobs.results.plain import Json
 from tango_core.benchmarks.protocols.versions import harness_of
 from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.options import option_names
 
 # Benchmark -> column -> accuracy in [0, 1].
 Scores = Mapping[str, Mapping[str, float]]
@@ -188,7 +189,8 @@ def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
     """Whether every option is the given one, else the method's own; an ablation is another row."""
     if cell.method not in METHODS:
         return False
-    given: Json = {} if cell.is_baseline else {"retention": cell.retention_requested}
+    takes_retention = "retention" in option_names(METHODS[cell.method])
+    given: Json = {"retention": cell.retention_requested} if takes_retention else {}
     wanted = {**build_method(cell.method, model=cell.model, **given).options, **options}
     return all(
         name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()

@@ -90,7 +90,7 @@ class Method:
             act only inside.
         pruner: Runs inside the language model, or `None`.
         options: All options of the entry with their defaults filled in, JSON-able; `retention` is
-            the target.
+            the target, or follows from the others (`block`).
     """
 
     name: str
@@ -170,6 +170,8 @@ def build_method(
     # The short name, unless it would be taken for the shipped method of that name.
     shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}
+    if isinstance(built, Compressor) and built.retention < 1:
+        resolved["retention"] = built.retention  # also of methods whose options fix it
     if isinstance(built, LayerPruner):
         built.layers(num_layers)
         return Method(shown, Full(), built, resolved)
