@@ -61,6 +61,9 @@ Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
 ]
 Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
+Controls = Annotated[
+    bool, typer.Option("--controls", help="Add the controls at the recipe's retentions.")
+]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
@@ -109,8 +112,10 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        controls: Controls = False,
     ) -> None:
-        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
+        changes = _overrides(set_, limit=limit, shard=shard, **flags)
         _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
 
     return command

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from jobs.report.controls import control_notes
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
@@ -86,6 +87,7 @@ def report_runs(
         *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
+        *control_notes(cells, lambda index: pairs[index][0].rows(pairs[index][1]), folder),
     ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
+from jobs.report.controls import control_notes, rows_of_run
 from jobs.report.formatting import accuracy_percent, interval, percent
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.plots import draw_plots, save_plots
@@ -49,13 +50,18 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
     facts = JobFacts.load(run_dir)
     summary = summary or write_summary(run_dir)
     save_plots(summary.cells, run_dir / "plots")
+    answers = read_answers(run_dir)
     job = run_dir / JOB_FILE
     page = render_html(
         summary,
         facts,
-        failures=failed_rows(read_answers(run_dir)),
+        failures=failed_rows(answers),
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=[*skipped_notes([facts]), *few_clips_notes(summary.cells)],
+        notes=[
+            *skipped_notes([facts]),
+            *few_clips_notes(summary.cells),
+            *control_notes(summary.cells, rows_of_run(summary.cells, answers), run_dir),
+        ],
     )
     Storage.at(run_dir).write(REPORT_FILE, page.encode())
     return run_dir / REPORT_FILE

@@ -25,8 +25,8 @@ class PoolSpace(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         budget: `"official"` is h = round(H * sqrt(retention)) and w = round(retention * H * W / h);
-            `"exact"` is the grid with the count nearest to retention * H * W, of several the one
-            whose shape is nearest to the frame's.
+            `"exact"` is the grid with the count nearest to retention * H * W among those of
+            about the frame's shape, of several the one whose shape is nearest.
     """
 
     entry_name: ClassVar[str] = "pool_space"
@@ -46,7 +46,7 @@ class PoolSpace(Compressor):
             shape = math.log(size[0] * width / (size[1] * height))
             return abs(size[0] * size[1] - wanted), abs(shape)
 
-        return min(product(range(1, height + 1), range(1, width + 1)), key=cost)
+        return min(grids_of_shape(grid), key=cost)
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
         """Half a column of every frame, or its single token."""
@@ -79,6 +79,20 @@ class PoolSpace(Compressor):
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,
         )
+
+
+def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
+    """Grids up to (H, W) whose sides' ratio is at most twice or half the frame's, or as near.
+
+    The nearest count alone would make strips: 3 x 11 for a fifth of 13 x 13.
+    """
+    height, width = grid
+    sizes = product(range(1, height + 1), range(1, width + 1))
+    return [
+        (rows, columns)
+        for rows, columns in sizes
+        if 0.5 <= rows * width / (columns * height) <= 2 or abs(rows - columns * height / width) < 1
+    ]
 
 
 def _bins(size: int, number: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor
 from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.controls.pool_space import grids_of_shape
 from tango_core.compressors.options import option_names
 
 WITH_BUDGET = sorted(
@@ -72,7 +73,7 @@ def test_whole_frames_and_grids_are_matched_to_the_nearest_count(name, shape, re
     features = make_clip(num_frames=frames, grid=(height, width), kind="noise", dim=4)
     cells = height * width
     if name == "pool_space":
-        counts = {frames * h * w for h in range(1, height + 1) for w in range(1, width + 1)}
+        counts = {frames * rows * columns for rows, columns in grids_of_shape((height, width))}
     else:
         counts = {number * cells for number in range(1, frames + 1)}
     asked = retention * frames * cells

@@ -9,6 +9,7 @@ from golden_files import GOLDEN2_DIR
 
 from tango_core.compressors import CONTROLS, METHODS, build_method, equivalent_retention
 from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.controls.pool_space import grids_of_shape
 from tango_core.types import VisualFeatures
 
 CASES = ["sq", "rect", "one"]
@@ -80,8 +81,13 @@ def test_an_exact_grid_is_the_nearest_there_is(grid, retention):
     compressor = build_method("pool_space", retention=retention, budget="exact").compressor
     rows, columns = compressor.pooled_grid(grid)
     wanted = retention * grid[0] * grid[1]
-    nearest = min(abs(r * c - wanted) for r in range(1, grid[0] + 1) for c in range(1, grid[1] + 1))
+    nearest = min(abs(r * c - wanted) for r, c in grids_of_shape(grid))
     assert abs(rows * columns - wanted) == nearest
+
+
+def test_an_exact_grid_is_no_strip():
+    compressor = build_method("pool_space", retention=0.2, budget="exact").compressor
+    assert compressor.pooled_grid((13, 13)) == (5, 7)  # 3 x 11 would be nearer to 33.8
 
 
 @pytest.mark.parametrize(
