@@ -87,12 +87,12 @@ def report_runs(
         *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
-        *control_notes(cells, lambda index: pairs[index][0].rows(pairs[index][1]), folder),
     ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
+    notes += control_notes(cells, lambda index: pairs[index][0].rows(pairs[index][1]), output)
     return _write_comparison(runs, cells, output, reference, notes)
 
 

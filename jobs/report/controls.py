@@ -42,10 +42,12 @@ def control_notes(
         folder: Receives `controls.md` if there is one.
     """
     found = against_controls(cells, lambda index: right_wrong(rows_of(index)))
-    if found:
-        (folder / "controls.md").write_text(controls_markdown(found), encoding="utf-8")
     several = len({one.control.benchmark for one in found}) > 1
-    return [_sentence(one, several) for one in found]
+    sentences = [_sentence(one, several) for one in found]
+    if found:
+        text = "\n\n".join([*sentences, controls_markdown(found)])
+        (folder / "controls.md").write_text(text, encoding="utf-8")
+    return sentences
 
 
 def rows_of_run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ __all__ = [
     "num_kept",
     "raise_if_missing",
     "raise_if_not_finite",
+    "refuse_norms",
     "select",
 ]
 
@@ -174,6 +175,15 @@ def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None
                 f"{name} of this clip hold NaN or infinite values; "
                 "the encoder's dtype may have overflowed"
             )
+
+
+def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
+    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
+
+    Methods that take norms anyway look at them instead of at the tokens: one read less.
+    """
+    raise_if_not_finite(features, needs)
+    raise ValueError("tokens of this clip are so large that their norms overflow float32")
 
 
 def everything(features: VisualFeatures) -> CompressedVideo:

@@ -30,16 +30,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import num_kept
+from tango_core.compressors.base import (
+    num_kept,
+    raise_if_missing,
+    raise_if_not_finite,
+    refuse_norms,
+)
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.merging import cluster_means
+from tango_core.ops.merging import cluster_means, gather_weighted
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.ops.segmentation import adjacent_similarity, static_segments
+from tango_core.ops.segmentation import adjacent_products, cosines, static_segments
 from tango_core.types import CompressedVideo, VisualFeatures
 
 STOP_STRENGTHS = (0.04, 0.07)
@@ -104,6 +109,12 @@ class HoliTom(OuterStep):
             return STOP_TAU
         return super().resolved_tau
 
+    def _check(self, features: VisualFeatures) -> None:
+        """Look for NaN in attention; the norms of the tokens show it there without another read."""
+        raise_if_missing(features, self.needs)
+        if self.outer_retention >= 1 or not bool(features.attention.isfinite().all()):
+            raise_if_not_finite(features, self.needs)
+
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
@@ -112,7 +123,10 @@ class HoliTom(OuterStep):
         stop = stop_for(self.stop, features)
         attention = features.attention if stop is None else stop.lowered(features.attention)
         sinks = None if stop is None else stop.sink_scores(features.attention)
-        similarity = adjacent_similarity(tokens)
+        squares, products = adjacent_products(tokens)
+        if not bool(squares.isfinite().all()):
+            refuse_norms(features, self.needs)
+        similarity = cosines(squares.sqrt(), products)
         unchanged = (similarity > self.resolved_tau).cpu().numpy()
         lengths = static_segments(unchanged)
         still = found = _static_positions(unchanged, lengths)
@@ -130,7 +144,7 @@ class HoliTom(OuterStep):
         movable = torch.from_numpy(mask).to(tokens.device)
         ranked = rank_descending(attention.float().masked_fill(~movable, -torch.inf))
         kept = [take_ranked(ranked, dynamic)]
-        values = [tokens.flatten(0, 1)[kept[0]]]
+        values = [tokens.flatten(0, 1).index_select(0, kept[0])]
         penalties = _penalties(stop, sinks)
         for start, length, spatial, num_clusters in zip(
             starts, lengths, still, clusters, strict=True
@@ -182,7 +196,7 @@ class HoliTom(OuterStep):
         self, frames: Tensor, spatial: Tensor, num_clusters: int, penalties: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """(C,) of `spatial`, the clusters' centres, and (C, D) merged tokens."""
-        points = frames[:, spatial].float().mean(dim=0)
+        points = _averages(frames, spatial)
         distances = squared_distances(points[None]) / points.shape[1]
         neighbors = min(self.num_neighbors, num_clusters)
         centers = density_peaks(
@@ -199,6 +213,16 @@ class HoliTom(OuterStep):
         own = points[centers[0]]
         blended = self.beta * own + (1 - self.beta) * means
         return spatial[centers[0]], torch.where(counts[:, None] > 0, blended, own)
+
+
+def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
+    """(S, D) float32 means over (F, L, D) frames at some places, without a copy of these first."""
+    num_frames, tokens_per_frame, _ = frames.shape
+    starts = torch.arange(num_frames, device=frames.device) * tokens_per_frame
+    sources = (spatial[:, None] + starts).flatten()
+    offsets = torch.arange(len(spatial), device=frames.device) * num_frames
+    weights = torch.full((len(sources),), 1 / num_frames, device=frames.device)
+    return gather_weighted(frames.reshape(-1, frames.shape[2]), sources, offsets, weights)
 
 
 def _penalties(stop: Stop | None, sinks: Tensor | None) -> Tensor | None:
