@@ -112,6 +112,7 @@ class HoliTom(OuterStep):
     def _check(self, features: VisualFeatures) -> None:
         """Look for NaN in attention; the norms of the tokens show it there without another read."""
         raise_if_missing(features, self.needs)
+        assert features.attention is not None
         if self.outer_retention >= 1 or not bool(features.attention.isfinite().all()):
             raise_if_not_finite(features, self.needs)
 
