@@ -27,6 +27,7 @@ from jobs.cli.options import (
     Address,
     Cache,
     Continue,
+    Controls,
     HashContent,
     Limit,
     Mode,
@@ -103,10 +104,12 @@ def _measuring(
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        controls: Controls = False,
         quiet: Quiet = False,
         json: Json = False,
     ) -> None:
-        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
+        changes = _overrides(set_, limit=limit, shard=shard, **flags)
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
         _exit(run(recipe, changes, where, quiet, json))
 

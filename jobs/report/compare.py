@@ -13,6 +13,7 @@ from jobs.report.common import (
     raise_if_none,
     shown_notes,
 )
+from jobs.report.controls import control_notes
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
@@ -108,6 +109,7 @@ def report_runs(
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
+    notes += control_notes(cells, lambda index: pairs[index][0].reduction, output)
     return _write_comparison(runs, cells, output, reference, notes)
 
 

@@ -210,7 +210,8 @@ def methods_of(
     num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
-            built.append((name, build_method(num_layers=num_layers, **options)))
+            method = build_method(num_layers=num_layers, model=model.name, **options)
+            built.append((name, method))
         except ValueError as error:
             if job.infeasible == "error":
                 raise ValueError(
