@@ -79,6 +79,9 @@ Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
 ]
 Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
+Controls = Annotated[
+    bool, typer.Option("--controls", help="Add the controls at the recipe's retentions.")
+]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
