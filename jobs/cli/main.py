@@ -6,6 +6,7 @@ mistake is reported at once.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -21,9 +22,27 @@ from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
-from jobs.cli.path_checks import check_jobs
+from jobs.cli.options import (
+    RUNS,
+    Address,
+    Cache,
+    Continue,
+    HashContent,
+    Limit,
+    Mode,
+    Output,
+    Recipe,
+    Resume,
+    Set,
+    Shard,
+    Steal,
+    Tracking,
+    expanded,
+)
+from jobs.cli.path_checks import check_jobs, check_runs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
+from pipeline.redaction import RedactingFilter, redacted
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -37,40 +56,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Recipe = Annotated[
-    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
-]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
-]
-Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
-Cache = Annotated[
-    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
-]
-Tracking = Annotated[
-    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
-]
-Resume = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
-]
-Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
-Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
-Address = Annotated[
-    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
-]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
-]
-Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
-HashContent = Annotated[
-    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
-]
-
-RUNS = Path("runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -127,7 +112,7 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -138,7 +123,8 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
-    check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
+    resume = None if len(jobs) > 1 else locations.resume
+    check_jobs(jobs, recipe, locations.output, resume)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -167,7 +153,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
-    check_jobs(jobs, output)
+    check_jobs(jobs, recipe, output)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -178,7 +164,8 @@ def precompute(
 @app.command()
 def doctor(
     recipe: Annotated[
-        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+        Path | None,
+        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
     ] = None,
     set_: Set = [],  # noqa: B006
     output: Output = RUNS,
@@ -195,16 +182,17 @@ def doctor(
 
 @app.command("log-run")
 def log_run(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: Annotated[Path, typer.Argument(help="Run directory.", callback=expanded)],
     tracking_uri: Tracking = None,
 ) -> None:
     """Upload a finished run to MLflow, e.g. after the server was away."""
+    check_runs([run])
     from jobs.tracking.log_run import log_run
     from jobs.tracking.server import default_tracking_uri
 
     uri = tracking_uri or default_tracking_uri(run.parent)
     log_run(run, uri)
-    print(f"logged to {uri}")
+    print(f"logged to {redacted(uri)}")
 
 
 app.command()(cli_submit.submit)
@@ -222,7 +210,11 @@ app.add_typer(cli_cache.cache, name="cache")
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
+    handler.addFilter(RedactingFilter())
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -280,7 +272,7 @@ def _locations(
 
 def _fail(message: str, code: int) -> None:
     """One line on standard error, and out."""
-    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -16,6 +16,7 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code
 from pipeline.executors.early import EarlyRay
+from pipeline.redaction import redacted
 from pipeline.run import run
 
 
@@ -38,5 +39,5 @@ def precompute(
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(f"clips:   {counted(job_result)}")
     for name in job_result.facts.caches:
-        say(f"cache:   {locations.cache_root}/{name}")
+        say(f"cache:   {redacted(locations.cache_root)}/{name}")
     return exit_code(job, job_result, run_dir)

@@ -16,6 +16,7 @@ from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
 from pipeline.executors.early import EarlyRay
+from pipeline.redaction import redacted
 from pipeline.run import run
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def measure(
     )
     # Imported when there are results: plots and tables need two seconds that no clip waits for.
     from jobs.report.page import write_report
-    from jobs.report.tables.cells import render_table
+    from jobs.report.tables.cells import render_table, table_width
     from jobs.report.tables.profile import render_profile
     from jobs.results.summary import write_summary
     from jobs.tracking.server import default_tracking_uri
@@ -64,7 +65,7 @@ def measure(
     tracked = track_run(run_dir, uri)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(heading(job_result))
-    say(render_table(summary.cells))
+    say(render_table(summary.cells, table_width(console.is_terminal, console.width)))
     if job.mode == "profile":
         say(f"\n{render_profile(summary.cells)}\n")
     for entry in job_result.facts.skipped:
@@ -73,7 +74,7 @@ def measure(
     say(f"answers: {run_dir / 'answers'}")
     say(f"report:  {report}")
     if tracked:
-        say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
+        say(f"MLflow:  mlflow ui --backend-store-uri {redacted(uri)}")
     return exit_code(job, job_result, run_dir)
 
 
