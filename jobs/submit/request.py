@@ -15,7 +15,6 @@ from jobs.config.identity import jobs_digest
 from jobs.config.recipe import Job
 from jobs.submit.package import START_FILE
 from pipeline.redaction import holds_credentials
-from pipeline.redaction import holds_credentials
 
 Command = Literal["evaluate", "sweep", "precompute"]
 
@@ -139,7 +138,7 @@ def raise_if_secret(options: Sequence[str]) -> None:
     for option, value in pairwise(options):
         if holds_credentials(value):
             raise ValueError(
-                f"{option} holds a password or a token, and Ray shows command lines in its dashboard; take it "
-                "out of the URL and give it as an environment variable: --env NAME, where NAME is "
-                "e.g. MLFLOW_TRACKING_PASSWORD"
+                f"{option} holds a password or a token, and Ray shows command lines in its "
+                "dashboard; take it out of the URL and give it as an environment variable: "
+                "--env NAME, where NAME is e.g. MLFLOW_TRACKING_PASSWORD"
             )
