@@ -39,7 +39,8 @@ from jobs.cli.options import (
     Tracking,
     expanded,
 )
-from jobs.cli.path_checks import check_jobs, check_runs
+from jobs.cli.output import Json, Quiet, console_of, display_of
+from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 from pipeline.redaction import RedactingFilter, redacted
@@ -79,11 +80,13 @@ def _options(
     """Hold the options of `tango` itself."""
 
 
-def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
+def _measuring(
+    run: Callable[[Path, list[str], Locations, bool, bool], int],
+) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys and locations -> exit code.
+        run: Recipe, changed keys, locations, `--quiet` and `--json` -> exit code.
     """
 
     def command(
@@ -100,15 +103,19 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        quiet: Quiet = False,
+        json: Json = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        _exit(run(recipe, changes, where))
+        _exit(run(recipe, changes, where, quiet, json))
 
     return command
 
 
-def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _evaluate(
+    recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool
+) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
@@ -116,10 +123,11 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
-        return evaluate(job, locations, Console(), early)
+        console = console_of(json)
+        return evaluate(job, locations, console, early, display_of(console, quiet, json))
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
@@ -128,7 +136,8 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
-        return sweep(jobs, locations, Console(), early)
+        console = console_of(json)
+        return sweep(jobs, locations, console, early, display_of(console, quiet, json))
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -144,20 +153,25 @@ def precompute(
     limit: Limit = None,
     output: Output = RUNS,
     cache: Cache = None,
+    tracking_uri: Tracking = None,
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
-    locations = _locations(output, cache, address)
+    locations = _locations(output, cache, address, tracking_uri)
     check_jobs(jobs, recipe, output)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
-        code = max(precompute(job, locations, Console(), early) for job in jobs)
+        console = console_of(json)
+        display = display_of(console, quiet, json)
+        code = max(precompute(job, locations, console, early, display) for job in jobs)
     _exit(code)
 
 
@@ -180,27 +194,13 @@ def doctor(
     _exit(doctor(recipe, set_, where, Console()))
 
 
-@app.command("log-run")
-def log_run(
-    run: Annotated[Path, typer.Argument(help="Run directory.", callback=expanded)],
-    tracking_uri: Tracking = None,
-) -> None:
-    """Upload a finished run to MLflow, e.g. after the server was away."""
-    check_runs([run])
-    from jobs.tracking.log_run import log_run
-    from jobs.tracking.server import default_tracking_uri
-
-    uri = tracking_uri or default_tracking_uri(run.parent)
-    log_run(run, uri)
-    print(f"logged to {redacted(uri)}")
-
-
 app.command()(cli_submit.submit)
 app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
 app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
+app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)

@@ -50,14 +50,18 @@ def report(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        Literal["common", "all"],
+        typer.Option(help="Questions that count where several runs were asked different ones."),
+    ] = "common",
 ) -> None:
-    """Write tables, plots and a page for one run, or compare several."""
+    """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
         check_runs(runs)
     from jobs.report.compare import report_runs
 
     page = report_runs(
-        runs, output, published=published, baselines=baseline or (), confusion=confusion
+        runs, output, published=published, baselines=baseline or (), confusion=confusion, on=on
     )
     table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
@@ -128,6 +132,28 @@ def import_(
     console = Console()
     print(render_table(summary.cells, table_width(console.is_terminal, console.width)))
     print(f"run: {run_dir}")
+
+
+def log_run(
+    run: Run,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow server or store.  [default: sqlite beside RUN]")
+    ] = None,
+) -> None:
+    """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.spool import has_events
+    from jobs.tracking.upload import upload_run
+    from pipeline.redaction import redacted
+
+    uri = tracking_uri or default_tracking_uri(run.parent)
+    if not has_events(run):
+        check_runs([run])
+    try:
+        upload_run(run, uri)
+    except TrackingError as error:
+        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    print(f"logged to {redacted(uri)}")
 
 
 @data.command("check")

@@ -121,6 +121,17 @@ class DecodeSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class TrackingSection:
+    """How a job is shown in MLflow while it runs.
+
+    Attributes:
+        every_s: Seconds between two points of its metrics.
+    """
+
+    every_s: Annotated[float, Field(ge=0.1, le=3600)] = 10
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -133,6 +144,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
+        tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
@@ -154,6 +166,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
+    tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0

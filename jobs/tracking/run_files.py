@@ -49,6 +49,16 @@ class RunDirectory:
                 f"write it again with `tango report {self.path}`"
             ) from error
 
+    def counts(self) -> dict[str, object]:
+        """What `tango precompute` counted."""
+        path = self.path / SUMMARY_FILE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{self.path} holds no {SUMMARY_FILE}; run `tango precompute` again"
+            )
+        counts: dict[str, object] = parse_json(read_text(path), str(path))
+        return counts
+
     def job(self) -> object | None:
         """The resolved recipe as plain data; `None` for an imported run."""
         path = self.path / JOB_FILE
@@ -58,9 +68,18 @@ class RunDirectory:
         """Files to upload."""
         return [self.path / name for name in ARTIFACTS if (self.path / name).is_file()]
 
-    def folders(self) -> list[Path]:
-        """Folders to upload under their own names."""
-        return [self.path / name for name in FOLDERS if (self.path / name).is_dir()]
+    def in_folders(self) -> list[Path]:
+        """Files to upload into folders named as theirs."""
+        return [
+            path
+            for name in FOLDERS
+            for path in sorted((self.path / name).glob("*"))
+            if path.is_file()
+        ]
+
+    def figures(self) -> list[Path]:
+        """Plots that the UI shows beside the charts."""
+        return sorted((self.path / "plots").glob("*.png"))
 
     def artifact_root(self) -> str:
         """URI under which a local store keeps the files of all runs."""
