@@ -6,6 +6,7 @@ mistake is reported at once.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -21,10 +22,28 @@ from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli.options import (
+    RUNS,
+    Address,
+    Cache,
+    Continue,
+    HashContent,
+    Limit,
+    Mode,
+    Output,
+    Recipe,
+    Resume,
+    Set,
+    Shard,
+    Steal,
+    Tracking,
+    expanded,
+)
 from jobs.cli.output import Json, Quiet, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
+from pipeline.redaction import RedactingFilter, redacted
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -38,40 +57,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Recipe = Annotated[
-    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
-]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
-]
-Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
-Cache = Annotated[
-    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
-]
-Tracking = Annotated[
-    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
-]
-Resume = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
-]
-Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
-Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
-Address = Annotated[
-    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
-]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
-]
-Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
-HashContent = Annotated[
-    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
-]
-
-RUNS = Path("runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -134,7 +119,7 @@ def _evaluate(
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -146,7 +131,8 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, 
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
-    check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
+    resume = None if len(jobs) > 1 else locations.resume
+    check_jobs(jobs, recipe, locations.output, resume)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -179,7 +165,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, output)
+    check_jobs(jobs, recipe, output)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -192,7 +178,8 @@ def precompute(
 @app.command()
 def doctor(
     recipe: Annotated[
-        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+        Path | None,
+        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
     ] = None,
     set_: Set = [],  # noqa: B006
     output: Output = RUNS,
@@ -223,7 +210,11 @@ app.add_typer(cli_cache.cache, name="cache")
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
+    handler.addFilter(RedactingFilter())
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -281,7 +272,7 @@ def _locations(
 
 def _fail(message: str, code: int) -> None:
     """One line on standard error, and out."""
-    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from jobs.results.plain import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
+from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
@@ -142,7 +143,7 @@ class JobFacts:
                 f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
             )
         try:
-            return cls.from_json(json.loads(path.read_text()))
+            return cls.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.identity import computed_part, job_digest
 from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
@@ -116,7 +115,7 @@ def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Path) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
     old = computed_part(recipe_of(old_recipe, str(job_file)))
-    new = computed_part(yaml.safe_load(job.to_yaml()))
+    new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(

@@ -37,6 +37,13 @@ class Display:
         return cls(console, Console(quiet=True) if silent else console, events)
 
     @property
+    def table_width(self) -> int | None:
+        """Columns that a table may take; `None` for any number."""
+        from jobs.report.tables.cells import table_width
+
+        return table_width(self.console.is_terminal, self.console.width)
+
+    @property
     def say(self) -> Callable[..., None]:
         """Prints a line as it is."""
         return partial(self.console.print, markup=False, highlight=False, soft_wrap=True)

@@ -36,6 +36,7 @@ from pipeline.lease import FileLease, KeptLease, Lease, held
 from pipeline.methods import PlannedMethod
 from pipeline.metrics import JobBoard
 from pipeline.plan import NOTHING_DONE, Plan
+from pipeline.redaction import redacted
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
@@ -250,18 +251,15 @@ def _announce(plan: Plan) -> None:
 
 def _failures(result: Row) -> list[Row]:
     """One row for a failed clip, or one for each of its failed answers."""
+    path = redacted(result["path"])
     about = {
         "benchmark": result["benchmark"],
         "video_id": result["video_id"],
-        "path": result["path"],
+        "path": path,
     }
     if result["status"] != "ok":
         return [{**about, "status": result["status"], "error": result["error"]}]
-    return [
-        _failure(answer, result["path"])
-        for answer in result["answers"]
-        if answer["status"] in FAILED
-    ]
+    return [_failure(answer, path) for answer in result["answers"] if answer["status"] in FAILED]
 
 
 def _failure(answer: Row, path: str | None) -> Row:

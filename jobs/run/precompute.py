@@ -20,6 +20,7 @@ from jobs.run.run_job import counted, exit_code, where
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
+from pipeline.redaction import redacted
 from pipeline.run import run
 
 
@@ -58,7 +59,7 @@ def precompute(
         locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())
         display.say(f"clips:   {counted(job_result)}")
         for name in job_result.facts.caches:
-            display.say(f"cache:   {locations.cache_root}/{name}")
+            display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
         tracked = live.finish()
     if tracked:
         display.say(f"MLflow:  {where(live.uri)}")

@@ -16,9 +16,9 @@ from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
 from jobs.tracking.live import LiveRun
-from jobs.tracking.server import redacted
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
+from pipeline.redaction import redacted
 from pipeline.run import run
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def measure(
         report = write_report(run_dir, summary)
         say = display.say
         say(heading(job_result))
-        say(render_table(summary.cells))
+        say(render_table(summary.cells, display.table_width))
         if job.mode == "profile":
             say(f"\n{render_profile(summary.cells)}\n")
         for entry in job_result.facts.skipped:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobs.tracking.server import redacted
+from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput

@@ -19,7 +19,6 @@ from jobs.tracking.server import (
     default_tracking_uri,
     first_line,
     raise_if_retired,
-    redacted,
 )
 from jobs.tracking.spool import EVENTS, FOLDER, Sent, Spool
 from jobs.tracking.upload import IDLE_S, Sender
@@ -27,6 +26,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.lease import LeaseError
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
+from pipeline.redaction import redacted
 from pipeline.rows import Row
 
 logger = logging.getLogger(__name__)

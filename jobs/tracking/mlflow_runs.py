@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.tracking.server import redacted
+from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
+
+from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -19,17 +20,10 @@ ClientFactory = Callable[[str], "MlflowClient"]
 PortCheck = Callable[[str, int], None]
 
 _PORT_CHECK_S = 5.0
-# What stands between `://` and the last `@` of the part of a URL that names the host.
-_USER_INFO = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^\s/?#'\"<>]*@")
 
 
 class TrackingError(OSError):
     """A run could not be uploaded; its directory is complete all the same."""
-
-
-def redacted(text: str) -> str:
-    """A text without the user names and passwords of the URLs in it."""
-    return _USER_INFO.sub(r"\1***@", text)
 
 
 def default_tracking_uri(output: Path) -> str:

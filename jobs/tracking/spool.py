@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.tracking.server import redacted
+from pipeline.redaction import redacted
 
 logger = logging.getLogger(__name__)
 

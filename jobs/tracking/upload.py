@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from jobs.tracking.server import TrackingError, default_tracking_uri, redacted
+from jobs.tracking.server import TrackingError, default_tracking_uri
+from pipeline.redaction import redacted
 
 IDLE_S = 30.0
 """Without progress for so long, an upload is given up."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from jobs.tracking.server import redacted
 from jobs.tracking.spool import Sent, Spool, last_steps, read_events, store_key
+from pipeline.redaction import redacted
 
 
 def steps(path, offset=0):
