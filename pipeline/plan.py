@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
+from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
 _ROWS_PER_CHUNK = 10_000
@@ -112,7 +113,11 @@ def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool)
 
 
 def _plan_clip(benchmark: str, item: VideoItem, hash_content: bool) -> Row:
-    """One row; a clip whose file is missing has failed before the job starts."""
+    """One row; a clip whose file cannot be read has failed before the job starts."""
+    if not is_printable(item.path):
+        shown = replace(item, path=printable(item.path))
+        why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
+        return failed(clip_row(benchmark, shown, "", ""), DECODE_VIDEO.failure, why)
     try:
         fingerprint = source_fingerprint(item.path, hash_content)
     except SourceMissingError as error:

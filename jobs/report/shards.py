@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jobs.config.identity import computed_by
+from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.results.facts import JOB_FILE, JobFacts, ShardSize
 from pipeline.clip_digests import Digests
@@ -171,7 +171,7 @@ def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
     if not isinstance(text, str):
         return Shard(0, 1), str(folder.resolve())
     index, _, number = text.partition("/")
-    about = [computed_by(recipe), facts.kind, facts.model, [vars(cell) for cell in facts.cells]]
+    about = [computed_part(recipe), facts.kind, facts.model, [vars(cell) for cell in facts.cells]]
     return Shard(int(index), int(number)), json.dumps(about, sort_keys=True, default=str)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from jobs.results.plain import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
+from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
@@ -30,6 +31,7 @@ class CellFacts:
         layer_shares: For every layer of the language model the share of the prompt's visual tokens
             that enters it, in (0, 1]; `None` when nothing is dropped inside the language model.
         protocol: Whose prompts and answer rules were used; "" if unknown.
+        cache: Directory of the token cache that it read; "" if unknown.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CellFacts:
     options: Mapping[str, Any] = field(default_factory=dict)
     layer_shares: tuple[float, ...] | None = None
     protocol: str = ""
+    cache: str = ""
 
     def __post_init__(self) -> None:
         """Check that every share of tokens is in (0, 1]."""
@@ -156,7 +159,7 @@ class JobFacts:
                 f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
             )
         try:
-            return cls.from_json(json.loads(path.read_text()))
+            return cls.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "

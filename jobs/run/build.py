@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
+from pipeline.redaction import redacted
 from pipeline.settings import Executor, Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -25,6 +26,7 @@ from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
@@ -256,4 +258,5 @@ def items_of(
     count = count or ShardCount(job.shard)
     for name, benchmark in built.benchmarks.items():
         for item in count.own(benchmark.items(job.limit)):
-            yield name, item
+            shown = printable_item(item)
+            yield name, replace(shown, video_id=redacted(shown.video_id))

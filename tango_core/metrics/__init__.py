@@ -6,6 +6,7 @@ need of Student's t. Imports numpy only.
 
 from tango_core.metrics.accuracy import (
     Accuracy,
+    RunningAccuracy,
     accuracy_by_group,
     accuracy_of_clips,
     clustered_accuracy,
@@ -16,6 +17,7 @@ from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 __all__ = [
     "Accuracy",
     "Comparison",
+    "RunningAccuracy",
     "accuracy_by_group",
     "accuracy_of_clips",
     "clustered_accuracy",

@@ -93,6 +93,44 @@ def accuracy_of_clips(
     return Accuracy(value, low, high, num_questions, len(sizes), effective)
 
 
+class RunningAccuracy:
+    """The accuracy of clips that come one after the other, from sums that do not grow.
+
+    At every moment equal to `clustered_accuracy` of all clips so far.
+    """
+
+    def __init__(self) -> None:
+        self.num_clusters = self.num_questions = self._right = 0
+        self._right_squared = self._product = self._asked_squared = 0.0
+
+    def add(self, right: int, asked: int) -> None:
+        """Take one clip: how many of its questions were asked and answered right."""
+        if not asked:
+            return
+        self.num_clusters += 1
+        self.num_questions += asked
+        self._right += right
+        self._right_squared += right * right
+        self._product += right * asked
+        self._asked_squared += asked * asked
+
+    def value(self, level: float = 0.95) -> Accuracy | None:
+        """The accuracy so far and its interval; `None` if there are no questions.
+
+        Args:
+            level: Coverage of the interval, in (0, 1).
+        """
+        if not self.num_questions:
+            return None
+        value = self._right / self.num_questions
+        squared = self._right_squared - 2 * value * self._product + value**2 * self._asked_squared
+        effective = _effective(
+            self.num_questions, self.num_clusters, self._asked_squared, squared, value, level
+        )
+        low, high = _wilson(value, effective, level)
+        return Accuracy(value, low, high, self.num_questions, self.num_clusters, effective)
+
+
 def accuracy_by_group(
     correct: npt.ArrayLike, clusters: npt.ArrayLike, groups: Sequence[Mapping[str, str]]
 ) -> dict[str, dict[str, Accuracy]]:
@@ -131,11 +169,24 @@ def _effective_size(
     rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
-    num_questions, num_clusters = float(sizes.sum()), len(sizes)
-    if num_clusters == 1 or value in (0.0, 1.0):
-        return num_questions / (float((sizes**2).sum()) / num_questions)
     totals = rights - sizes * value
-    between = num_clusters / (num_clusters - 1) * float(totals @ totals)
+    return _effective(
+        int(sizes.sum()), len(sizes), float(sizes @ sizes), float(totals @ totals), value, level
+    )
+
+
+def _effective(
+    num_questions: int,
+    num_clusters: int,
+    squared_sizes: float,
+    squared_totals: float,
+    value: float,
+    level: float,
+) -> float:
+    """The same from sums over the clusters: of n_g^2, and of (sum_{i in g} (y_i - p))^2."""
+    if num_clusters == 1 or value in (0.0, 1.0):
+        return num_questions / (squared_sizes / num_questions)
+    between = num_clusters / (num_clusters - 1) * squared_totals
     deff = max(1.0, between / (num_questions * value * (1 - value)))
     few = z_quantile(level) / t_quantile((1 + level) / 2, num_clusters - 1)
     return num_questions / deff * few**2

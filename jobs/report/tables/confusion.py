@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from jobs.report.escaping import markdown_text
 from jobs.report.formatting import markdown_table
 from jobs.results.answer_columns import OK, AnswerColumns
 from jobs.results.scores import read_groups
@@ -107,7 +108,8 @@ def confusion_markdown(table: pd.DataFrame, group: str) -> str:
     for name in table["cell"].unique():
         own = table[table["cell"] == name]
         rows.append([str(name), *(_entry(own[own["value"] == value]) for value in values)])
-    text = f"Wrong of asked by `{group}`; the {_SHOWN} most frequent mistakes, right → reply."
+    title = markdown_text(group)
+    text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
     return f"{text}\n\n{markdown_table(['cell', *values], rows)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jobs.report.formatting import csv_text, latex_notes, markdown_notes
 from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown
 from jobs.report.tables.confusion import Confusions, confusion_markdown, confusion_table
@@ -27,9 +28,9 @@ def write_tables(
     """
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([cells_markdown(cells), *notes]) + "\n",
+        "table.md": "\n\n".join([cells_markdown(cells), *markdown_notes(notes)]) + "\n",
         "table.csv": cells_csv(cells),
-        "table.tex": "\n% ".join([cells_latex(cells), *notes]) + "\n",
+        "table.tex": "\n".join([cells_latex(cells), *latex_notes(notes)]) + "\n",
         "paper_table.md": paper.markdown() + "\n",
         "paper_table.csv": paper.csv(),
         "paper_table.tex": paper.latex() + "\n",
@@ -59,6 +60,8 @@ def write_confusion(
         for label, one, cell in zip(labels(cells), counted, cells, strict=True)
     ]
     table = confusion_table(parts)
-    text = confusion_markdown(table, counted[0].group)
-    (folder / "confusion.md").write_text(text + "\n", encoding="utf-8")
-    table.to_csv(folder / "confusion.csv", index=False)
+    markdown = confusion_markdown(table, counted[0].group)
+    (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
+    rows_of_table = table.itertuples(index=False, name=None)
+    text = csv_text(list(table.columns), rows_of_table)
+    (folder / "confusion.csv").write_text(text, encoding="utf-8")
