@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
+from jobs.run.last_words import last_words
+from pipeline.background import LastingThread
 from pipeline.errors import WorkerError
+from pipeline.stopping import handled, leave
 
 if TYPE_CHECKING:
     from jobs.run.locations import Locations
@@ -74,7 +78,7 @@ def _print_version(wanted: bool) -> None:
         from tango_core import __version__
 
         print(f"tango-video {__version__}")
-        _exit(0)
+        _exit(exit_codes.OK)
 
 
 @app.callback()
@@ -238,7 +242,16 @@ def train_tiny(
 
 
 def main() -> None:
-    """Entry point: what a user can cause ends in one line and exit code 2."""
+    """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
+    with handled(last_words):
+        code = _run()
+        if LastingThread.is_busy():  # it would hold or break an orderly end of the interpreter
+            leave(code)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command; its exit code."""
     handler = logging.StreamHandler()
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
@@ -254,11 +267,14 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         code = run_app(app)
-        if code == 130:
-            _fail("interrupted; what was finished is kept, --resume continues it", 130)
-        sys.exit(code)
-    except (ValueError, OSError, WorkerError) as error:
-        _fail(str(error), 2)
+        if code == exit_codes.INTERRUPTED:
+            raise KeyboardInterrupt
+        return code
+    except (KeyboardInterrupt, ValueError, OSError, WorkerError) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
+        text = "interrupted; what was finished is kept" if interrupted else str(error)
+        print(f"tango: {' '.join(text.split())}", file=sys.stderr)
+        return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -283,12 +299,6 @@ def _locations(
     from jobs.run.locations import Locations
 
     return Locations(output, cache, tracking_uri, resume, address, steal=steal)
-
-
-def _fail(message: str, code: int) -> None:
-    """One line on standard error, and out."""
-    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(code)
 
 
 def _exit(code: int) -> None:

@@ -25,7 +25,9 @@ from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
+from pipeline import stopping
 from pipeline.answers import AnswerWriter, ClipName
+from pipeline.background import iterate
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.lease import FileLease, KeptLease, held
@@ -145,8 +147,14 @@ def _execute(
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
-    with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
-        for result in run_plan(plan, make_settings(job, locations.address)):
+    settings = make_settings(job, locations.address)
+    # A signal is heard between two clips, so no answers are cut in the middle.
+    with (
+        stopping.deferred(),
+        JobProgress(plan.clips.num_rows, console, clock) as progress,
+        _flushed(writer),
+    ):
+        for result in iterate(lambda: run_plan(plan, settings)):
             lease.raise_if_lost()
             progress.add(result)
             if writer:

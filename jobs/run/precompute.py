@@ -13,6 +13,7 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import build
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
+from jobs.run.last_words import works_on
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code
 
@@ -26,6 +27,7 @@ def precompute(job: Job, locations: Locations, console: Console) -> int:
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
     built = build(job)
     run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
+    works_on(run_dir, caches_only=True)
     job_result = execute(job, built, "precompute", locations, run_dir, console)
     counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
     text = json.dumps(counts, indent=2, default=str) + "\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.config.recipe import Job
 from jobs.report.page import write_report
 from jobs.report.tables.cells import render_table
@@ -16,6 +17,7 @@ from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
+from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
 from jobs.tracking.server import default_tracking_uri
 from jobs.tracking.upload import track_run
@@ -23,8 +25,17 @@ from jobs.tracking.upload import track_run
 logger = logging.getLogger(__name__)
 
 
-def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int:
+def measure(
+    job: Job, kind: Kind, locations: Locations, console: Console, *, one_of_several: bool = False
+) -> int:
     """Run a job that answers questions, and show its results.
+
+    Args:
+        job: The recipe.
+        kind: The command.
+        locations: Where the job reads and writes.
+        console: Where the table goes.
+        one_of_several: Whether the command line stands for more runs than this one.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -36,7 +47,9 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
     else:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
+    works_on(run_dir, recipe=run_dir / "job.yaml" if one_of_several else None)
     job_result = execute(job, built, kind, locations, run_dir, console)
+    all_answers_are_there()
     summary = write_summary(run_dir)
     report = write_report(run_dir, summary)
     uri = locations.tracking_uri or default_tracking_uri(locations.output)
@@ -83,13 +96,13 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Path) -> int:
     A line says where the failures are; the driver has named what is missing.
     """
     if job_result.num_missing:
-        return 1
+        return exit_codes.FAILED
     if job_result.num_failed_clips <= job.max_failures:
-        return 0
+        return exit_codes.OK
     logger.error(
         "%d clip(s) failed and max_failures is %d: see %s",
         job_result.num_failed_clips,
         job.max_failures,
         run_dir / "failures.parquet",
     )
-    return 1
+    return exit_codes.FAILED

@@ -27,4 +27,5 @@ def sweep(jobs: Sequence[Job], locations: Locations, console: Console) -> int:
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    return max(measure(job, "sweep", locations, console) for job in jobs)
+    several = len(jobs) > 1
+    return max(measure(job, "sweep", locations, console, one_of_several=several) for job in jobs)
