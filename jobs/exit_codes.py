@@ -22,3 +22,8 @@ INTERRUPTED = 128 + signal.SIGINT
 
 TERMINATED = 128 + signal.SIGTERM
 """143: SIGTERM, as schedulers send it."""
+
+
+def of(is_good: bool) -> int:
+    """Of a command that is done: whether everything in it is good."""
+    return OK if is_good else FAILED

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pipeline import stopping
 
@@ -24,8 +24,8 @@ _POLL_S = 0.02
 class LastingThread(threading.Thread):
     """Runs one function after another, and never ends."""
 
-    _parked: queue.SimpleQueue[LastingThread] = queue.SimpleQueue()
-    _busy: set[LastingThread] = set()
+    _parked: ClassVar[queue.SimpleQueue[LastingThread]] = queue.SimpleQueue()
+    _busy: ClassVar[set[LastingThread]] = set()
 
     def __init__(self) -> None:
         super().__init__(name="tango-background", daemon=True)
@@ -60,11 +60,18 @@ def is_lasting(thread: threading.Thread) -> bool:
     return thread is threading.main_thread() or isinstance(thread, LastingThread)
 
 
-def iterate(source: Callable[[], Iterator[T]]) -> Iterator[T]:
+def iterate(
+    source: Callable[[], Iterator[T]], meanwhile: Callable[[], None] = lambda: None
+) -> Iterator[T]:
     """What an iterator gives, made and advanced in a lasting thread, one item at a time.
 
     It never runs ahead: the next item is begun when it is asked for. When this generator is closed
     the iterator is, too, and its end awaited, unless a signal ends the process.
+
+    Args:
+        source: Makes the iterator.
+        meanwhile: Called every few milliseconds while an item is awaited. If it raises, the
+            iterator is left to itself.
 
     Raises:
         Stopped: If a signal comes while the main thread waits.
@@ -96,7 +103,8 @@ def iterate(source: Callable[[], Iterator[T]]) -> Iterator[T]:
     try:
         while True:
             wanted.put(True)
-            kind, value = _awaited(given)
+            kind = "awaited"
+            kind, value = _awaited(given, meanwhile=meanwhile)
             if kind == "error":
                 raise value
             if kind == "end":
@@ -134,12 +142,15 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _awaited(
-    given: queue.SimpleQueue[tuple[str, Any]], deadline: float | None = None
+    given: queue.SimpleQueue[tuple[str, Any]],
+    deadline: float | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> tuple[str, Any]:
     """The next thing a thread gives, with an ear for signals."""
     while True:
         stopping.raise_if_asked()
         stopping.keep_handlers()
+        meanwhile()
         try:
             return given.get(timeout=_POLL_S)
         except queue.Empty:

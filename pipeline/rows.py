@@ -31,6 +31,7 @@ _CLIP = [
     ("missing", pa.list_(pa.string())),
     ("status", pa.string()),
     ("error", pa.string()),
+    ("store_fault", pa.string()),
 ]
 _DECODED = [
     ("decode_video_ms", pa.float64()),
@@ -104,6 +105,7 @@ RESULT = pa.schema(
         ("path", pa.string()),
         ("status", pa.string()),
         ("error", pa.string()),
+        ("store_fault", pa.string()),
         ("decode_video_ms", pa.float64()),
         ("encode_ms", pa.float64()),
         ("num_misses", pa.int64()),
@@ -132,6 +134,7 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "missing": [],
         "status": "ok",
         "error": None,
+        "store_fault": None,
     }
 
 

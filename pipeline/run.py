@@ -32,6 +32,6 @@ def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
-    with cluster.connected(settings.address) as nodes:
+    with cluster.connected(settings.address, settings.start_timeout_s) as nodes:
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
         yield from ray_data.stream(plan, settings)

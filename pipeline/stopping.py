@@ -2,9 +2,9 @@
 
 The handler of a signal does next to nothing. Where a job may be cut off at any point (imports,
 planning, drawing, uploading) it raises `Stopped` there. Inside `deferred()` it only notes the
-signal, and the loop asks with `raise_if_asked()` between two steps. A second signal changes nothing.
-A thread waits beside it and ends the process if it is still there after `ENDS_WITHIN_S`: the main
-thread may be held by a disk or by native code.
+signal, and the loop asks with `raise_if_asked()` between two steps. A second signal changes
+nothing. A thread waits beside it and ends the process if it is still there after `ENDS_WITHIN_S`:
+the main thread may be held by a disk or by native code.
 
 To add something that must be done before the process ends, such as marking a run as killed::
 
@@ -215,13 +215,14 @@ def exit_code(signum: int) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process without another step.
+    """End this process and those below it without another step.
 
     Threads that are in native code or in Ray could hold or abort an orderly end of the interpreter.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the terminal may be gone
             stream.flush()
+    end_descendants()
     os._exit(code)
 
 
@@ -229,7 +230,6 @@ def _leave_with(line: str, code: int, terminal: int) -> NoReturn:
     """Say the last line and end; what must be written has been written."""
     with suppress(OSError):
         os.write(terminal, f"{line}\n".encode(errors="replace"))
-    end_descendants()
     leave(code)
 
 

@@ -22,9 +22,9 @@ from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
-from jobs.run.last_words import last_words
+from jobs.run.last_words import how_to_go_on, last_words
 from pipeline.background import LastingThread
-from pipeline.errors import WorkerError
+from pipeline.errors import StoreError, WorkerError
 from pipeline.stopping import handled, leave
 
 if TYPE_CHECKING:
@@ -273,6 +273,8 @@ def _run() -> int:
     except (KeyboardInterrupt, ValueError, OSError, WorkerError) as error:
         interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
         text = "interrupted; what was finished is kept" if interrupted else str(error)
+        if isinstance(error, StoreError):
+            text += f"; {how_to_go_on()}"
         print(f"tango: {' '.join(text.split())}", file=sys.stderr)
         return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
     finally:

@@ -99,6 +99,20 @@ class DecodeSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class ClusterSection:
+    """How long Ray is waited for.
+
+    Attributes:
+        start_timeout_s: Seconds that Ray may take to start, or a cluster to let the job in.
+        lost_timeout_s: Seconds that a cluster may lack the room for the pools, because a node was
+            lost and none has come in its place, before the job ends.
+    """
+
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
+    lost_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -111,6 +125,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
+        cluster: How long Ray is waited for.
         executor: `ray`, or `local` for a plain loop.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
@@ -131,6 +146,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
+    cluster: ClusterSection = field(default_factory=ClusterSection)
     executor: Literal["ray", "local"] = "ray"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0

@@ -17,7 +17,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
 # A run may be continued with other workers and other time limits; the rest decides its results.
-_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
+_NOT_COMPUTED = ("pools", "cluster", "decode", "executor", "max_failures", "infeasible")
 
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,7 @@ from pipeline.run import run
 from pipeline.seal import write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import FAILED, has_failed
+from pipeline.store_faults import insist, patient, store_fault
 from tango_core.benchmarks import Benchmark
 
 logger = logging.getLogger(__name__)
@@ -152,13 +153,13 @@ def _execute(
     with (
         stopping.deferred(),
         JobProgress(plan.clips.num_rows, console, clock) as progress,
-        _flushed(writer),
+        _flushed(writer, clock),
     ):
-        for result in iterate(lambda: run_plan(plan, settings)):
+        for result in iterate(lambda: patient(run_plan, plan, settings, clock)):
             lease.raise_if_lost()
             progress.add(result)
             if writer:
-                writer.add(result["answers"])
+                _add(writer, result["answers"], clock)
             failures += _failures(result)
             counts["clips"] += 1
             counts["failed_clips"] += has_failed(result)
@@ -169,12 +170,15 @@ def _execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
-    lease.renew()
+    insist(lease.renew, str(run_dir), clock)
     if writer:
         missing = add_missing(job, built, plan, writer)
         failures += [_failure(answer, None) for answer in missing]
         counts["missing"] = len(missing)
-    write_sealed(to_table(failures, FAILURE), storage, "failures.parquet", run_dir.name)
+    table = to_table(failures, FAILURE)
+    insist(
+        lambda: write_sealed(table, storage, "failures.parquet", run_dir.name), str(run_dir), clock
+    )
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,
@@ -197,18 +201,32 @@ def _execute(
         versions=versions(),
         skipped=built.skipped,
     )
-    facts.save(storage)
+    insist(lambda: facts.save(storage), str(run_dir), clock)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 
 @contextmanager
-def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
+def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
     """Write what is pending, however the block ends."""
     try:
         yield
-    finally:
+    except BaseException:
         if writer:
-            writer.flush()
+            with suppress(OSError):  # what ended the block is what a user must know
+                writer.flush()
+        raise
+    if writer:
+        insist(writer.flush, writer.storage.root, clock)
+
+
+def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
+    """Hand over a clip's answers; a full disk is waited for."""
+    try:
+        writer.add(answers)
+    except Exception as error:
+        if store_fault(error, writer.storage.root) is None:
+            raise
+        insist(writer.flush, writer.storage.root, clock)
 
 
 def _names(clips: pa.Table) -> set[ClipName]:

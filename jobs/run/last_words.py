@@ -45,10 +45,10 @@ def all_answers_are_there() -> None:
 def last_words(stopped: Stopped) -> str:
     """The line for standard error."""
     why = "interrupted" if stopped.signum == signal.SIGINT else f"stopped by {stopped.name}"
-    return f"tango: {why}; {_how_to_go_on()}"
+    return f"tango: {why}; {how_to_go_on()}"
 
 
-def _how_to_go_on() -> str:
+def how_to_go_on() -> str:
     """What is kept and the command that continues."""
     run, arguments = _Standing.run, sys.argv[1:]
     if run is None:
@@ -75,7 +75,11 @@ def _without_resume(arguments: Sequence[str]) -> list[str]:
     kept: list[str] = []
     skip = False
     for argument in arguments:
-        if not skip and argument != "--resume" and not argument.startswith(("--resume=", "--steal")):
+        if (
+            not skip
+            and argument != "--resume"
+            and not argument.startswith(("--resume=", "--steal"))
+        ):
             kept.append(argument)
         skip = argument == "--resume" and not skip
     return kept

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,11 +25,14 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.background import iterate
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.cluster import living_nodes
+from pipeline.executors.lost_nodes import RoomWatch
 from pipeline.plan import Plan
-from pipeline.pools import ActorPool
+from pipeline.pools import ActorPool, preflight
 from pipeline.rows import Row, result, to_table
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, stages_of
@@ -47,14 +51,20 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
 
     Raises:
         WorkerError: If a stage cannot run at all.
+        ClusterError: If a node was lost and none came in its place.
     """
     _silence(DataContext.get_current())
     ledger = start_ledger()
+    names = [stage.name for stage in stages_of(plan)]
+    watch = RoomWatch(
+        living_nodes, lambda nodes: preflight(settings.pools, nodes, names), settings.lost_timeout_s
+    )
     try:
         for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
             part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
             with own_code_by_value(part):
-                yield from _execute(part, settings, ledger)
+                # Ray waits without end for a node that does not come back; this thread does not.
+                yield from iterate(partial(_execute, part, settings, ledger), watch)
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:
@@ -136,6 +146,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=pool.num_cpus,
+            resources=pool.resources or None,
         )
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
@@ -146,6 +157,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
+        resources=pool.resources or None,
         # One byte, so that Ray never takes decode tasks and these actors for the same kind of
         # worker and fuses them.
         memory=1,

@@ -45,8 +45,8 @@ class Child:
 
     The process starts with the first call and again after it had to be killed. Calls from several
     threads take turns. It never outlives its parent: an idle child sees the end of its socket, a
-    busy one is ended by the kernel with the thread that started it, if that lasts (Linux), or by its own alarm
-    soon after the time limit (everywhere).
+    busy one is ended by the kernel with the thread that started it, if that lasts as long as the
+    process (Linux), and by its own alarm soon after the time limit (everywhere).
     """
 
     def __init__(self, memory_gib: float | None = None):
