@@ -21,10 +21,12 @@ LOOK_EVERY_S = 5.0
 class RoomWatch:
     """Looks every few seconds whether the pools still fit the cluster; call it often.
 
+    What is left of the pools goes on meanwhile: only a job that gets no results is ended.
+
     Args:
         nodes: The resources of the living nodes.
         check: Raises `PoolError` if the pools do not fit these.
-        timeout_s: Seconds they may not fit.
+        timeout_s: Seconds without room and without a result.
         clock: For both.
     """
 
@@ -41,6 +43,11 @@ class RoomWatch:
         self._clock = clock
         self._looked = clock.monotonic()
         self._lost: float | None = None
+        self._progress = self._looked
+
+    def progressed(self) -> None:
+        """There was a result."""
+        self._progress = self._clock.monotonic()
 
     def __call__(self) -> None:
         """Look, if it is time to.
@@ -60,7 +67,7 @@ class RoomWatch:
                 logger.warning(
                     "a node was lost: %s; waiting %g s for another one", error, self._timeout_s
                 )
-            if now - self._lost >= self._timeout_s:
+            if now - max(self._lost, self._progress) >= self._timeout_s:
                 raise ClusterError(
                     f"a node was lost and none came in its place within cluster.lost_timeout_s = "
                     f"{self._timeout_s:g} s: {error}"

@@ -64,7 +64,9 @@ def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
             part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
             with own_code_by_value(part):
                 # Ray waits without end for a node that does not come back; this thread does not.
-                yield from iterate(partial(_execute, part, settings, ledger), watch)
+                for row in iterate(partial(_execute, part, settings, ledger), watch):
+                    watch.progressed()
+                    yield row
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:
