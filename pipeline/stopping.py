@@ -63,7 +63,7 @@ class _State:
         self.asked: int | None = None
         self.depth = 0
         self.raised = False
-        self.installed: tuple[int, ...] = ()
+        self.installed: tuple[signal.Signals, ...] = ()
         self.hooks: list[Hook] = []
 
 

@@ -39,7 +39,7 @@ from stopped_runs import (
 )
 
 RESULTS = Path(__file__).parent / "results"
-CLIPS, CELLS = 24, 3
+CLIPS, CELLS = 12, 3
 LIMIT = ("--limit", CLIPS)
 
 
