@@ -61,9 +61,9 @@ class EarlyRay:
 
     def _live(self) -> None:
         """Connect, say so, and disconnect when told to."""
-        from pipeline.executors import cluster
-
         try:
+            from pipeline.executors import cluster
+
             cluster.connect(self._address)
         except BaseException as error:
             self._error = error
