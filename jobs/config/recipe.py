@@ -7,7 +7,6 @@ fields with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
@@ -28,13 +27,12 @@ from pydantic.dataclasses import dataclass
 from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
+from jobs.config.for_files import raise_if_not_for_a_file
 from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
-from pipeline.redaction import first_with_credentials
 from tango_core.extensions import short_name
-from tango_core.printable import is_printable
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
@@ -294,7 +292,7 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     Raises:
         RecipeError: In one line.
     """
-    _raise_if_not_for_a_file(content, source)
+    raise_if_not_for_a_file(content, source)
     try:
         job = TypeAdapter(Job).validate_python(
             with_model_options(content, _COMMON_KEYS), context=_ELSEWHERE if elsewhere else None
@@ -305,23 +303,6 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
         raise RecipeError(f"{source}: {error}") from error
     job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     return job
-
-
-def _raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
-    """Refuse what must not or cannot be written into the files of a run.
-
-    Raises:
-        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
-    """
-    key = first_with_credentials(content)
-    if key is not None:
-        raise RecipeError(
-            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
-            "them out of the URL: object stores find them in the environment or in their own "
-            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
-        )
-    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
-        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")
 
 
 # Keys under `model` that every model has.
