@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,6 +28,7 @@ from jobs.cli.options import (
     Address,
     Cache,
     Continue,
+    Controls,
     HashContent,
     Limit,
     Mode,
@@ -103,10 +105,12 @@ def _measuring(
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        controls: Controls = False,
         quiet: Quiet = False,
         json: Json = False,
     ) -> None:
-        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
+        changes = _overrides(set_, limit=limit, shard=shard, **flags)
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
         _exit(run(recipe, changes, where, quiet, json))
 
@@ -119,7 +123,7 @@ def _evaluate(
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -132,7 +136,7 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, 
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume)
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -165,7 +169,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, recipe, output)
+    check_jobs(jobs, recipe, output, cache=cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -234,6 +238,11 @@ def main() -> None:
         sys.exit(code)
     except (ValueError, OSError, WorkerError) as error:
         _fail(str(error), 2)
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        sys.exit(1)
     finally:
         logging.getLogger().removeHandler(handler)
 

@@ -50,14 +50,18 @@ def report(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        Literal["common", "all"],
+        typer.Option(help="Questions that count where several runs were asked different ones."),
+    ] = "common",
 ) -> None:
-    """Write tables, plots and a page for one run, or compare several."""
+    """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
         check_runs(runs)
     from jobs.report.compare import report_runs
 
     page = report_runs(
-        runs, output, published=published, baselines=baseline or (), confusion=confusion
+        runs, output, published=published, baselines=baseline or (), confusion=confusion, on=on
     )
     table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)

@@ -86,8 +86,9 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
     from tango_core.compressors import build_method  # it imports torch, reading a recipe does not
 
     for name, options in methods:
-        if "num_layers" in options:
-            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
+        for option in ("num_layers", "model"):
+            if option in options:
+                raise ValueError(f"method {name!r} has no option {option!r}; the model has it")
         try:
             build_method(**options)
         except (TypeError, ValueError) as error:

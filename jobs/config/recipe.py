@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, expand_method
@@ -157,6 +158,7 @@ class Job:
         infeasible: What happens if the model has too few layers for a method to reach its
             retention: `error`, or `skip` the method; a warning, the summary and the report name
             it.
+        controls: Add the controls at every retention of the methods (`tango sweep --controls`).
     """
 
     benchmark: BenchmarkSection | None = None
@@ -174,6 +176,7 @@ class Job:
     shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
     hash_content: bool = False
     infeasible: Literal["error", "skip"] = "error"
+    controls: bool = False
 
     def __post_init__(self) -> None:
         """Check that exactly one key of each pair is given, and that the shard exists."""
@@ -199,19 +202,22 @@ class Job:
         """
         cells: dict[str, dict[str, Any]] = {}
         shown: dict[str, str] = {}
-        for entry in self.methods or ((self.method,) if self.method else ()):
-            for options in expand_method(entry):
-                name = cell_name(options)
-                own = options["name"]
-                other = shown.setdefault(short_name(own), own)
-                if other != own:
-                    raise RecipeError(
-                        f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
-                        "rename one of the classes, or measure them in two runs"
-                    )
-                if name in cells:
-                    raise RecipeError(f"methods: {name!r} is listed twice; remove one")
-                cells[name] = options
+        entries = self.methods or ((self.method,) if self.method else ())
+        methods = [options for entry in entries for options in expand_method(entry)]
+        if self.controls:
+            methods += control_methods(methods)
+        for options in methods:
+            name = cell_name(options)
+            own = options["name"]
+            other = shown.setdefault(short_name(own), own)
+            if other != own:
+                raise RecipeError(
+                    f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
+                    "rename one of the classes, or measure them in two runs"
+                )
+            if name in cells:
+                raise RecipeError(f"methods: {name!r} is listed twice; remove one")
+            cells[name] = options
         return tuple(cells.items())
 
     def to_yaml(self) -> str:

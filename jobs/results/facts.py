@@ -77,6 +77,19 @@ class SkippedMethod:
 
 
 @dataclass(frozen=True)
+class ShardSize:
+    """What one shard of a job holds, over all its benchmarks.
+
+    Attributes:
+        clips: Clips.
+        questions: Questions about them, each counted once however many methods answer it.
+    """
+
+    clips: int
+    questions: int
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """What a run says about itself; everything in it is plain data.
 
@@ -99,6 +112,8 @@ class JobFacts:
         versions: Library -> version.
         skipped: Methods of the recipe that the model cannot run (`infeasible: skip`). JSON key
             `left_out`.
+        shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
+            without shards.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -119,6 +134,7 @@ class JobFacts:
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
+    shards: tuple[ShardSize, ...] = ()
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""
@@ -161,6 +177,7 @@ class JobFacts:
             ),
             skipped=tuple(from_plain(SkippedMethod, own) for own in facts.get("left_out") or ()),
             caches=tuple(facts.get("caches") or ()),
+            shards=tuple(from_plain(ShardSize, own) for own in facts.get("shards") or ()),
             llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
         )
 

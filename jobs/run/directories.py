@@ -26,14 +26,24 @@ def new_run_dir(
     job: Job,
     output: Path,
     *,
+    methods: Sequence[str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Path:
-    """An unused directory below `output`, named by time, benchmark, model and method."""
-    methods = [name for name, _ in job.all_methods]
+    """An unused directory below `output`, named by time, benchmark, model, frames and method.
+
+    Args:
+        job: The recipe; the frames are named if it sets them.
+        output: Directory of all runs.
+        methods: Names of the methods that the model can run; `None` for all of the recipe.
+        clock: Gives the time.
+        open_storage: Opens the directory.
+    """
+    methods = methods or [name for name, _ in job.all_methods]
     what = [
         "+".join(section.name for section in job.all_benchmarks),
         job.model.name,
+        *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
         methods[0].replace(" ", "-").replace("=", "")
         if len(methods) == 1
         else f"{len(methods)}-methods",

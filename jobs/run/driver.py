@@ -29,13 +29,15 @@ from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
-from pipeline.answers import AnswerWriter, ClipName
+from jobs.run.shards import ShardCount
+from pipeline.answers import AnswerWriter
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.finished import NOTHING_DONE
 from pipeline.lease import FileLease, KeptLease, Lease, held
 from pipeline.methods import PlannedMethod
 from pipeline.metrics import JobBoard
-from pipeline.plan import NOTHING_DONE, Plan
+from pipeline.plan import Plan
 from pipeline.redaction import redacted
 from pipeline.rows import Row, to_table
 from pipeline.run import run
@@ -149,12 +151,14 @@ def _execute(
     done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
-    plan = make_plan(job, built, caches, answer=kind != "precompute", done=done, clock=clock)
-    finished: frozenset[ClipName] = frozenset()
+    shards = ShardCount(job.shard)
+    plan = make_plan(
+        job, built, caches, answer=kind != "precompute", done=done, count=shards, clock=clock
+    )
+    finished = done.without(plan.clips)
     if writer:
-        finished = frozenset(done.keys() - _names(plan.clips)) if done else finished
         writer.keep(finished)
-        if done:
+        if len(done):
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
     settings = _settings(job, locations.address, plan.clips.num_rows)
@@ -196,7 +200,7 @@ def _execute(
         mode=job.mode,
         llm=built.model.llm,
         # The time of a continued run says nothing about its speed.
-        wall_s=None if done else clock.monotonic() - started,
+        wall_s=None if len(done) else clock.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
         note=built.model.note,
         git_commit=git_commit(),
@@ -205,6 +209,7 @@ def _execute(
         num_frames=built.model.frames.num_frames,
         versions=versions(),
         skipped=built.skipped,
+        shards=shards.sizes(),
     )
     facts.save(storage)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
@@ -227,11 +232,6 @@ def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
     finally:
         if writer:
             writer.flush()
-
-
-def _names(clips: pa.Table) -> set[ClipName]:
-    """Benchmark and video id of every clip."""
-    return set(zip(*(clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True))
 
 
 def _announce(plan: Plan) -> None:

@@ -37,4 +37,4 @@ def evaluate(
         )
     if job.mode == "profile" and methods[0]["name"] != BASELINE:
         job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return measure(job, "evaluate", locations, display or Display.on(console), early)
+    return measure(job, "evaluate", locations, display or Display.on(console), early)[0]

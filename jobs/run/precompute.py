@@ -38,7 +38,10 @@ def precompute(
     """
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
     built = build(job)
-    run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
+    methods = [name for name, _ in built.methods]
+    run_dir = new_run_dir(
+        job, locations.output, methods=methods, open_storage=locations.open_storage
+    )
     display, board = display or Display.on(console), JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     uri, every_s = locations.tracking_uri, job.tracking.every_s

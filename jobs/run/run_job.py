@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 def measure(
     job: Job, kind: Kind, locations: Locations, display: Display, early: EarlyRay | None = None
-) -> int:
+) -> tuple[int, Path]:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
     Args:
@@ -38,7 +38,7 @@ def measure(
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
-        are there in both cases.
+        are there in both cases. Then the run directory.
     """
     _raise_if_not_installed()
     built = build(job)
@@ -49,7 +49,8 @@ def measure(
     elif locations.continues:
         run_dir = unfinished_run(job, output, open_storage=open_storage)
     if run_dir is None:
-        run_dir = new_run_dir(job, output, open_storage=open_storage)
+        methods = [name for name, _ in built.methods]
+        run_dir = new_run_dir(job, output, methods=methods, open_storage=open_storage)
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     every_s = job.tracking.every_s
@@ -89,7 +90,7 @@ def measure(
     code = exit_code(job, job_result, run_dir)
     if events:
         events.finished(code, summary, tracked)
-    return code
+    return code, run_dir
 
 
 def where(tracking_uri: str) -> str:

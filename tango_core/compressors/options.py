@@ -73,9 +73,13 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in get_args(kind):
             return None
-        return _as_kind(
-            where, value, next(part for part in get_args(kind) if part is not type(None))
-        )
+        *others, last = (part for part in get_args(kind) if part is not type(None))
+        for part in others:
+            try:
+                return _as_kind(where, value, part)
+            except ValueError:
+                continue
+        return _as_kind(where, value, last)
     if origin is Literal:
         if value not in get_args(kind):
             raise ValueError(

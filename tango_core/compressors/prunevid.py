@@ -13,8 +13,10 @@ its cluster's centre instead of in the order of clusters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -45,10 +47,14 @@ class PruneVid(Compressor):
         retention: Share of the tokens to keep, in (0, 1].
         tau: Mean cosine between the frames of a scene above which a position is static, in [-1, 1].
         temporal_ratio: Clusters of frames as a share of the frames, in (0, 1].
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
 
     tau: float = 0.8
     temporal_ratio: float = 0.25
+    budget: Literal["exact"] = "exact"
 
     def __post_init__(self) -> None:
         """Check the options."""

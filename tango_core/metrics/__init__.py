@@ -8,9 +8,10 @@ from tango_core.metrics.accuracy import (
     Accuracy,
     RunningAccuracy,
     accuracy_by_group,
+    accuracy_of_clips,
     clustered_accuracy,
 )
-from tango_core.metrics.comparison import Comparison, compare_paired
+from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
 from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Comparison",
     "RunningAccuracy",
     "accuracy_by_group",
+    "accuracy_of_clips",
     "clustered_accuracy",
+    "compare_clips",
     "compare_paired",
     "mcnemar_p_value",
     "sign_flip_p_value",

@@ -65,12 +65,32 @@ def clustered_accuracy(
     """
     right = np.asarray(correct, dtype=np.float64)
     codes = cluster_codes(clusters, len(right))
-    if not len(right):
+    return accuracy_of_clips(np.bincount(codes, weights=right), np.bincount(codes), level)
+
+
+def accuracy_of_clips(
+    right: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
+) -> Accuracy | None:
+    """`clustered_accuracy` from what it needs to know of every clip.
+
+    Args:
+        right: (G,) questions of each clip that were answered correctly.
+        asked: (G,) questions of each clip; clips without a question do not count.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    sizes = np.asarray(asked, dtype=np.float64)
+    rights = np.asarray(right, dtype=np.float64)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
         return None
-    value = float(right.mean())
-    effective = _effective_size(right, codes, value, level)
+    num_questions = int(sizes.sum())
+    value = float(rights.sum() / num_questions)
+    effective = _effective_size(rights, sizes, value, level)
     low, high = _wilson(value, effective, level)
-    return Accuracy(value, low, high, len(right), int(codes.max()) + 1, effective)
+    return Accuracy(value, low, high, num_questions, len(sizes), effective)
 
 
 class RunningAccuracy:
@@ -146,13 +166,13 @@ def accuracy_by_group(
 
 
 def _effective_size(
-    right: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], value: float, level: float
+    rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
-    sizes = np.bincount(codes)
-    totals = np.bincount(codes, weights=right - value)
-    squared_sizes = float((sizes.astype(np.float64) ** 2).sum())
-    return _effective(len(right), len(sizes), squared_sizes, float(totals @ totals), value, level)
+    totals = rights - sizes * value
+    return _effective(
+        int(sizes.sum()), len(sizes), float(sizes @ sizes), float(totals @ totals), value, level
+    )
 
 
 def _effective(
