@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
 
 from jobs.report.formatting import DASH, markdown_table, percent, points
 from jobs.results.against_controls import (
     AgainstControl,
+    Answers,
     ControlledRetention,
     RightWrong,
     against_controls,
 )
+from jobs.results.answer_columns import RIGHT, SCORED
 from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import JobFacts
+from jobs.results.reduction import Reduction, reduce_runs
 
 HEADER = (
     "benchmark",
@@ -31,17 +33,15 @@ HEADER = (
 )
 
 
-def control_notes(
-    cells: Sequence[CellSummary], rows_of: Callable[[int], pd.DataFrame], folder: Path
-) -> list[str]:
+def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) -> list[str]:
     """A sentence per retention with a control; nothing where no control was run.
 
     Args:
         cells: Of one run or of several.
-        rows_of: Answers of the cell at an index.
+        answers: What the cell at an index answered; asked for only where there is a control.
         folder: Receives `controls.md` if there is one.
     """
-    found = against_controls(cells, lambda index: right_wrong(rows_of(index)))
+    found = against_controls(cells, answers)
     several = len({one.control.benchmark for one in found}) > 1
     sentences = [_sentence(one, several) for one in found]
     if found:
@@ -50,22 +50,23 @@ def control_notes(
     return sentences
 
 
-def rows_of_run(
-    cells: Sequence[CellSummary], answers: pd.DataFrame
-) -> Callable[[int], pd.DataFrame]:
-    """Answers of the cell at an index, out of those of its run."""
-    parts = dict(list(answers.groupby(["benchmark", "cell"], sort=False)))
-    return lambda index: parts[cells[index].benchmark, cells[index].name]
+def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
+    """What the cells of a run answered; the run is read when the first one is asked for."""
+
+    @cache
+    def reduction() -> Reduction:
+        return reduce_runs([run_dir], JobFacts.load(run_dir).mode)
+
+    return lambda index: right_wrong(reduction(), cells[index])
 
 
-def right_wrong(rows: pd.DataFrame) -> RightWrong:
-    """What the answers of one cell say, questions without a known answer left out."""
-    scored = rows[rows["answer"].notna() | rows["correct"].notna()]
-    clips = scored["video_id"].astype(str).to_numpy(dtype=str)
-    numbers = scored["question_id"].astype(str).to_numpy(dtype=str)
-    keys = np.array([f"{clip}\0{number}" for clip, number in zip(clips, numbers, strict=True)], str)
-    right = scored["correct"].eq(True).to_numpy(dtype=bool)
-    return RightWrong(keys, clips, right)
+def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
+    """What a cell answered, questions without a known answer left out."""
+    outcomes = reduction.outcomes[cell.benchmark]
+    bits = outcomes.bits(cell.name)
+    scored = (bits & SCORED) > 0
+    right = (bits[scored] & RIGHT) > 0
+    return RightWrong(outcomes.keys[scored], outcomes.clip[scored], right)
 
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:

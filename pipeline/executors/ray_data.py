@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +25,14 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.errors import WorkerError
-from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
+from pipeline.executors.attempts import AttemptLedger
 from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.driver_report import DriverReport, mirrored, slots_of
+from pipeline.executors.workers import StageActor, task
+from pipeline.metrics import JobBoard, StageBoard
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
-from pipeline.rows import Row, result, to_table
+from pipeline.rows import Row, result
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, stages_of
 
@@ -42,23 +45,39 @@ _MAX_CLIPS_AT_ONCE = 100_000
 _RAISED = re.compile(r"^(?!ray\.)(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
-def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
+def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished.
+
+    Args:
+        plan: What to do.
+        settings: How to run it.
+        board: Shows what the stages have done while they work.
 
     Raises:
         WorkerError: If a stage cannot run at all.
     """
     _silence(DataContext.get_current())
+    board = board or JobBoard()
+    board.slots = slots_of(settings.pools, [stage.name for stage in stages_of(plan)])
+    report = DriverReport(plan, board)
     ledger = start_ledger()
     try:
-        for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
-            part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
-            with own_code_by_value(part):
-                yield from _execute(part, settings, ledger)
+        with mirrored(ledger, board):
+            for result_row in _in_parts(plan, settings, ledger):
+                report.result(result_row)
+                yield result_row
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:
         ray.kill(ledger)
+
+
+def _in_parts(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
+    """At most so many clips at once."""
+    for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
+        part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
+        with own_code_by_value(part):
+            yield from _execute(part, settings, ledger)
 
 
 def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
@@ -90,6 +109,14 @@ def _silence(context: DataContext) -> None:
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
+class _Ledger(AttemptLedger, StageBoard):
+    """Attempts and counts in one actor, because each is a process that takes a second to start."""
+
+    def __init__(self) -> None:
+        AttemptLedger.__init__(self)
+        StageBoard.__init__(self)
+
+
 def start_ledger() -> Any:
     """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
 
@@ -97,7 +124,7 @@ def start_ledger() -> Any:
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-    return ray.remote(**options)(AttemptLedger).options(scheduling_strategy=here).remote()
+    return ray.remote(**options)(_Ledger).options(scheduling_strategy=here).remote()
 
 
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
@@ -131,7 +158,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
         return dataset.map_batches(
-            _task(stage),
+            task(stage, ledger),
             fn_kwargs=arguments,
             batch_size=None,
             batch_format="pyarrow",
@@ -139,7 +166,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         )
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
-        type(stage.load().__name__, (_Actor,), {}),
+        type(stage.load().__name__, (StageActor,), {}),
         batch_size=_MAX_CLIPS_PER_BLOCK,
         batch_format="pyarrow",
         compute=ActorPoolStrategy(size=pool.num_actors),
@@ -150,42 +177,6 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         # worker and fuses them.
         memory=1,
     )
-
-
-def _task(stage: Stage) -> Callable[..., pa.Table]:
-    """A stage that is a function, on Arrow blocks."""
-    function = stage.load()
-
-    def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        return to_table((function(row, **arguments) for row in block.to_pylist()), stage.output)
-
-    on_block.__name__ = function.__name__  # as in `_append`
-    return on_block
-
-
-class _Actor:
-    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip."""
-
-    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        self._run = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
-        self._schema = stage.output
-
-    def __call__(self, block: pa.Table) -> pa.Table:
-        return to_table(map(self._run, block.to_pylist()), self._schema)
-
-
-class _LedgerInRay:
-    """The ledger, as the workers see it."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def begin(self, key: str) -> int:
-        return int(ray.get(self._actor.begin.remote(key)))
-
-    def end(self, key: str) -> None:
-        # Waited for: a process that is killed by the next clip must not leave this one as begun.
-        ray.get(self._actor.end.remote(key))
 
 
 def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:

@@ -16,6 +16,7 @@ from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
+from tango_core.wrong_options import raise_if_no_share
 
 __all__ = [
     "Compressor",
@@ -53,8 +54,7 @@ class Compressor(ABC):
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        if not 0 < self.retention <= 1:
-            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+        raise_if_no_share("retention", self.retention)
 
     @classmethod
     def published_options(
@@ -230,8 +230,7 @@ class LayerPruner(ABC):
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        if not 0 < self.retention <= 1:
-            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+        raise_if_no_share("retention", self.retention)
         raise_if_below(self, 0, "layer")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:

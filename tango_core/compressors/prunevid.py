@@ -30,6 +30,7 @@ from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.wrong_options import raise_if_no_share
 
 NUM_NEIGHBORS = 7
 
@@ -59,8 +60,7 @@ class PruneVid(Compressor):
         """Check the options."""
         super().__post_init__()
         raise_if_outside(self, -1, 1, "tau")
-        if not 0 < self.temporal_ratio <= 1:
-            raise ValueError(f"temporal_ratio must be in (0, 1], got {self.temporal_ratio}")
+        raise_if_no_share("temporal_ratio", self.temporal_ratio)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Find scenes and static positions, set budgets, then cluster scene by scene."""
