@@ -25,7 +25,7 @@ def main() -> None:
         frame_embeddings=tokens.mean(dim=1),
     )
     for name in METHODS:
-        options = {} if name == "full" else {"retention": 0.5}
+        options = {} if name in ("full", "block") else {"retention": 0.5}
         video = build_method(name, **options).compressor.compress(features)
         print(f"{name}: {video.num_kept} of {video.num_total} tokens")
 
