@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,9 @@ from pipeline.errors import StoreError, WorkerError
 from pipeline.stopping import handled, leave
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
     from jobs.run.locations import Locations
+    from pipeline.executors.early import EarlyRay
 
 app = typer.Typer(
     name="tango",
@@ -125,9 +128,10 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     job = load_job(recipe, changes)
     check_jobs([job], locations.output, locations.resume)
-    from jobs.run.evaluate import evaluate
+    with _early_ray([job], locations) as early:
+        from jobs.run.evaluate import evaluate
 
-    return evaluate(job, locations, Console())
+        return evaluate(job, locations, Console(), early)
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
@@ -135,9 +139,10 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     jobs = load_jobs(recipe, changes)
     check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
-    from jobs.run.sweep import sweep
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.sweep import sweep
 
-    return sweep(jobs, locations, Console())
+        return sweep(jobs, locations, Console(), early)
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -163,9 +168,11 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
     check_jobs(jobs, output)
-    from jobs.run.precompute import precompute
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.precompute import precompute
 
-    _exit(max(precompute(job, locations, Console()) for job in jobs))
+        code = max(precompute(job, locations, Console(), early) for job in jobs)
+    _exit(code)
 
 
 @app.command()
@@ -279,6 +286,15 @@ def _run() -> int:
         return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+def _early_ray(
+    jobs: Sequence[Job], locations: Locations
+) -> AbstractContextManager[EarlyRay | None]:
+    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
+    from jobs.run.executor import early_ray
+
+    return early_ray(jobs, locations.address)
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,13 +12,15 @@ import ray
 from pipeline.background import within
 from pipeline.errors import ClusterError
 from pipeline.executors.address import raise_if_unreachable
-
-START_TIMEOUT_S = 120.0
+from pipeline.executors.early import START_TIMEOUT_S, EarlyRay, started_early
+from pipeline.executors.quiet import without_native_lines
 
 
 @contextmanager
 def connected(
-    address: str | None = None, start_timeout_s: float = START_TIMEOUT_S
+    address: str | None = None,
+    early: EarlyRay | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
 ) -> Iterator[list[dict[str, float]]]:
     """Connect to Ray, give the resources of its nodes, and disconnect.
 
@@ -28,19 +29,17 @@ def connected(
     Args:
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
             `ray://host:port`.
-        start_timeout_s: Seconds that may take.
+        early: One that is on its way; whoever started it ends it.
+        start_timeout_s: Seconds that a start may take which begins here.
 
     Raises:
         ClusterError: If there is no cluster at the address, or none in time.
     """
-    ours = not ray.is_initialized()
-    if ours:
-        _connect(address, start_timeout_s)
-    try:
+    with started_early(early is None, address, start_timeout_s) as ours:
+        starting = early or ours
+        if starting is not None:
+            starting.wait()
         yield living_nodes()
-    finally:
-        if ours:
-            ray.shutdown()
 
 
 def living_nodes() -> list[dict[str, float]]:
@@ -48,8 +47,12 @@ def living_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def _connect(address: str | None, timeout_s: float) -> None:
-    """Start or join; only an exception says that it failed."""
+def connect(address: str | None, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Start or join; only an exception says that it failed.
+
+    Raises:
+        ClusterError: If there is no cluster at the address, or none in time.
+    """
     # Ray's own switch: what we run is not reported to its makers unless the user asks for it. A
     # cluster of somebody else keeps its setting; there this is about what Ray Data records of us.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -58,7 +61,7 @@ def _connect(address: str | None, timeout_s: float) -> None:
     # keep them. It reads this when it starts, and there is no argument for it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        with _muted_stderr():
+        with without_native_lines():
             # In a thread of its own: Ray has no bound on this, and a Ray of our own ends with the
             # thread that started it.
             within(timeout_s, lambda: _init(address))
@@ -84,17 +87,3 @@ def _init(address: str | None) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-
-
-@contextmanager
-def _muted_stderr() -> Iterator[None]:
-    """Drop what native code writes to file descriptor 2, such as the banner of Ray's core."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
