@@ -29,6 +29,7 @@ EXTRAS = {
         "mlflow",
         "packaging",
         "pandas",
+        "pathspec",
         "psutil",
         "pyarrow",
         "pydantic",

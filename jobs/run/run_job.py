@@ -12,6 +12,7 @@ from rich.console import Console
 from jobs import exit_codes
 from jobs.config.recipe import Job
 from jobs.run.build import build
+from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.last_words import all_answers_are_there, works_on
@@ -48,9 +49,12 @@ def measure(
     _raise_if_not_installed()
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
+    run_dir = None
     if locations.resume:
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
-    else:
+    elif locations.continues:
+        run_dir = unfinished_run(job, output, open_storage=open_storage)
+    if run_dir is None:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
     works_on(run_dir, recipe=run_dir / "job.yaml" if one_of_several else None)
     job_result = execute(

@@ -179,7 +179,7 @@ def full_disk(case: Case, work: Path, whole: Path, old: Path | None, seed: int) 
     root = old if case.old and old else ROOT
     output = work / f"try-{time.monotonic_ns()}"
     arguments = ("sweep", "recipe.yaml", *LIMIT)
-    with small_disk(work / f"disk-{time.monotonic_ns()}", "1m") as disk:
+    with small_disk(work / f"disk-{time.monotonic_ns()}", "600k") as disk:
         cache = ("--cache", disk)
         started = time.monotonic()
         first = complete(
@@ -276,7 +276,7 @@ Made by `tests/chaos/stops.py`: {CLIPS} generated clips, {CELLS} methods, the em
 busy cores. A `tango sweep` is stopped after a random number of token sets, then resumed in a plain
 loop and compared with an undisturbed run: answers lost, doubled, saying something else. *Clips
 encoded again* were in all caches at the stop. Rows *before* ran the code of release 0.2 as it was
-without this handling of signals and stores. The full disk is a tmpfs of 1 MB for the caches, which
+without this handling of signals and stores. The full disk is a tmpfs of 600 kB for the caches, which
 has room again for the resume; its seconds hold the whole job with 60 s of waiting.
 
 """
