@@ -276,8 +276,8 @@ Made by `tests/chaos/stops.py`: {CLIPS} generated clips, {CELLS} methods, the em
 busy cores. A `tango sweep` is stopped after a random number of token sets, then resumed in a plain
 loop and compared with an undisturbed run: answers lost, doubled, saying something else. *Clips
 encoded again* were in all caches at the stop. Rows *before* ran the code of release 0.2 as it was
-without this handling of signals and stores. The full disk is a tmpfs of 600 kB for the caches, which
-has room again for the resume; its seconds hold the whole job with 60 s of waiting.
+without this handling of signals and stores. The full disk is a tmpfs of 600 kB for the caches: it
+has room again for the resume; the seconds hold the whole job with 60 s of waiting.
 
 """
 
