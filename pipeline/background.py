@@ -59,6 +59,7 @@ class LastingThread(threading.Thread):
             tell = self._work.get()()
             self._busy.discard(self)
             tell()
+            del tell  # it holds a result, or an error with the frames that it came through
             self._parked.put(self)
 
 

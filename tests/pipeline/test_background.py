@@ -74,6 +74,7 @@ def test_an_error_comes_through(good):
         seen.extend(iterate(numbers))
     items = iterate(numbers)
     assert [next(items) for _ in range(good)] == list(range(good))
+    items.close()
 
 
 def test_an_error_at_the_end_comes_through():
