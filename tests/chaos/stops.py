@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
+from cluster_keeper import cluster
 from stopped_runs import (
     ROOT,
     Tango,
@@ -55,6 +56,7 @@ class Case:
         to_group: To the whole process group, as Slurm does.
         at_start: At a random moment while Ray starts, instead of after a random number of clips.
         old: Whether the other checkout is run.
+        node: Which node is lost; `, another` if one comes in its place.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Case:
     to_group: bool = False
     at_start: bool = False
     old: bool = False
+    node: str = ""
 
 
 _SIGNALS = [
@@ -207,6 +210,58 @@ def full_disk(case: Case, work: Path, whole: Path, old: Path | None, seed: int) 
     )
 
 
+def lost_node(case: Case, work: Path, whole: Path, old: Path | None, seed: int) -> Outcome:
+    """One of two nodes is lost; another one with its resource comes, or none does."""
+    name, _, comes_back = case.node.partition(", ")
+    folder = work / f"nodes-{time.monotonic_ns()}"
+    pools = {
+        "decode": {"num_cpus": 0.5},
+        "compress": {"num_gpus": 0.5, "resources": {"encode": 0.5}},
+        "answer": {"num_gpus": 0.5, "resources": {"answer": 0.5}},
+    }
+    # The GPUs are logical: `device` would follow them.
+    model = {"name": "tiny", "device": "cpu"}
+    write_recipe(folder, work / "shapes", pools=pools, model=model, cluster={"lost_timeout_s": 45})
+    output, arguments = folder / "runs", ("sweep", "recipe.yaml", *LIMIT)
+    after = random.Random(seed).randint(1, CELLS * CLIPS // 2)
+    with cluster("encode", "answer") as (keeper, nodes):
+        with tango(*arguments, "--address", keeper.address, cwd=folder, output=output) as job:
+            job.wait_until(lambda: num_cached(output) >= after)
+            keeper.remove(name)
+            started = time.monotonic()
+            if comes_back:
+                nodes[f"another {name}"] = keeper.add(name)
+            code = job.process.wait(400)
+            end_s = time.monotonic() - started
+        ran_on = {actor[0]: actor[1] for actor in keeper.actors() if "MapBatches" in actor[0]}
+    places = {node_id: place.removeprefix("another ") for place, node_id in nodes.items()}
+    stages = {"CompressVideo": "encode", "AnswerQuestions": "answer"}
+    for actor, node_id in ran_on.items():
+        (place,) = (place for stage, place in stages.items() if stage in actor)
+        assert places.get(node_id, place) == place, (actor, node_id, nodes)
+    there = complete_clips(output)
+    resumed = complete(
+        *arguments, *("--resume", run_of(output)), "--set", "executor=local",
+        cwd=folder, output=output,
+    )  # fmt: skip
+    return Outcome(
+        code,
+        end_s,
+        1,
+        there,
+        **asdict(difference(run_of(output), whole)),
+        again=0,
+        orphans_s=0.0,
+        resume_code=resumed.process.returncode,
+        last_line=job.last_line(),
+    )
+
+
+_NODES = [
+    Case("encode node lost, another comes", "ray", node="encode, another"),
+    Case("answer node lost, another comes", "ray", node="answer, another"),
+    Case("encode node lost, none comes", "ray", node="encode"),
+]
 _DISKS = [
     Case("full disk, loop, before", "local", old=True),
     Case("full disk, loop", "local"),
@@ -215,6 +270,7 @@ _DISKS = [
 CASES: dict[str, tuple[Case, Callable[..., Outcome]]] = {
     **{case.name: (case, stop_and_resume) for case in _SIGNALS},
     **{case.name: (case, full_disk) for case in _DISKS},
+    **{case.name: (case, lost_node) for case in _NODES},
 }
 
 
