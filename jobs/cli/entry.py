@@ -33,6 +33,7 @@ EXTRAS = {
         "psutil",
         "pyarrow",
         "pydantic",
+        "pynvml",
         "rich",
         "typer",
         "yaml",

@@ -14,7 +14,7 @@ import torch
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, option_text, questions_of, result
+from pipeline.rows import Row, bounds, one_line, option_text, questions_of, result
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
 from pipeline.store_faults import store_fault
@@ -78,7 +78,7 @@ class AnswerQuestions:
                 entry = entries[planned.cache]
                 answers += self._answer(protocol, planned, entry, questions, facts, row)
             except Exception as error:  # the one place where what a clip provokes becomes a row
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+                reason = one_line(f"{type(error).__name__}: {error}")
                 fault = store_fault(error, root_of(self.caches))
                 if fault:  # it may take long to fail, and would for every other method
                     answers = self._unanswered(row, questions, reason)

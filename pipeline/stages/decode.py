@@ -6,11 +6,12 @@ import logging
 import math
 import os
 import time
-from dataclasses import asdict, replace
-from functools import cache, partial
+from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
+from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from pipeline.store_faults import store_fault
@@ -85,7 +86,9 @@ def decode_video(
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames = _decode(path, spec, clip, timeout_s, memory_gib)
+        frames: VideoFrames = _child(memory_gib).call(
+            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
+        )
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -119,27 +122,6 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
-
-
-def _decode(
-    path: str,
-    spec: FrameSpec,
-    clip: tuple[float, float] | None,
-    timeout_s: float,
-    memory_gib: float,
-) -> VideoFrames:
-    """Decode in the child; a crash or lack of memory under `auto` gets a second try with PyAV."""
-    run = partial(
-        _child(memory_gib).call, decode_frames, timeout_s=timeout_s, about=path, what="decoder"
-    )
-    try:
-        return run(path, spec, clip)
-    except (CrashError, MemoryError) as error:
-        if spec.decoder != "auto":
-            raise
-        frames = run(path, replace(spec, decoder="pyav"), clip)
-        reason = str(error).removeprefix(f"{path}: ")
-        return replace(frames, warnings=(reason, *frames.warnings))
 
 
 def _store_fault(error: Exception, path: str, memory_gib: float) -> str | None:
@@ -195,7 +177,7 @@ def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
 
 def _one_line(error: Exception, path: str) -> str:
     """Message of an error, with the setting that helps."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(str(error) or type(error).__name__)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):
