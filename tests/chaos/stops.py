@@ -40,6 +40,7 @@ from stopped_runs import (
 )
 
 RESULTS = Path(__file__).parent / "results"
+WORK = Path(tempfile.gettempdir()) / "tango-stops"
 CLIPS, CELLS = 12, 3
 LIMIT = ("--limit", CLIPS)
 
@@ -344,9 +345,9 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(CASES))
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--old", type=Path, help="checkout for the rows `before`")
-    parser.add_argument("--raw", type=Path, default=RESULTS / "stops.json")
+    parser.add_argument("--raw", type=Path, default=WORK.with_suffix(".json"))
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tango-stops")
+    parser.add_argument("--work", type=Path, default=WORK)
     given = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     if given.rows:
