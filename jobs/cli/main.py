@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -126,7 +127,7 @@ def _evaluate(
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -139,7 +140,7 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, 
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume)
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -172,7 +173,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, recipe, output)
+    check_jobs(jobs, recipe, output, cache=cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -255,6 +256,11 @@ def _run() -> int:
             text += f"; {how_to_go_on()}"
         print(f"tango: {redacted(' '.join(text.split()))}", file=sys.stderr)
         return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        return exit_codes.FAILED
     finally:
         logging.getLogger().removeHandler(handler)
 

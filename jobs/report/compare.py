@@ -140,10 +140,9 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
+    summary: RunSummary | RunsSummary = _summary(runs, cells, facts)
     if len(runs) == 1 and runs[0].group.shards:  # what the whole job would have written
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
-    else:
-        summary = _summary(runs, cells, facts)
     save_summary(summary, output)
     save_plots(cells, output / "plots")
     jobs = {
