@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from pipeline import stopping
@@ -29,11 +30,16 @@ class LastingThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="tango-background", daemon=True)
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], Callable[[], None]]] = queue.SimpleQueue()
 
     @classmethod
-    def start_on(cls, work: Callable[[], None]) -> None:
-        """Run `work`, which raises nothing, in a thread that has nothing to do, or in a new one."""
+    def start_on(cls, work: Callable[[], Callable[[], None]]) -> None:
+        """Run `work` in a thread that has nothing to do, or in a new one.
+
+        Args:
+            work: Raises nothing. What it returns is called when the thread counts as idle again,
+                and tells whoever waits.
+        """
         try:
             thread = cls._parked.get_nowait()
         except queue.Empty:
@@ -50,8 +56,10 @@ class LastingThread(threading.Thread):
     def run(self) -> None:
         """Work, for ever."""
         while True:
-            self._work.get()()
+            tell = self._work.get()()
             self._busy.discard(self)
+            tell()
+            del tell  # it holds a result, or an error with the frames that it came through
             self._parked.put(self)
 
 
@@ -80,7 +88,7 @@ def iterate(
     wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
     given: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def serve() -> None:
+    def serve() -> Callable[[], None]:
         iterator: Any = None
         last: tuple[str, Any] = ("end", None)
         try:
@@ -96,7 +104,7 @@ def iterate(
                 iterator.close()
         except BaseException as error:
             last = ("error", error)
-        given.put(last)
+        return partial(given.put, last)
 
     LastingThread.start_on(serve)
     kind, value = "item", None
@@ -111,8 +119,8 @@ def iterate(
                 return
             yield value
     finally:
+        wanted.put(False)  # one that is left to itself ends when it comes back
         if kind == "item" and not stopping.is_asked():
-            wanted.put(False)
             kind, value = _awaited(given)
             if kind == "error":
                 raise value
@@ -127,14 +135,15 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """
     given: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def serve() -> None:
+    def serve() -> Callable[[], None]:
         try:
-            given.put(("item", work()))
+            return partial(given.put, ("item", work()))
         except BaseException as error:
-            given.put(("error", error))
+            return partial(given.put, ("error", error))
 
     LastingThread.start_on(serve)
-    kind, value = _awaited(given, time.monotonic() + seconds)
+    # `work` may start a Ray, beside the imports of the main thread.
+    kind, value = _awaited(given, time.monotonic() + seconds, meanwhile=stopping.keep_handlers)
     if kind == "error":
         raise value
     result: T = value
@@ -149,7 +158,8 @@ def _awaited(
     """The next thing a thread gives, with an ear for signals."""
     while True:
         stopping.raise_if_asked()
-        stopping.keep_handlers()
+        if threading.current_thread() is threading.main_thread():
+            stopping.keep_handlers()
         meanwhile()
         try:
             return given.get(timeout=_POLL_S)

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDS_WITHIN_S = 8.0
+_REMINDER = signal.SIGURG
 HOOKS_WITHIN_S = 2.0
 
 Hook = Callable[[str], object]
@@ -160,10 +161,18 @@ def run_hooks() -> None:
 
 
 def keep_handlers() -> None:
-    """Put our handlers back: Ray's native code replaces that of SIGTERM while it starts."""
-    if threading.current_thread() is threading.main_thread():
-        for signum in _state.installed:
-            signal.signal(signum, _on_signal)
+    """Put our handlers back: Ray's native code replaces that of SIGTERM while it starts.
+
+    Only the main thread can; another one asks it to, with a signal that does nothing else.
+    """
+    main = threading.main_thread()
+    if not _state.installed or main.ident is None:
+        return
+    if threading.current_thread() is not main:
+        signal.pthread_kill(main.ident, _REMINDER)
+        return
+    for signum in _state.installed:
+        signal.signal(signum, _on_signal)
 
 
 @contextmanager
@@ -190,6 +199,8 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
         target=_watch, args=(ours, terminal, last_words), name="tango-stop", daemon=True
     )
     watch.start()
+    signal.signal(_REMINDER, lambda *_: keep_handlers())
+    signal.siginterrupt(_REMINDER, False)
     keep_handlers()
     try:
         yield
@@ -200,9 +211,10 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
         run_hooks()
         _leave_with(last_words(stopped), exit_code(stopped.signum), terminal)
     finally:
-        for signum in _state.installed:
+        installed, _state.installed = _state.installed, ()
+        for signum in installed:
             signal.signal(signum, before[signum])
-        _state.installed = ()
+        # That of the reminder stays: another thread may have sent one just now.
         signal.set_wakeup_fd(previous)
         theirs.close()
         watch.join()

@@ -232,6 +232,7 @@ def _run() -> int:
     """Run the command; its exit code."""
     handler = logging.StreamHandler()
     handler.addFilter(RedactingFilter())
+    level = logging.getLogger().level
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -263,6 +264,7 @@ def _run() -> int:
         return exit_codes.FAILED
     finally:
         logging.getLogger().removeHandler(handler)
+        logging.getLogger().setLevel(level)
 
 
 def _early_ray(

@@ -23,6 +23,12 @@ class _Standing:
     recipe: Path | None = None
     is_complete = False
     caches_only = False
+    text: str | None = None
+
+
+def leaves_behind(text: str) -> None:
+    """From now on something else than a run is left, which `text` tells."""
+    _Standing.text = text
 
 
 def works_on(run: Path, *, recipe: Path | None = None, caches_only: bool = False) -> None:
@@ -51,6 +57,8 @@ def last_words(stopped: Stopped) -> str:
 def how_to_go_on() -> str:
     """What is kept and the command that continues."""
     run, arguments = _Standing.run, sys.argv[1:]
+    if _Standing.text is not None:
+        return _Standing.text
     if run is None:
         return "no clip had been started"
     if _Standing.caches_only:
@@ -78,7 +86,7 @@ def _without_resume(arguments: Sequence[str]) -> list[str]:
         if (
             not skip
             and argument != "--resume"
-            and not argument.startswith(("--resume=", "--steal"))
+            and not argument.startswith(("--resume=", "--steal", "--continue"))
         ):
             kept.append(argument)
         skip = argument == "--resume" and not skip

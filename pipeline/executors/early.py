@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pipeline import stopping
@@ -59,16 +59,15 @@ class EarlyRay:
         self._over.set()
         self._ended.wait(timeout_s)
 
-    def _live(self) -> None:
-        """Connect, say so, and disconnect when told to."""
+    def _live(self) -> Callable[[], None]:
+        """Connect, say so, and disconnect when told to; returns what says that it is over."""
         try:
             from pipeline.executors import cluster
 
             cluster.connect(self._address)
         except BaseException as error:
             self._error = error
-            self._ended.set()
-            return
+            return self._ended.set
         finally:
             self._connected.set()
         try:
@@ -79,7 +78,7 @@ class EarlyRay:
             import ray
 
             ray.shutdown()
-            self._ended.set()
+        return self._ended.set
 
 
 @contextmanager

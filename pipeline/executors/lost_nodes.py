@@ -60,7 +60,12 @@ class RoomWatch:
             return
         self._looked = now
         try:
-            self._check(self._nodes())
+            nodes = self._nodes()
+        except Exception as error:  # Ray itself says what is wrong, or it is over soon
+            logger.debug("the nodes are not known: %s", error)
+            return
+        try:
+            self._check(nodes)
         except PoolError as error:
             if self._lost is None:
                 self._lost = now

@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
+from cluster_keeper import cluster
 from stopped_runs import (
     ROOT,
     Tango,
@@ -39,6 +40,7 @@ from stopped_runs import (
 )
 
 RESULTS = Path(__file__).parent / "results"
+WORK = Path(tempfile.gettempdir()) / "tango-stops"
 CLIPS, CELLS = 12, 3
 LIMIT = ("--limit", CLIPS)
 
@@ -55,6 +57,7 @@ class Case:
         to_group: To the whole process group, as Slurm does.
         at_start: At a random moment while Ray starts, instead of after a random number of clips.
         old: Whether the other checkout is run.
+        node: Which node is lost; `, another` if one comes in its place.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Case:
     to_group: bool = False
     at_start: bool = False
     old: bool = False
+    node: str = ""
 
 
 _SIGNALS = [
@@ -179,7 +183,7 @@ def full_disk(case: Case, work: Path, whole: Path, old: Path | None, seed: int) 
     root = old if case.old and old else ROOT
     output = work / f"try-{time.monotonic_ns()}"
     arguments = ("sweep", "recipe.yaml", *LIMIT)
-    with small_disk(work / f"disk-{time.monotonic_ns()}", "1m") as disk:
+    with small_disk(work / f"disk-{time.monotonic_ns()}", "600k") as disk:
         cache = ("--cache", disk)
         started = time.monotonic()
         first = complete(
@@ -207,6 +211,58 @@ def full_disk(case: Case, work: Path, whole: Path, old: Path | None, seed: int) 
     )
 
 
+def lost_node(case: Case, work: Path, whole: Path, old: Path | None, seed: int) -> Outcome:
+    """One of two nodes is lost; another one with its resource comes, or none does."""
+    name, _, comes_back = case.node.partition(", ")
+    folder = work / f"nodes-{time.monotonic_ns()}"
+    pools = {
+        "decode": {"num_cpus": 0.5},
+        "compress": {"num_gpus": 0.5, "resources": {"encode": 0.5}},
+        "answer": {"num_gpus": 0.5, "resources": {"answer": 0.5}},
+    }
+    # The GPUs are logical: `device` would follow them.
+    model = {"name": "tiny", "device": "cpu"}
+    write_recipe(folder, work / "shapes", pools=pools, model=model, cluster={"lost_timeout_s": 45})
+    output, arguments = folder / "runs", ("sweep", "recipe.yaml", *LIMIT)
+    after = random.Random(seed).randint(1, CELLS * CLIPS // 2)
+    with cluster("encode", "answer") as (keeper, nodes):
+        with tango(*arguments, "--address", keeper.address, cwd=folder, output=output) as job:
+            job.wait_until(lambda: num_cached(output) >= after)
+            keeper.remove(name)
+            started = time.monotonic()
+            if comes_back:
+                nodes[f"another {name}"] = keeper.add(name)
+            code = job.process.wait(400)
+            end_s = time.monotonic() - started
+        ran_on = {actor[0]: actor[1] for actor in keeper.actors() if "MapBatches" in actor[0]}
+    places = {node_id: place.removeprefix("another ") for place, node_id in nodes.items()}
+    stages = {"CompressVideo": "encode", "AnswerQuestions": "answer"}
+    for actor, node_id in ran_on.items():
+        (place,) = (place for stage, place in stages.items() if stage in actor)
+        assert places.get(node_id, place) == place, (actor, node_id, nodes)
+    there = complete_clips(output)
+    resumed = complete(
+        *arguments, *("--resume", run_of(output)), "--set", "executor=local",
+        cwd=folder, output=output,
+    )  # fmt: skip
+    return Outcome(
+        code,
+        end_s,
+        1,
+        there,
+        **asdict(difference(run_of(output), whole)),
+        again=0,
+        orphans_s=0.0,
+        resume_code=resumed.process.returncode,
+        last_line=job.last_line(),
+    )
+
+
+_NODES = [
+    Case("encode node lost, another comes", "ray", node="encode, another"),
+    Case("answer node lost, another comes", "ray", node="answer, another"),
+    Case("encode node lost, none comes", "ray", node="encode"),
+]
 _DISKS = [
     Case("full disk, loop, before", "local", old=True),
     Case("full disk, loop", "local"),
@@ -215,6 +271,7 @@ _DISKS = [
 CASES: dict[str, tuple[Case, Callable[..., Outcome]]] = {
     **{case.name: (case, stop_and_resume) for case in _SIGNALS},
     **{case.name: (case, full_disk) for case in _DISKS},
+    **{case.name: (case, lost_node) for case in _NODES},
 }
 
 
@@ -276,8 +333,8 @@ Made by `tests/chaos/stops.py`: {CLIPS} generated clips, {CELLS} methods, the em
 busy cores. A `tango sweep` is stopped after a random number of token sets, then resumed in a plain
 loop and compared with an undisturbed run: answers lost, doubled, saying something else. *Clips
 encoded again* were in all caches at the stop. Rows *before* ran the code of release 0.2 as it was
-without this handling of signals and stores. The full disk is a tmpfs of 1 MB for the caches, which
-has room again for the resume; its seconds hold the whole job with 60 s of waiting.
+without this handling of signals and stores. The full disk is a tmpfs of 600 kB for the caches: it
+has room again for the resume; the seconds hold the whole job with 60 s of waiting.
 
 """
 
@@ -288,9 +345,9 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(CASES))
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--old", type=Path, help="checkout for the rows `before`")
-    parser.add_argument("--raw", type=Path, default=RESULTS / "stops.json")
+    parser.add_argument("--raw", type=Path, default=WORK.with_suffix(".json"))
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tango-stops")
+    parser.add_argument("--work", type=Path, default=WORK)
     given = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     if given.rows:

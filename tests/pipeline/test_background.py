@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from pipeline.background import LastingThread, is_lasting, iterate, within
+
+
+def wait_until_idle():
+    deadline = time.monotonic() + 120
+    while LastingThread.is_busy():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_items_come_in_order_from_one_lasting_thread():
@@ -66,6 +74,7 @@ def test_an_error_comes_through(good):
         seen.extend(iterate(numbers))
     items = iterate(numbers)
     assert [next(items) for _ in range(good)] == list(range(good))
+    items.close()
 
 
 def test_an_error_at_the_end_comes_through():
@@ -98,6 +107,7 @@ def test_an_iterator_that_hangs_is_left_to_itself_if_the_watch_says_so():
     assert seen == [1]
     assert LastingThread.is_busy()
     end.set()
+    wait_until_idle()
 
 
 def test_work_with_a_bound_gives_its_result_or_its_error():
@@ -111,3 +121,13 @@ def test_work_that_takes_too_long_is_a_timeout():
     with pytest.raises(TimeoutError):
         within(0.1, lambda: end.wait(120))
     end.set()
+    wait_until_idle()
+
+
+def test_whoever_has_the_result_finds_the_thread_idle():
+    """Otherwise a command would end without the order that an interpreter ends in."""
+    for _ in range(200):
+        assert list(iterate(lambda: iter("a"))) == ["a"]
+        assert not LastingThread.is_busy()
+        within(120, lambda: None)
+        assert not LastingThread.is_busy()
