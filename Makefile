@@ -16,10 +16,7 @@ READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 # Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
-          --dist loadgroup --no-loadscope-reorder
-# Tests that kill real processes and start real servers get a second try (CONTRIBUTING.md says why);
-# the summary lists every test that needed it.
-SECOND_TRY := --reruns 1 -rR
+          --dist loadgroup --no-loadscope-reorder -rR
 
 # Python versions that pyproject.toml promises.
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
@@ -50,11 +47,11 @@ test: $(READY)  ## Run the test suite on the CPU, without its slow tests
 	@$(PYTEST) -m 'not gpu and not slow and not system'
 
 test-slow: $(READY)  ## Run the slow tests only
-	@$(PYTEST) $(SECOND_TRY) -m 'slow and not system and not gpu'
+	@$(PYTEST) -m 'slow and not system and not gpu'
 
 test-system: $(READY)  ## Run the tests that need the Debian packages of infra/debian.txt
 	@infra/debian_packages.sh check
-	@$(PYTEST) $(SECOND_TRY) -m 'system and not gpu'
+	@$(PYTEST) -m 'system and not gpu'
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check

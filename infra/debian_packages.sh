@@ -36,10 +36,10 @@ install)
     fi
     echo "installing Debian packages: ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" apt-get -o Acquire::Retries=3 update -qq
     # The variable is given once more because sudo does not pass it on.
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${packages[@]}"
+        apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends "${packages[@]}"
     mapfile -t packages < <(missing)
     [ ${#packages[@]} -eq 0 ] || fail "apt-get installed all but: ${packages[*]}"
     ;;

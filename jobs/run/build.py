@@ -17,7 +17,7 @@ from jobs.results.facts import SkippedMethod
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.methods import plan_methods
 from pipeline.plan import NOTHING_DONE, Plan, plan_clips
-from pipeline.settings import Settings
+from pipeline.settings import Executor, Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
@@ -120,11 +120,11 @@ def make_plan(
     )
 
 
-def make_settings(job: Job, address: str | None) -> Settings:
+def make_settings(job: Job, address: str | None, executor: Executor) -> Settings:
     """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
     profile = job.mode == "profile"
     return Settings(
-        executor="local" if profile else job.executor,
+        executor=executor,
         address=address,
         pools=job.pools,
         decode_timeout_s=job.decode.timeout_s,
