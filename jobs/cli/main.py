@@ -20,6 +20,7 @@ from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import tools as cli_tools
+from jobs.cli.dry_run import DryRunOptions, Json, Only, Price, Probe
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
@@ -92,11 +93,13 @@ def _options(
     """Hold the options of `tango` itself."""
 
 
-def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
+def _measuring(
+    run: Callable[[Path, list[str], Locations, DryRunOptions], int],
+) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys and locations -> exit code.
+        run: Recipe, changed keys, locations and what is said about a dry run -> exit code.
     """
 
     def command(
@@ -112,29 +115,42 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        dry_run: Only = False,
+        probe: Probe = False,
+        price_per_hour: Price = None,
+        json: Json = False,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
-        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
+        locations = _locations(output, cache, address, tracking_uri, resume, steal)
+        _exit(run(recipe, changes, locations, DryRunOptions(dry_run, probe, price_per_hour, json)))
 
     return command
 
 
-def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _evaluate(
+    recipe: Path, changes: list[str], locations: Locations, dry_run: DryRunOptions
+) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
     check_jobs([job], locations.output, locations.resume)
+    if dry_run.only:
+        from jobs.run.evaluate import single
+
+        return dry_run.estimate([single(job)], "evaluate", locations)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
         return evaluate(job, locations, Console(), early)
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _sweep(recipe: Path, changes: list[str], locations: Locations, dry_run: DryRunOptions) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
     check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
+    if dry_run.only:
+        return dry_run.estimate(jobs, "sweep", locations)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -157,6 +173,10 @@ def precompute(
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    dry_run: Only = False,
+    probe: Probe = False,
+    price_per_hour: Price = None,
+    json: Json = False,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
@@ -164,6 +184,9 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
     check_jobs(jobs, output)
+    how = DryRunOptions(dry_run, probe, price_per_hour, json)
+    if how.only:
+        _exit(how.estimate(jobs, "precompute", locations))
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 

@@ -110,7 +110,7 @@ class Job:
         methods: Several, for a sweep; an option with a list of values stands for one method per
             value.
         decode: How clips are decoded.
-        pools: Workers of each stage.
+        pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
@@ -131,7 +131,7 @@ class Job:
     method: dict[str, Any] | None = None
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
-    pools: Pools = field(default_factory=Pools)
+    pools: Pools | Literal["auto"] = field(default_factory=Pools)
     executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
@@ -228,6 +228,12 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
     Raises:
         RecipeError: In one line.
     """
+    pools = content.get("pools")
+    if isinstance(pools, str) and pools != "auto":
+        raise RecipeError(
+            f"{source}: pools must be auto, or a section such as {{answer: {{num_actors: 2}}}}, "
+            f"got {pools!r}"
+        )
     try:
         job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
     except ValidationError as error:

@@ -17,6 +17,7 @@ from jobs.results.facts import SkippedMethod
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.methods import plan_methods
 from pipeline.plan import NOTHING_DONE, Plan, plan_clips
+from pipeline.pools import Pools
 from pipeline.settings import Executor, Settings
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -120,13 +121,13 @@ def make_plan(
     )
 
 
-def make_settings(job: Job, address: str | None, executor: Executor) -> Settings:
+def make_settings(job: Job, address: str | None, executor: Executor, pools: Pools) -> Settings:
     """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
     profile = job.mode == "profile"
     return Settings(
         executor=executor,
         address=address,
-        pools=job.pools,
+        pools=pools,
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
         keep_damaged=job.decode.damaged == "keep",
@@ -142,6 +143,8 @@ def _absolute(source: str | None) -> str | None:
 
 def _device(job: Job) -> Device:
     """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
+    if isinstance(job.pools, str):
+        return job.model.device
     pools = (job.pools.compress, job.pools.answer)
     if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
         return "cuda"
