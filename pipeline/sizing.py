@@ -88,13 +88,13 @@ def _on_gpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
     if num_gpus < len(names):
         share = math.floor(100 / len(names)) / 100
-        return replace(Pools(), **{name: ActorPool(1, num_gpus=share) for name in names})
+        return _with(Pools(), {name: ActorPool(1, num_gpus=share) for name in names})
     actors = _shared_out(num_gpus, names, work)
     # A thread beside the GPU, unless decoding would be left without.
     cpus = 1 if num_cpus >= 2 * sum(actors.values()) + 1 else 0
-    return replace(
+    return _with(
         Pools(),
-        **{name: ActorPool(count, num_gpus=1, num_cpus=cpus) for name, count in actors.items()},
+        {name: ActorPool(count, num_gpus=1, num_cpus=cpus) for name, count in actors.items()},
     )
 
 
@@ -110,7 +110,7 @@ def _on_cpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
         each = work.actor_bytes.get(name, 0)
         most = max(1, int(room / len(names) / each)) if each and room < math.inf else workers[name]
         pools[name] = ActorPool(min(workers[name], most), num_cpus=1)
-    return replace(Pools(decode=TaskPool(1)), **pools)
+    return _with(Pools(decode=TaskPool(1)), pools)
 
 
 def _shared_out(num_workers: int, names: Sequence[str], work: Work) -> dict[str, int]:
@@ -133,15 +133,24 @@ def _that_fit(pools: Pools, nodes: Sequence[Node], work: Work, names: Sequence[s
             largest = max(names, key=lambda name: _pool(pools, name).least)
             pool = _pool(pools, largest)
             if pool.least > 1:
-                pools = replace(pools, **{largest: replace(pool, num_actors=pool.least - 1)})
+                pools = _with(pools, {largest: replace(pool, num_actors=pool.least - 1)})
             elif any(_pool(pools, name).num_cpus for name in names):
                 # One of each without a CPU of their own: the machine shares them out.
                 changed = {name: replace(_pool(pools, name), num_cpus=0) for name in names}
-                pools = replace(pools, **changed)
+                pools = _with(pools, changed)
             else:
                 raise
         else:
             return pools
+
+
+def _with(pools: Pools, actors: Mapping[str, ActorPool]) -> Pools:
+    """The same pools with some of the actor pools replaced."""
+    return replace(
+        pools,
+        compress=actors.get("compress", pools.compress),
+        answer=actors.get("answer", pools.answer),
+    )
 
 
 def _pool(pools: Pools, name: str) -> ActorPool:

@@ -33,12 +33,14 @@ class DryRunOptions:
         probe: See `jobs.run.dry_run.DryRun`.
         price_per_hour: Likewise.
         as_json: Likewise.
+        resume: The run that is to be continued, which an estimate knows nothing of.
     """
 
     only: bool = False
     probe: bool = False
     price_per_hour: float | None = None
     as_json: bool = False
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse options that would do nothing."""
@@ -50,6 +52,8 @@ class DryRunOptions:
         if not self.only and any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} belongs to an estimate; add --dry-run")
+        if self.only and self.resume is not None:
+            raise ValueError("--dry-run is about a whole job; leave out --resume, or --dry-run")
 
     def estimate(
         self,

@@ -122,7 +122,8 @@ def _measuring(
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
         locations = _locations(output, cache, address, tracking_uri, resume, steal)
-        _exit(run(recipe, changes, locations, DryRunOptions(dry_run, probe, price_per_hour, json)))
+        how = DryRunOptions(dry_run, probe, price_per_hour, json, resume)
+        _exit(run(recipe, changes, locations, how))
 
     return command
 

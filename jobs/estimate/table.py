@@ -98,7 +98,7 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     for name, one in estimate.memory.items():
         parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
-        yield f"memory:   {human_bytes(one.total)} for a {name} actor ({words})"
+        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words})"
     yield ""
     yield from _aligned(
         [

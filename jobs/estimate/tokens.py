@@ -27,7 +27,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.language.model import LayoutAndEngine
 from tango_core.types import CompressedVideo, Question
 
-Source = Literal["cache", "measured", "made-up clip", "retention"]
+Source = Literal["cache", "measured", "made-up clip"]
 
 # Of questions that are tokenised; more of them change a mean by nothing that matters.
 _MOST_QUESTIONS = 20_000
@@ -119,10 +119,7 @@ def _kept(
 def _made_up(model: ModelSpec, compressor: Compressor) -> CompressedVideo:
     """What the compressor keeps of a clip of the model's size: a scene that drifts."""
     num_frames, grid = grid_of(model)
-    clip = make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
-    needs = dict.fromkeys(("saliency", "attention", "keys", "frame_embeddings"))
-    unneeded = {name: None for name in needs if name not in compressor.needs}
-    return compressor.compress(replace(clip, **unneeded))
+    return compressor.compress(make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH))
 
 
 def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
@@ -196,7 +193,7 @@ def _clip_bytes(
     clip = ClipIdentity("0" * 20, "a clip", None, "0" * 40)
     sink = pa.BufferOutputStream()
     pq.write_table(to_table(clip, entry, datetime.now(UTC), "0" * 12), sink, **WRITE_OPTIONS)
-    return sink.getvalue().size * kept / max(1, video.num_kept)
+    return float(sink.getvalue().size) * kept / max(1, video.num_kept)
 
 
 def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> float:

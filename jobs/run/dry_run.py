@@ -14,7 +14,7 @@ import psutil
 import torch
 from rich.console import Console
 
-from jobs.config.recipe import Job, RecipeError
+from jobs.config.recipe import Job
 from jobs.estimate.counts import Counts, count
 from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
 from jobs.estimate.rates import Rates, measured, rates_of
@@ -62,13 +62,7 @@ class DryRun:
 def dry_run(
     jobs: Sequence[Job], kind: Kind, locations: Locations, console: Console, how: DryRun
 ) -> int:
-    """Print what each job will take; always exit code 0, because nothing has failed.
-
-    Raises:
-        RecipeError: If a run is to be resumed: an estimate is of a whole job.
-    """
-    if locations.resume:
-        raise RecipeError("--dry-run is about a whole job; leave out --resume, or --dry-run")
+    """Print what each job will take; always exit code 0, because nothing has failed."""
     estimates = [estimate_job(job, kind, locations, how) for job in jobs]
     if how.as_json:
         plain = [one.to_json() for one in estimates]
@@ -143,8 +137,9 @@ def _earlier(plan: Plan, output: Path) -> Rates:
 
 def _probe(job: Job, locations: Locations) -> Rates:
     """Measure the first clips now, in a directory that is removed."""
+    limit = min(PROBE_CLIPS, job.limit or PROBE_CLIPS)
     small = replace(
-        job, limit=PROBE_CLIPS, shard=None, executor="local", mode="throughput", pools=Pools()
+        job, limit=limit, shard=None, executor="local", mode="throughput", pools=Pools()
     )
     with tempfile.TemporaryDirectory(prefix="tango-probe-") as folder:
         where = Locations(Path(folder), open_storage=locations.open_storage)
