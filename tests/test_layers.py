@@ -44,7 +44,7 @@ JOBS_LEVELS = (
     {"results"},
     {"estimate", "report", "tracking"},
     {"run"},
-    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "training"},
+    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "submit", "training"},
     {"cli"},
     {"demo"},
 )

@@ -33,14 +33,14 @@ class DryRunOptions:
         probe: See `jobs.run.dry_run.DryRun`.
         price_per_hour: Likewise.
         as_json: Likewise.
-        resume: The run that is to be continued, which an estimate knows nothing of.
+        continues: Whether a run is to be continued, of which an estimate knows nothing.
     """
 
     only: bool = False
     probe: bool = False
     price_per_hour: float | None = None
     as_json: bool = False
-    resume: str | None = None
+    continues: bool = False
 
     def __post_init__(self) -> None:
         """Refuse options that would do nothing."""
@@ -52,8 +52,8 @@ class DryRunOptions:
         if not self.only and any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} belongs to an estimate; add --dry-run")
-        if self.only and self.resume is not None:
-            raise ValueError("--dry-run is about a whole job; leave out --resume, or --dry-run")
+        if self.only and self.continues:
+            raise ValueError("--dry-run is about a whole job: leave out --resume and --continue")
 
     def estimate(
         self,

@@ -20,6 +20,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
@@ -30,7 +31,7 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.lease import FileLease, KeptLease, held
+from pipeline.lease import FileLease, KeptLease, Lease, held
 from pipeline.methods import PlannedMethod
 from pipeline.plan import NOTHING_DONE, Plan
 from pipeline.rows import Row, to_table
@@ -111,7 +112,9 @@ def execute(
     """
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = FileLease(locations.open_storage(run_dir), clock)
+    lease: Lease = FileLease(locations.open_storage(run_dir), clock)
+    if locations.continues:
+        lease = PatientLease(lease, clock)
     with held(lease, steal=locations.steal) as kept:
         return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
 
@@ -128,7 +131,7 @@ def _execute(
     lease: KeptLease,
 ) -> JobResult:
     """The same, with the lease of the run."""
-    claim(run_dir, job, open_storage=locations.open_storage)
+    claim(run_dir, job, open_storage=locations.open_storage, answers=kind != "precompute")
     storage = locations.open_storage(run_dir)
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.run.build import build
+from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
@@ -39,9 +40,12 @@ def measure(
     _raise_if_not_installed()
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
+    run_dir = None
     if locations.resume:
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
-    else:
+    elif locations.continues:
+        run_dir = unfinished_run(job, output, open_storage=open_storage)
+    if run_dir is None:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
     job_result = execute(
         job, built, kind, locations, run_dir, console, run_plan=partial(run, early=early)

@@ -129,7 +129,8 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     [
         (["--probe"], "--probe belongs to an estimate; add --dry-run"),
         (["--json", "--price-per-hour", "2"], "--price-per-hour, --json belongs to an estimate"),
-        (["--dry-run", "--resume", "run"], "leave out --resume, or --dry-run"),
+        (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
+        (["--dry-run", "--continue"], "leave out --resume and --continue"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tango, recipe, tmp_path, options, message):
