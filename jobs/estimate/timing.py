@@ -11,7 +11,7 @@ from jobs.estimate.rates import Rates
 from jobs.estimate.tokens import CellTokens
 from pipeline.pools import ActorPool, Pools
 
-# Start of a Ray with its workers and their models; `tests/perf/results/estimate.md`.
+# Start of a Ray with its workers and their models on two cores, as pipeline/README.md has it.
 RAY_START_S = 15.0
 
 

@@ -39,6 +39,13 @@ METHODS = [
     {"name": "visionzip", "retention": 0.1},
 ]
 
+CASES = {
+    "probe": "in a loop, from clips (ten at most) that were measured just before",
+    "earlier": "other clips in a loop, from the rates of the run before",
+    "half": "in a loop, half of the clips in the cache",
+    "ray": "on Ray with the default pools, from rates that were measured in a loop",
+}
+
 
 def main() -> int:
     """Run all cases and write the table."""
@@ -118,10 +125,10 @@ def write(rows: list[dict[str, Any]], clips: int) -> None:
         "",
         ", ".join(f"{name} {value}" for name, value in about.items()),
         "",
-        f"{clips} clips, 5 questions each, 6 cells, embedded model with 8 frames. `probe`: from",
-        "ten clips that were measured before; `earlier`: from the rates of the run before; `half`:",
-        "half of the clips cached; `ray`: on Ray, from rates that were measured in a loop. Tests",
-        "hold tokens and bytes (2 %); times follow the load of the machine.",
+        f"{clips} clips of about 5 questions, 6 cells, embedded model with 8 frames. Tests hold tokens",
+        "and bytes (2 %); times follow the load of the machine.",
+        "",
+        *(f"* `{case}`: {CASES[case]}" for case in dict.fromkeys(row["case"] for row in rows)),
         "",
         "| case | quantity | predicted | measured | predicted / measured |",
         "|---|---|---|---|---|",

@@ -117,6 +117,7 @@ def test_the_reason_of_a_failed_worker_is_the_line_that_it_raised():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_job_whose_pools_are_chosen_and_grow_answers_everything(tmp_path, local_ray):
     cold = job(tmp_path / "shapes", limit=3, pools="auto")
     chosen, _ = run(cold, tmp_path / "chosen")
