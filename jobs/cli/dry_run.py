@@ -21,7 +21,6 @@ Price = Annotated[
     float | None,
     typer.Option(min=0, help="With --dry-run: what all nodes cost together, for the cost."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="With --dry-run: the estimate as JSON.")]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class DryRunOptions:
         only: Whether the job is estimated and not started.
         probe: See `jobs.run.dry_run.DryRun`.
         price_per_hour: Likewise.
-        as_json: Likewise.
+        as_json: Likewise, by the option `--json` of every job.
         continues: Whether a run is to be continued, of which an estimate knows nothing.
     """
 
@@ -47,7 +46,6 @@ class DryRunOptions:
         given = {
             "--probe": self.probe,
             "--price-per-hour": self.price_per_hour is not None,
-            "--json": self.as_json,
         }
         if not self.only and any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)

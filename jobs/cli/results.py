@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
 
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
-Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
+Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False, callback=expanded)]
 FileFormat = Annotated[
     Literal["vlmevalkit", "lmms_eval"],
     typer.Option("--format", help="Whose files.", show_default=False),
@@ -20,9 +21,15 @@ FileFormat = Annotated[
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run directories.", show_default=False, callback=expanded_all),
+    ],
     output: Annotated[
-        Path | None, typer.Option(help="Directory to write to.  [default: the run, if it is one]")
+        Path | None,
+        typer.Option(
+            help="Directory to write to.  [default: the run, if it is one]", callback=expanded
+        ),
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
@@ -43,14 +50,18 @@ def report(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        Literal["common", "all"],
+        typer.Option(help="Questions that count where several runs were asked different ones."),
+    ] = "common",
 ) -> None:
-    """Write tables, plots and a page for one run, or compare several."""
+    """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
         check_runs(runs)
     from jobs.report.compare import report_runs
 
     page = report_runs(
-        runs, output, published=published, baselines=baseline or (), confusion=confusion
+        runs, output, published=published, baselines=baseline or (), confusion=confusion, on=on
     )
     table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
@@ -60,7 +71,10 @@ def export(
     run: Run,
     harness: FileFormat,
     output: Annotated[
-        Path | None, typer.Option(help="Directory to write to.  [default: RUN/export/FORMAT]")
+        Path | None,
+        typer.Option(
+            help="Directory to write to.  [default: RUN/export/FORMAT]", callback=expanded
+        ),
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
@@ -73,11 +87,17 @@ def export(
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Prediction file, or samples files.", show_default=False)
+        list[Path],
+        typer.Argument(
+            help="Prediction file, or samples files.", show_default=False, callback=expanded_all
+        ),
     ],
     harness: FileFormat,
     benchmark: Annotated[str, typer.Option(help="Which benchmark.", show_default=False)],
-    root: Annotated[str | None, typer.Option(help="Directory of the benchmark's files.")] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(help="Directory of the benchmark's files.", callback=expanded_text),
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     protocol: Annotated[
         str | None, typer.Option(help="Whose rules read the replies.  [default: FORMAT]")
@@ -97,27 +117,55 @@ def import_(
     partial: Annotated[
         bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
     ] = False,
-    output: Annotated[Path, typer.Option(help="Directory that receives the run.")] = Path("runs"),
+    output: Annotated[
+        Path, typer.Option(help="Directory that receives the run.", callback=expanded)
+    ] = Path("runs"),
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
     from jobs.config.recipe import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
-    from jobs.report.tables.cells import render_table
+    from jobs.report.tables.cells import render_table, table_width
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
     run_dir, summary = import_answers(files, harness, about, output)
-    print(render_table(summary.cells))
+    console = Console()
+    print(render_table(summary.cells, table_width(console.is_terminal, console.width)))
     print(f"run: {run_dir}")
+
+
+def log_run(
+    run: Run,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow server or store.  [default: sqlite beside RUN]")
+    ] = None,
+) -> None:
+    """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.spool import has_events
+    from jobs.tracking.upload import upload_run
+    from pipeline.redaction import redacted
+
+    uri = tracking_uri or default_tracking_uri(run.parent)
+    if not has_events(run):
+        check_runs([run])
+    try:
+        upload_run(run, uri)
+    except TrackingError as error:
+        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    print(f"logged to {redacted(uri)}")
 
 
 @data.command("check")
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
-    root: Annotated[Path | None, typer.Argument(help="Directory of its files.")] = None,
+    root: Annotated[
+        Path | None, typer.Argument(help="Directory of its files.", callback=expanded)
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[
-        Path | None, typer.Option(help="Write every finding to a .csv or .parquet file.")
+        Path | None,
+        typer.Option(help="Write every finding to a .csv or .parquet file.", callback=expanded),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
 ) -> None:

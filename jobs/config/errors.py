@@ -16,6 +16,11 @@ from jobs.config.model_options import flat_model
 _TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
 
 
+def shortened(text: str, length: int = 80) -> str:
+    """A text of the user for a message: its beginning, if it is long."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
 class RecipeError(ValueError):
     """A recipe or a `--set` that cannot be used; the message is one line for the user."""
 

@@ -10,14 +10,29 @@ from pathlib import Path
 import pandas as pd
 
 from jobs.results.facts import FACTS_FILE, JobFacts
-from jobs.results.measurements import VIDEO_DECODE_MS, clips, normalize
-from jobs.results.summary import read_answers
+from pipeline.answer_parts import AnswerParts
 from pipeline.stages.declarations import FAILED
 
 logger = logging.getLogger(__name__)
 
 # The newest runs tell the most about the machine of today.
 _MOST_RUNS = 5
+# Of a large run its first answers are enough for a mean.
+_MOST_ROWS = 50_000
+_VIDEO_DECODE_MS = "decode_video_ms"
+_NUMBERS = (
+    _VIDEO_DECODE_MS,
+    "encode_ms",
+    "compress_ms",
+    "cache_read_ms",
+    "prefill_ms",
+    "decode_ms",
+    "tokens_kept",
+    "tokens_total",
+    "prompt_tokens",
+    "new_tokens",
+    "peak_gib",
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ def measured(output: Path, *, model: str, num_frames: int, device: str) -> Rates
         if not same or facts.mode != "throughput" or facts.kind not in ("evaluate", "sweep"):
             continue
         try:
-            answers = normalize(read_answers(output / facts.run_id))
+            answers = first_answers(output / facts.run_id)
         except (OSError, ValueError, KeyError) as error:
             logger.warning("run %s is not used for the estimate: %s", facts.run_id, error)
             continue
@@ -96,8 +111,8 @@ def measured(output: Path, *, model: str, num_frames: int, device: str) -> Rates
 
 
 def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
-    """Rates of runs whose answers are `normalize`d, the newest first."""
-    runs = list(runs)
+    """Rates of runs and their answers (`first_answers`), the newest first."""
+    runs = [(facts, _numeric(answers)) for facts, answers in runs]
     if not runs:
         return Rates()
     cells: dict[str, CellRates] = {}
@@ -105,7 +120,7 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
         reached = answers[~answers["status"].isin(FAILED)]
         for name, rows in reached.groupby("cell", sort=False):
             cells.setdefault(str(name), _cell(rows))
-    decode = [_per_clip(answers, VIDEO_DECODE_MS) for _, answers in runs]
+    decode = [_per_clip(answers, _VIDEO_DECODE_MS) for _, answers in runs]
     encode = [_per_clip(answers, "encode_ms") for _, answers in runs]
     return Rates(
         decode_s=next((one for one in decode if one is not None), None),
@@ -114,6 +129,35 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
         runs=tuple(facts.run_id for facts, _ in runs),
         start_s=next((s for one in runs if (s := _unaccounted(*one)) is not None), None),
     )
+
+
+def first_answers(run_dir: Path) -> pd.DataFrame:
+    """The answers of a run; of a very large one, those of its first parts.
+
+    Raises:
+        DamagedFileError: If a part is damaged.
+    """
+    parts = AnswerParts(run_dir / "answers")
+    tables: list[pd.DataFrame] = []
+    for name in sorted(parts.storage.names(".parquet")):
+        table = parts.read(name)
+        if table is not None:
+            tables.append(table.to_pandas())
+        if sum(map(len, tables)) >= _MOST_ROWS:
+            break
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _numeric(answers: pd.DataFrame) -> pd.DataFrame:
+    """Measurements as numbers; a column without a value comes from Parquet as objects."""
+    known = answers.reindex(columns=list(dict.fromkeys((*answers.columns, *_NUMBERS))))
+    return known.assign(**{name: pd.to_numeric(known[name], errors="coerce") for name in _NUMBERS})
+
+
+def _once_per_clip(rows: pd.DataFrame, *, per_cell: bool) -> pd.DataFrame:
+    """One row per clip (and cell): that of its first question."""
+    keys = ["benchmark", "cell", "video_id"] if per_cell else ["benchmark", "video_id"]
+    return rows.drop_duplicates(keys)
 
 
 def _runs(output: Path) -> Iterable[JobFacts]:
@@ -131,13 +175,13 @@ def _runs(output: Path) -> Iterable[JobFacts]:
 def _per_clip(answers: pd.DataFrame, column: str) -> float | None:
     """Mean seconds per clip where this run did it."""
     rows = answers[answers["cache"] == "miss"].dropna(subset=[column])
-    values = clips(rows, per_cell=False)[column]
+    values = _once_per_clip(rows, per_cell=False)[column]
     return float(values.mean()) / 1000 if len(values) else None
 
 
 def _cell(rows: pd.DataFrame) -> CellRates:
     """The rates of one method's answers."""
-    per_clip = clips(rows, per_cell=True)
+    per_clip = _once_per_clip(rows, per_cell=True)
     num_clips = len(per_clip)
     compressed = per_clip.loc[per_clip["cache"] == "miss", "compress_ms"].dropna()
     # Sums over the questions of a clip are the time spent: each carries its share.
@@ -157,12 +201,12 @@ def _cell(rows: pd.DataFrame) -> CellRates:
 
 def _unaccounted(facts: JobFacts, answers: pd.DataFrame) -> float | None:
     """Wall time that no clip accounts for; `None` where stages overlapped."""
-    if facts.wall_s is None:
+    if facts.wall_s is None or len(answers) >= _MOST_ROWS:
         return None
-    decode = clips(answers[answers["cache"] == "miss"], per_cell=False)
-    per_cell = clips(answers, per_cell=True)
+    decode = _once_per_clip(answers[answers["cache"] == "miss"], per_cell=False)
+    per_cell = _once_per_clip(answers, per_cell=True)
     busy = (
-        decode[VIDEO_DECODE_MS].sum()
+        decode[_VIDEO_DECODE_MS].sum()
         + decode["encode_ms"].sum()
         + per_cell["compress_ms"].sum()
         + per_cell["cache_read_ms"].sum()

@@ -17,12 +17,10 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.estimate.counts import Counts, count
 from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
-from jobs.estimate.rates import Rates, measured, rates_of
+from jobs.estimate.rates import Rates, first_answers, measured, rates_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
-from jobs.results.measurements import normalize
-from jobs.results.summary import read_answers
 from jobs.run.build import build, make_plan
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import Kind, execute
@@ -143,9 +141,11 @@ def _probe(job: Job, locations: Locations) -> Rates:
     )
     with tempfile.TemporaryDirectory(prefix="tango-probe-") as folder:
         where = Locations(Path(folder), open_storage=locations.open_storage)
-        run_dir = new_run_dir(small, where.output)
-        done = execute(small, build(small), "sweep", where, run_dir, Console(quiet=True))
-        found = rates_of([(done.facts, normalize(read_answers(run_dir)))])
+        built = build(small)
+        names = [name for name, _ in built.methods]
+        run_dir = new_run_dir(small, where.output, methods=names)
+        done = execute(small, built, "sweep", where, run_dir, Console(quiet=True))
+        found = rates_of([(done.facts, first_answers(run_dir))])
     return replace(found, runs=(f"a probe of {done.num_clips} clips",))
 
 

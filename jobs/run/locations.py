@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.storage import Storage
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 OpenStorage = Callable[[str | Path], Storage]
 
@@ -48,3 +54,30 @@ class Locations:
         if self.cache and "://" in self.cache:
             return self.cache
         return str(Path(self.cache or self.output / "cache").absolute())
+
+
+def raise_if_unusable(output: Path) -> None:
+    """Refuse a directory of runs that cannot be written to, before anything is computed.
+
+    Nothing is left behind: the nearest directory that is there is tried with a file of no name.
+
+    Raises:
+        ValueError: In one line that names the option.
+    """
+    if _URL.match(str(output)):
+        raise ValueError(
+            f"--output {output} is a URL; runs are written to a directory, "
+            "only --cache may be a URL"
+        )
+    place = output.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    try:
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{place} is not a directory")
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--output {output} cannot be written to: {error.strerror or error}; choose another one"
+        ) from error

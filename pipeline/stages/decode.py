@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import asdict, replace
-from functools import cache, partial
+from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
+from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from tango_core.types import VideoFrames
@@ -79,7 +80,9 @@ def decode_video(
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames = _decode(path, spec, clip, timeout_s, memory_gib)
+        frames: VideoFrames = _child(memory_gib).call(
+            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
+        )
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -114,27 +117,6 @@ def decode_video(
     return out
 
 
-def _decode(
-    path: str,
-    spec: FrameSpec,
-    clip: tuple[float, float] | None,
-    timeout_s: float,
-    memory_gib: float,
-) -> VideoFrames:
-    """Decode in the child; a crash or lack of memory under `auto` gets a second try with PyAV."""
-    run = partial(
-        _child(memory_gib).call, decode_frames, timeout_s=timeout_s, about=path, what="decoder"
-    )
-    try:
-        return run(path, spec, clip)
-    except (CrashError, MemoryError) as error:
-        if spec.decoder != "auto":
-            raise
-        frames = run(path, replace(spec, decoder="pyav"), clip)
-        reason = str(error).removeprefix(f"{path}: ")
-        return replace(frames, warnings=(reason, *frames.warnings))
-
-
 @cache
 def _child(memory_gib: float) -> Child:
     """The one child process of this worker; it starts with the first clip."""
@@ -157,7 +139,7 @@ def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
 
 def _one_line(error: Exception, path: str) -> str:
     """Message of an error, with the setting that helps."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(str(error) or type(error).__name__)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):

@@ -10,7 +10,6 @@ from fake_answers import cell, facts_of, fake_answers
 from jobs_for_tests import job, run
 
 from jobs.estimate.rates import rates_of
-from jobs.results.measurements import normalize
 from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
@@ -128,7 +127,7 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     ("options", "message"),
     [
         (["--probe"], "--probe belongs to an estimate; add --dry-run"),
-        (["--json", "--price-per-hour", "2"], "--price-per-hour, --json belongs to an estimate"),
+        (["--probe", "--price-per-hour", "2"], "--probe, --price-per-hour belongs to an estimate"),
         (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
         (["--dry-run", "--continue"], "leave out --resume and --continue"),
     ],
@@ -143,7 +142,7 @@ def test_options_that_do_not_go_together_are_refused(tango, recipe, tmp_path, op
 
 def test_rates_are_the_time_that_was_spent():
     facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
-    answers = normalize(pd.DataFrame(fake_answers(facts, num_clips=6)))
+    answers = pd.DataFrame(fake_answers(facts, num_clips=6))
     found = rates_of([(facts, answers)])
     rows = answers[answers["cell"] == facts.cells[0].name]
     clips = rows.drop_duplicates("video_id")
