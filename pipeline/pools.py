@@ -40,14 +40,15 @@ class ActorPool:
     """Actors, for a stage that is a class: each holds a model.
 
     Attributes:
-        num_actors: Copies of the model.
+        num_actors: Copies of the model; or (least, most) of them: the pool starts with the least
+            and grows while clips wait and the cluster has room, which an autoscaling cluster makes.
         num_gpus: GPUs one actor reserves; a fraction lets actors share one.
         num_cpus: CPUs one actor reserves, and torch threads it uses (at least one).
         resources: Amounts of resources with names of your own that one actor reserves; see
             `TaskPool`.
     """
 
-    num_actors: int = 1
+    num_actors: int | tuple[int, int] = 1
     num_gpus: float = 0
     num_cpus: float = 0
     resources: dict[str, float] = field(default_factory=dict)
@@ -55,14 +56,28 @@ class ActorPool:
     def __post_init__(self) -> None:
         """Refuse pools that nothing could run on."""
         _raise_if_wrong(self.resources)
-        if self.num_actors < 1:
+        if self.least < 1:
             raise ValueError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
+        if self.most < self.least:
+            raise ValueError(
+                f"pools.*.num_actors must be [least, most], got [{self.least}, {self.most}]"
+            )
         if not (0 <= self.num_gpus < math.inf and 0 <= self.num_cpus < math.inf):
             raise ValueError(f"pools.*.num_gpus and num_cpus must be 0 or larger, got {self}")
         if self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
             raise ValueError(
                 f"pools.*.num_gpus above 1 must be a whole number, got {self.num_gpus:g}"
             )
+
+    @property
+    def least(self) -> int:
+        """Actors that the pool starts with."""
+        return self.num_actors[0] if isinstance(self.num_actors, tuple) else self.num_actors
+
+    @property
+    def most(self) -> int:
+        """Actors that the pool may grow to."""
+        return self.num_actors[1] if isinstance(self.num_actors, tuple) else self.num_actors
 
     @property
     def num_threads(self) -> int:
@@ -88,9 +103,10 @@ class Pools:
 def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequence[str]) -> None:
     """Refuse pools that can never be scheduled.
 
-    Actors are placed on nodes one by one, the largest first, each on the first node with room; then
-    one node must have room for one task of each stage that runs as tasks. That is at least as
-    strict as Ray, so what passes here runs.
+    Of a pool that may grow, the actors that it starts with must fit. Actors are placed on nodes one
+    by one, the largest first, each on the first node with room; then one node must have room for
+    one task of each stage that runs as tasks. That is at least as strict as Ray, so what passes
+    here runs.
 
     Args:
         pools: What the job asks for.
@@ -107,7 +123,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
     actor_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
     task_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, TaskPool)}
-    actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.num_actors)]
+    actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.least)]
     # Those that can be on few nodes go first.
     for name, pool in sorted(
         actors, key=lambda a: (-len(a[1].resources), -a[1].num_gpus, -a[1].num_cpus)
@@ -115,7 +131,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
         needs = {"CPU": pool.num_cpus, "GPU": pool.num_gpus, **pool.resources}
         if not _reserve(needs, free):
             raise PoolError(
-                f"the cluster ({cluster}) has no room for {pool.num_actors} {name} actor(s) of "
+                f"the cluster ({cluster}) has no room for {pool.least} {name} actor(s) of "
                 f"{_in_words(needs)} beside the other pools; lower "
                 f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
                 f"{_or_resources(name, pool)}"

@@ -42,7 +42,7 @@ FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
 JOBS_LEVELS = (
     {"config", "exit_codes", "units"},
     {"results"},
-    {"report", "tracking"},
+    {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "doctor", "harness", "submit", "training"},
     {"cli"},

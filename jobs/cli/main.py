@@ -24,6 +24,7 @@ from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
 from jobs.cli.options import (
     RUNS,
     Address,
@@ -87,12 +88,13 @@ def _options(
 
 
 def _measuring(
-    run: Callable[[Path, list[str], Locations, bool, bool], int],
+    run: Callable[[Path, list[str], Locations, bool, bool, DryRunOptions], int],
 ) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys, locations, `--quiet` and `--json` -> exit code.
+        run: Recipe, changed keys, locations, `--quiet`, `--json` and what is said about a dry run
+            -> exit code.
     """
 
     def command(
@@ -109,6 +111,9 @@ def _measuring(
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        dry_run: Only = False,
+        probe: Probe = False,
+        price_per_hour: Price = None,
         controls: Controls = False,
         quiet: Quiet = False,
         json: Json = False,
@@ -116,18 +121,28 @@ def _measuring(
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        _exit(run(recipe, changes, where, quiet, json))
+        how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
+        _exit(run(recipe, changes, where, quiet, json, how))
 
     return command
 
 
 def _evaluate(
-    recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool
+    recipe: Path,
+    changes: list[str],
+    locations: Locations,
+    quiet: bool,
+    json: bool,
+    dry_run: DryRunOptions,
 ) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
     check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
+    if dry_run.only:
+        from jobs.run.evaluate import single
+
+        return dry_run.estimate([single(job)], "evaluate", locations)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -135,12 +150,21 @@ def _evaluate(
         return evaluate(job, locations, console, early, display_of(console, quiet, json))
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
+def _sweep(
+    recipe: Path,
+    changes: list[str],
+    locations: Locations,
+    quiet: bool,
+    json: bool,
+    dry_run: DryRunOptions,
+) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
     check_jobs(jobs, recipe, locations.output, resume, locations.cache)
+    if dry_run.only:
+        return dry_run.estimate(jobs, "sweep", locations)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -165,6 +189,9 @@ def precompute(
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    dry_run: Only = False,
+    probe: Probe = False,
+    price_per_hour: Price = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -174,6 +201,9 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
     check_jobs(jobs, recipe, output, cache=cache)
+    how = DryRunOptions(dry_run, probe, price_per_hour, json)
+    if how.only:
+        _exit(how.estimate(jobs, "precompute", locations))
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 

@@ -156,7 +156,7 @@ class Job:
         methods: Several, for a sweep; an option with a list of values stands for one method per
             value.
         decode: How clips are decoded.
-        pools: Workers of each stage.
+        pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
         cluster: How long Ray is waited for.
         tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
@@ -180,7 +180,7 @@ class Job:
     method: dict[str, Any] | None = None
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
-    pools: Pools = field(default_factory=Pools)
+    pools: Pools | Literal["auto"] = field(default_factory=Pools)
     cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
@@ -293,6 +293,12 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
         RecipeError: In one line.
     """
     raise_if_not_for_a_file(content, source)
+    pools = content.get("pools")
+    if isinstance(pools, str) and pools != "auto":
+        raise RecipeError(
+            f"{source}: pools must be auto, or a section such as {{answer: {{num_actors: 2}}}}, "
+            f"got {pools!r}"
+        )
     try:
         job = TypeAdapter(Job).validate_python(
             with_model_options(content, _COMMON_KEYS), context=_ELSEWHERE if elsewhere else None

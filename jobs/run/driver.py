@@ -27,6 +27,7 @@ from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
+from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
 from jobs.run.shards import ShardCount
@@ -164,7 +165,7 @@ def _execute(
         if len(done):
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
-    settings = _settings(job, locations.address, plan.clips.num_rows)
+    settings = _settings(job, locations, plan)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
@@ -226,13 +227,15 @@ def _execute(
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 
-def _settings(job: Job, address: str | None, num_clips: int) -> Settings:
+def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     """How the job runs; says in a line which executor it is and why."""
-    choice = executor_of(job, address, num_clips)
+    num_clips = plan.clips.num_rows
+    choice = executor_of(job, locations.address, num_clips)
     assert choice is not None  # the clips have been counted
     if num_clips:
         logger.info("executor %s: %s", choice.executor, choice.reason)
-    return make_settings(job, address, choice.executor)
+    pools = pools_of(job, plan, locations.output)
+    return make_settings(job, locations.address, choice.executor, pools)
 
 
 @contextmanager

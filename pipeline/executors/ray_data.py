@@ -165,7 +165,7 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
 
 
 def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any) -> Dataset:
-    """Append a stage as its pool says: as tasks, or in a fixed number of actors."""
+    """Append a stage as its pool says: as tasks, or in actors."""
     pool = getattr(settings.pools, stage.name)
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
@@ -182,7 +182,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         type(stage.load().__name__, (StageActor,), {}),
         batch_size=_MAX_CLIPS_PER_BLOCK,
         batch_format="pyarrow",
-        compute=ActorPoolStrategy(size=pool.num_actors),
+        compute=_strategy(pool),
         fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
@@ -191,6 +191,13 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         # worker and fuses them.
         memory=1,
     )
+
+
+def _strategy(pool: ActorPool) -> ActorPoolStrategy:
+    """A fixed number of actors, or one that Ray Data moves between two bounds."""
+    if pool.least == pool.most:
+        return ActorPoolStrategy(size=pool.least)
+    return ActorPoolStrategy(min_size=pool.least, max_size=pool.most)
 
 
 def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
