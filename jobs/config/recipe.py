@@ -133,6 +133,20 @@ class TrackingSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class ClusterSection:
+    """How long Ray is waited for.
+
+    Attributes:
+        start_timeout_s: Seconds that Ray may take to start, or a cluster to let the job in.
+        lost_timeout_s: Seconds that a cluster may lack the room for the pools, because a node was
+            lost and none has come in its place, before the job ends.
+    """
+
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
+    lost_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -145,6 +159,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
+        cluster: How long Ray is waited for.
         tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
@@ -168,6 +183,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
+    cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
