@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipeline.executors import local
 from pipeline.executors.early import EarlyRay
@@ -11,6 +12,7 @@ from pipeline.plan import Plan
 from pipeline.pools import preflight
 from pipeline.rows import Row
 from pipeline.settings import Settings
+from pipeline.sizing import pools_for
 from pipeline.stages.declarations import stages_of
 
 
@@ -49,6 +51,7 @@ def _on_ray(
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
-    with cluster.connected(settings.address, early) as nodes:
+    with cluster.connected(settings.address, early, settings.start_timeout_s) as nodes:
+        settings = replace(settings, pools=pools_for(settings.pools, nodes))
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
         yield from ray_data.stream(plan, settings, board)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
 from jobs.cli.options import (
     RUNS,
     Address,
@@ -43,8 +46,11 @@ from jobs.cli.options import (
 from jobs.cli.output import Json, Quiet, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
-from pipeline.errors import WorkerError
+from jobs.run.last_words import how_to_go_on, last_words
+from pipeline.background import LastingThread
+from pipeline.errors import StoreError, WorkerError
 from pipeline.redaction import RedactingFilter, redacted
+from pipeline.stopping import handled, leave
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -66,7 +72,7 @@ def _print_version(wanted: bool) -> None:
         from tango_core import __version__
 
         print(f"tango-video {__version__}")
-        _exit(0)
+        _exit(exit_codes.OK)
 
 
 @app.callback()
@@ -82,12 +88,13 @@ def _options(
 
 
 def _measuring(
-    run: Callable[[Path, list[str], Locations, bool, bool], int],
+    run: Callable[[Path, list[str], Locations, bool, bool, DryRunOptions], int],
 ) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys, locations, `--quiet` and `--json` -> exit code.
+        run: Recipe, changed keys, locations, `--quiet`, `--json` and what is said about a dry run
+            -> exit code.
     """
 
     def command(
@@ -104,25 +111,38 @@ def _measuring(
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        dry_run: Only = False,
+        probe: Probe = False,
+        price_per_hour: Price = None,
+        controls: Controls = False,
         quiet: Quiet = False,
         json: Json = False,
-        controls: Controls = False,
     ) -> None:
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        _exit(run(recipe, changes, where, quiet, json))
+        how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
+        _exit(run(recipe, changes, where, quiet, json, how))
 
     return command
 
 
 def _evaluate(
-    recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool
+    recipe: Path,
+    changes: list[str],
+    locations: Locations,
+    quiet: bool,
+    json: bool,
+    dry_run: DryRunOptions,
 ) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
+    if dry_run.only:
+        from jobs.run.evaluate import single
+
+        return dry_run.estimate([single(job)], "evaluate", locations)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -130,12 +150,21 @@ def _evaluate(
         return evaluate(job, locations, console, early, display_of(console, quiet, json))
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
+def _sweep(
+    recipe: Path,
+    changes: list[str],
+    locations: Locations,
+    quiet: bool,
+    json: bool,
+    dry_run: DryRunOptions,
+) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume)
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
+    if dry_run.only:
+        return dry_run.estimate(jobs, "sweep", locations)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -160,6 +189,9 @@ def precompute(
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    dry_run: Only = False,
+    probe: Probe = False,
+    price_per_hour: Price = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -168,7 +200,10 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, recipe, output)
+    check_jobs(jobs, recipe, output, cache=cache)
+    how = DryRunOptions(dry_run, probe, price_per_hour, json)
+    if how.only:
+        _exit(how.estimate(jobs, "precompute", locations))
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -212,12 +247,22 @@ app.add_typer(cli_cache.cache, name="cache")
 
 
 def main() -> None:
-    """Entry point: what a user can cause ends in one line and exit code 2."""
+    """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
     for stream in (sys.stdout, sys.stderr):  # names of files need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with handled(last_words):
+        code = _run()
+        if LastingThread.is_busy():  # it would hold or break an orderly end of the interpreter
+            leave(code)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command; its exit code."""
     handler = logging.StreamHandler()
     handler.addFilter(RedactingFilter())
+    level = logging.getLogger().level
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -232,13 +277,24 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         code = run_app(app)
-        if code == 130:
-            _fail("interrupted; what was finished is kept, --resume continues it", 130)
-        sys.exit(code)
-    except (ValueError, OSError, WorkerError) as error:
-        _fail(str(error), 2)
+        if code == exit_codes.INTERRUPTED:
+            raise KeyboardInterrupt
+        return code
+    except (KeyboardInterrupt, ValueError, OSError, WorkerError) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
+        text = "interrupted; what was finished is kept" if interrupted else str(error)
+        if isinstance(error, StoreError):
+            text += f"; {how_to_go_on()}"
+        print(f"tango: {redacted(' '.join(text.split()))}", file=sys.stderr)
+        return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        return exit_codes.FAILED
     finally:
         logging.getLogger().removeHandler(handler)
+        logging.getLogger().setLevel(level)
 
 
 def _early_ray(
@@ -271,12 +327,6 @@ def _locations(
     from jobs.run.locations import Locations
 
     return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)
-
-
-def _fail(message: str, code: int) -> None:
-    """One line on standard error, and out."""
-    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
-    sys.exit(code)
 
 
 def _exit(code: int) -> None:

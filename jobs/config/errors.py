@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
@@ -10,6 +11,9 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ValidationError
 
 from jobs.config.model_options import flat_model
+
+# What pydantic adds to the location: names of classes, and members of a union of plain types.
+_TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
 
 
 def shortened(text: str, length: int = 80) -> str:
@@ -29,8 +33,7 @@ def explain(error: ValidationError, schema: type) -> str:
         schema: The dataclass that the recipe was checked against.
     """
     first = error.errors()[0]
-    # pydantic adds the names of types to the location; keys of recipes are in lower case.
-    location = [str(part) for part in first["loc"] if not str(part)[:1].isupper()]
+    location = [str(part) for part in first["loc"] if not _TYPE.match(str(part))]
     key = ".".join(location)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         allowed = _keys_at(schema, location[:-1])

@@ -71,6 +71,8 @@ def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckRes
 
     if job is None:
         return ok(about)
+    if isinstance(job.pools, str):
+        return ok(f"{about}; pools: auto shares them out")
     preflight(job.pools, nodes, [stage.name for stage in STAGES])
     return ok(f"{about}; the recipe's pools fit")
 

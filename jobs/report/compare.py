@@ -147,6 +147,7 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
+    summary: RunSummary | RunsSummary
     if len(runs) == 1 and runs[0].group.shards:  # what the whole job would have written
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     else:

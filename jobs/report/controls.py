@@ -17,6 +17,7 @@ from jobs.results.against_controls import (
 from jobs.results.answer_columns import RIGHT, SCORED
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.outcomes import Outcomes
 from jobs.results.reduction import Reduction, reduce_runs
 
 HEADER = (
@@ -62,7 +63,7 @@ def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
     """What a cell answered, questions without a known answer left out."""
-    outcomes = reduction.outcomes[cell.benchmark]
+    outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
     bits = outcomes.bits(cell.name)
     scored = (bits & SCORED) > 0
     right = (bits[scored] & RIGHT) > 0

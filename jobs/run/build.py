@@ -18,6 +18,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
+from pipeline.pools import Pools
 from pipeline.redaction import redacted
 from pipeline.settings import Executor, Settings
 from pipeline.storage import Storage
@@ -125,13 +126,15 @@ def make_plan(
     )
 
 
-def make_settings(job: Job, address: str | None, executor: Executor) -> Settings:
+def make_settings(job: Job, address: str | None, executor: Executor, pools: Pools) -> Settings:
     """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
     profile = job.mode == "profile"
     return Settings(
         executor=executor,
         address=address,
-        pools=job.pools,
+        pools=pools,
+        start_timeout_s=job.cluster.start_timeout_s,
+        lost_timeout_s=job.cluster.lost_timeout_s,
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
         keep_damaged=job.decode.damaged == "keep",
@@ -147,6 +150,8 @@ def _absolute(source: str | None) -> str | None:
 
 def _device(job: Job) -> Device:
     """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
+    if isinstance(job.pools, str):
+        return job.model.device
     pools = (job.pools.compress, job.pools.answer)
     if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
         return "cuda"

@@ -28,6 +28,15 @@ def evaluate(
     Raises:
         RecipeError: If the recipe names several methods or benchmarks.
     """
+    return measure(single(job), "evaluate", locations, display or Display.on(console), early)[0]
+
+
+def single(job: Job) -> Job:
+    """The job that `tango evaluate` makes of a recipe.
+
+    Raises:
+        RecipeError: If the recipe names several methods or benchmarks.
+    """
     methods = [options for _, options in job.all_methods]
     if job.mode == "profile":
         methods = [options for options in methods if options["name"] != BASELINE] or methods[:1]
@@ -37,4 +46,4 @@ def evaluate(
         )
     if job.mode == "profile" and methods[0]["name"] != BASELINE:
         job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return measure(job, "evaluate", locations, display or Display.on(console), early)[0]
+    return job

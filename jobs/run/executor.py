@@ -24,7 +24,7 @@ def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> 
         job.executor,
         num_clips=num_clips,
         address=address,
-        pools=job.pools,
+        pools=None if isinstance(job.pools, str) else job.pools,
         profile=job.mode == "profile",
     )
 

@@ -213,6 +213,13 @@ def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[Cache
     return found
 
 
+def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, CacheFolder]:
+    """The caches with these names that are there, by name; the others are left out."""
+    storage = Storage.at(root)
+    there = set(storage.folders()) if storage.is_folder() else set()
+    return {name: _look_into(storage, name) for name in names if name in there}
+
+
 def _look_into(root: Storage, name: str) -> CacheFolder:
     """One listing and the manifest."""
     folder = root.child(name)

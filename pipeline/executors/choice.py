@@ -66,4 +66,4 @@ def choose(
 def _actors(pools: Pools) -> dict[str, int]:
     """Actors of every pool that has actors."""
     named = {"compress": pools.compress, "answer": pools.answer}
-    return {name: pool.num_actors for name, pool in named.items() if isinstance(pool, ActorPool)}
+    return {name: pool.most for name, pool in named.items() if isinstance(pool, ActorPool)}

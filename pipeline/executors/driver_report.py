@@ -63,12 +63,10 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
     wanted = {name: getattr(pools, name) for name in stages}
     actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
     free = ray.cluster_resources().get("CPU", 1.0) - sum(
-        pool.num_actors * pool.num_cpus for pool in actors.values()
+        pool.most * pool.num_cpus for pool in actors.values()
     )
     return {
-        name: float(pool.num_actors)
-        if isinstance(pool, ActorPool)
-        else max(1.0, free // pool.num_cpus)
+        name: float(pool.most) if isinstance(pool, ActorPool) else max(1.0, free // pool.num_cpus)
         for name, pool in wanted.items()
     }
 

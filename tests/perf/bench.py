@@ -2,7 +2,8 @@
 
 Each runs in a process of its own, with as many threads as it says before any library starts them.
 Times are ratios to something measured beside them, because absolute times depend on the machine;
-only planning, which has a bar in seconds, is not. The last two take five minutes each.
+only planning, which has a bar in seconds, and estimates are not. Pipeline and planning take five
+minutes each.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ BENCHMARKS = {
     "floors": ("bench_floors.py", 1, []),
     "pipeline": ("bench_pipeline.py", 1, []),
     "planning": ("bench_planning.py", 1, []),
+    "estimate": ("bench_estimate.py", 1, []),
 }
 
 

@@ -37,6 +37,12 @@ def test_a_decode_task_must_fit_beside_the_actors_on_one_node():
     preflight(Pools(TaskPool(1), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), two_nodes, ALL)
 
 
+def test_of_a_pool_that_may_grow_the_start_must_fit():
+    preflight(Pools(answer=ActorPool((1, 8), num_gpus=1)), [{"CPU": 4.0, "GPU": 1.0}], ALL)
+    with pytest.raises(PoolError, match="no room for 2 answer"):
+        preflight(Pools(answer=ActorPool((2, 8), num_gpus=1)), [{"CPU": 4.0, "GPU": 1.0}], ALL)
+
+
 def test_fractions_of_gpus_do_not_add_up_across_nodes():
     pools = Pools(compress=ActorPool(num_gpus=0.6, num_actors=2), answer=ActorPool(num_gpus=0.6))
     with pytest.raises(PoolError, match="no room"):
@@ -51,6 +57,8 @@ def test_a_pool_that_is_not_used_is_not_counted():
     ("make", "message"),
     [
         (lambda: ActorPool(num_actors=0), "num_actors must be 1 or larger"),
+        (lambda: ActorPool(num_actors=(0, 4)), "num_actors must be 1 or larger"),
+        (lambda: ActorPool(num_actors=(4, 2)), r"must be \[least, most\], got \[4, 2\]"),
         (lambda: ActorPool(num_gpus=-1), "must be 0 or larger"),
         (lambda: ActorPool(num_cpus=float("nan")), "must be 0 or larger"),
         (lambda: ActorPool(num_gpus=1.5), "must be a whole number"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from jobs_for_tests import job, plan_of
+from jobs_for_tests import job, plan_of, run
 
 from pipeline.pools import ActorPool, Pools, TaskPool
 from pipeline.rows import ENCODED
@@ -66,6 +66,20 @@ def test_pools_are_those_of_the_settings(plans, local_ray):
     }
 
 
+def test_a_pool_may_grow_between_two_bounds(plans, local_ray):
+    pools = Pools(compress=ActorPool((1, 2), num_cpus=0.25), answer=ActorPool(2))
+    operator, found = built(plans["cold"], pools)._logical_plan.dag, {}
+    while operator.input_dependencies:
+        compute = operator.compute
+        found[operator.name] = (
+            getattr(compute, "min_size", None),
+            getattr(compute, "max_size", None),
+        )
+        (operator,) = operator.input_dependencies
+    assert found["MapBatches(CompressVideo)"] == (1, 2)
+    assert found["MapBatches(AnswerQuestions)"] == (2, 2)
+
+
 def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
     from pipeline.executors import ray_data
 
@@ -100,3 +114,14 @@ def test_the_reason_of_a_failed_worker_is_the_line_that_it_raised():
     reason = "DecoderUnavailableError: torchcodec is not installed"
     assert ray_data._reason(RayError(trace)) == reason
     assert ray_data._reason(RayError("first\nlast line")) == "last line"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_whose_pools_are_chosen_and_grow_answers_everything(tmp_path, local_ray):
+    cold = job(tmp_path / "shapes", limit=3, pools="auto")
+    chosen, _ = run(cold, tmp_path / "chosen")
+    growing = job(tmp_path / "shapes", limit=3, pools={"answer": {"num_actors": [1, 2]}})
+    grown, _ = run(growing, tmp_path / "grown")
+    for result in (chosen, grown):
+        assert (result.num_clips, result.num_failed_clips, result.num_missing) == (3, 0, 0)

@@ -1,0 +1,55 @@
+"""Clips and questions of a plan: what is in the caches, what is left to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from pipeline.plan import Plan
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a plan holds.
+
+    Attributes:
+        clips: All of them.
+        without_file: Clips whose file is missing; they fail at once.
+        to_encode: Clips that some cache lacks: they are decoded and encoded.
+        cached: Clips that every cache holds.
+        questions: About clips that have a file.
+        answers: Questions times methods; 0 for a job that only fills caches.
+        missing: Cache name -> clips that it lacks.
+    """
+
+    clips: int
+    without_file: int
+    to_encode: int
+    cached: int
+    questions: int
+    answers: int
+    missing: dict[str, int]
+
+
+def count(plan: Plan) -> Counts:
+    """Count what a plan will do."""
+    there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
+    to_encode = pc.sum(pc.greater(pc.list_value_length(there["missing"]), 0)).as_py() or 0
+    lacking = pc.value_counts(pc.list_flatten(there["missing"]))
+    missing = {str(one["values"]): int(one["counts"]) for one in lacking.to_pylist()}
+    questions = sum(
+        len(json.loads(text))
+        for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
+        for text in batch["questions"].to_pylist()
+    )
+    return Counts(
+        clips=plan.clips.num_rows,
+        without_file=plan.clips.num_rows - there.num_rows,
+        to_encode=to_encode,
+        cached=there.num_rows - to_encode,
+        questions=questions,
+        answers=questions * len(plan.methods) if plan.answer else 0,
+        missing={name: missing.get(name, 0) for name in plan.caches},
+    )

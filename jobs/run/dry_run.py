@@ -1,0 +1,218 @@
+"""`--dry-run`: what a job will take, without starting it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import torch
+from rich.console import Console
+
+from jobs.config.recipe import Job
+from jobs.estimate.counts import Counts, count
+from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
+from jobs.estimate.rates import Rates, first_answers, measured, rates_of
+from jobs.estimate.table import Estimate, render
+from jobs.estimate.timing import stage_seconds, time_job
+from jobs.estimate.tokens import CellTokens, expect_tokens
+from jobs.run.build import build, make_plan
+from jobs.run.directories import new_run_dir
+from jobs.run.driver import Kind, execute
+from jobs.run.executor import executor_of
+from jobs.run.locations import Locations
+from jobs.run.provenance import device_name
+from pipeline.cache.folders import existing_caches
+from pipeline.plan import Plan
+from pipeline.pools import Pools
+from pipeline.sizing import UNMEASURED, Work, suggest_pools
+from pipeline.stages.declarations import stages_of
+from tango_core.models import load_encoder, load_language_model
+from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.language.model import LayoutAndEngine
+from tango_core.models.language.native import NativeEngine
+
+logger = logging.getLogger(__name__)
+
+PROBE_CLIPS = 10
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """How a dry run is done.
+
+    Attributes:
+        probe: Measure ten clips now, in a loop in this process.
+        price_per_hour: Of all nodes together, in any currency.
+        as_json: Print JSON and nothing else.
+    """
+
+    probe: bool = False
+    price_per_hour: float | None = None
+    as_json: bool = False
+
+
+def dry_run(
+    jobs: Sequence[Job], kind: Kind, locations: Locations, console: Console, how: DryRun
+) -> int:
+    """Print what each job will take; always exit code 0, because nothing has failed."""
+    estimates = [estimate_job(job, kind, locations, how) for job in jobs]
+    if how.as_json:
+        plain = [one.to_json() for one in estimates]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2))
+    else:
+        for one in estimates:
+            console.print(f"\n{one.model}", markup=False, highlight=False)
+            console.print(render(one), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Estimate:
+    """Work out what a job will take.
+
+    Args:
+        job: The recipe.
+        kind: The command.
+        locations: Where it would read and write, and where earlier runs are.
+        how: What to measure.
+    """
+    built = build(job)
+    storage = locations.open_storage(locations.cache_root)
+    plan = make_plan(job, built, storage, answer=kind != "precompute")
+    counts = count(plan)
+    rates = _probe(job, locations) if how.probe else _earlier(plan, locations.output)
+    encoder, language = _halves(plan.model)
+    folders = existing_caches(storage, plan.caches)
+    cells = expect_tokens(plan, language, rates.cells, folders)
+    memory = _memory(plan, cells, counts, encoder, language)
+    seconds = stage_seconds(counts, cells, rates)
+    choice = executor_of(job, locations.address, counts.clips)
+    assert choice is not None  # the clips have been counted
+    on_ray = choice.executor == "ray"
+    nodes = _nodes(locations.address if on_ray else None)
+    suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory))
+    own = suggested if isinstance(job.pools, str) else job.pools
+    num_cpus = sum(node.get("CPU", 0) for node in nodes)
+    timings = [
+        time_job(
+            seconds,
+            pools if on_ray else None,
+            num_cpus,
+            start_s=rates.start_s,
+            price_per_hour=how.price_per_hour,
+        )
+        for pools in (own, suggested)
+    ]
+    return Estimate(
+        model=plan.model.name,
+        counts=counts,
+        cells=cells,
+        memory=memory,
+        rates=rates,
+        executor=choice.executor,
+        nodes=nodes,
+        timing=timings[0],
+        pools=suggested,
+        suggested=timings[1] if on_ray else None,
+    )
+
+
+def _earlier(plan: Plan, output: Path) -> Rates:
+    """What runs under the output directory measured."""
+    model = plan.model
+    return measured(
+        output,
+        model=model.name,
+        num_frames=model.frames.num_frames,
+        device=device_name(model.device),
+    )
+
+
+def _probe(job: Job, locations: Locations) -> Rates:
+    """Measure the first clips now, in a directory that is removed."""
+    limit = min(PROBE_CLIPS, job.limit or PROBE_CLIPS)
+    small = replace(
+        job, limit=limit, shard=None, executor="local", mode="throughput", pools=Pools()
+    )
+    with tempfile.TemporaryDirectory(prefix="tango-probe-") as folder:
+        where = Locations(Path(folder), open_storage=locations.open_storage)
+        built = build(small)
+        names = [name for name, _ in built.methods]
+        run_dir = new_run_dir(small, where.output, methods=names)
+        done = execute(small, built, "sweep", where, run_dir, Console(quiet=True))
+        found = rates_of([(done.facts, first_answers(run_dir))])
+    return replace(found, runs=(f"a probe of {done.num_clips} clips",))
+
+
+def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | None]:
+    """Both halves without weights; `None` for one that cannot be described on this machine."""
+    encoder: VisionEncoder | None = None
+    language: LayoutAndEngine | None = None
+    try:
+        encoder = load_encoder(spec, device="meta")
+        loaded = load_language_model(spec, device="meta")
+        language = loaded if isinstance(loaded, LayoutAndEngine) else None
+    except (OSError, ValueError) as error:
+        logger.warning("without the checkpoint some numbers are not known: %s", error)
+    return encoder, language
+
+
+def _memory(
+    plan: Plan,
+    cells: Sequence[CellTokens],
+    counts: Counts,
+    encoder: VisionEncoder | None,
+    language: LayoutAndEngine | None,
+) -> dict[str, ActorMemory]:
+    """Stage -> memory of an actor."""
+    found = {}
+    if encoder is not None:
+        found["compress"] = encoder_memory(encoder)
+    if plan.answer:
+        engine = language.engine if language is not None else None
+        model = engine.model if isinstance(engine, NativeEngine) else None
+        longest = max((one.longest for one in cells), default=0)
+        num_clips = max(1, counts.clips - counts.without_file)
+        questions = -(-counts.questions // num_clips)
+        found["answer"] = language_memory(model, plan.model, longest, questions)
+    return found
+
+
+def _work(
+    plan: Plan,
+    counts: Counts,
+    seconds: dict[str, float | None],
+    memory: dict[str, ActorMemory],
+) -> Work:
+    """What the pools are suggested for."""
+    names = [stage.name for stage in stages_of(plan)]
+    measured_ = {name: value for name in names if (value := seconds.get(name)) is not None}
+    if len(measured_) < len([name for name in names if name in seconds]):
+        measured_ = {name: UNMEASURED[name] * counts.clips for name in names}
+    return Work(
+        seconds={name: measured_.get(name, 0.0) for name in names},
+        num_clips=counts.clips,
+        actor_bytes={name: one.total for name, one in memory.items()},
+        gpus=plan.model.device != "cpu",
+    )
+
+
+def _nodes(address: str | None) -> list[dict[str, float]]:
+    """Resources of the cluster at an address, or of this machine."""
+    if address is not None:
+        from pipeline.executors.cluster import connected
+
+        with connected(address) as nodes:
+            return nodes
+    return [
+        {
+            "CPU": float(os.cpu_count() or 1),
+            "GPU": float(torch.cuda.device_count()),
+            "memory": 0.7 * psutil.virtual_memory().total,  # the share that Ray gives to workers
+        }
+    ]

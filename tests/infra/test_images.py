@@ -1,0 +1,128 @@
+"""What the images promise: no root, a small context, a health check that can fail."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import yaml
+from infra_files import INFRA, ROOT, compose_files, dockerfiles, name_of
+
+
+def instructions(path):
+    """(instruction, rest) of a Dockerfile, continued lines joined."""
+    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", " ")
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("path", dockerfiles(), ids=name_of)
+def test_images_run_without_root_and_say_whether_they_are_well(path):
+    found = dict(instructions(path))
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", found["USER"])
+    assert "CMD" in found["HEALTHCHECK"]
+    installs = [rest for name, rest in instructions(path) if "pip install" in rest]
+    assert installs
+    assert all("--constraint /constraints.txt" in rest for rest in installs)
+
+
+@pytest.mark.parametrize("path", dockerfiles(), ids=name_of)
+def test_the_context_lets_in_what_is_copied_and_nothing_else(path):
+    ignore = path.with_name("Dockerfile.dockerignore").read_text().splitlines()
+    rules = [line for line in ignore if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    allowed = {line[1:] for line in rules if line.startswith("!")}
+    copied = {
+        word
+        for name, rest in instructions(path)
+        if name == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    }
+    assert allowed == copied
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_of_the_project_has_a_build_for_cpus_and_one_for_gpus():
+    found = instructions(INFRA / "docker/Dockerfile")
+    stages = [rest.split(" AS ")[1] for name, rest in found if name == "FROM"]
+    assert len(stages) >= 5  # what builds stays behind
+    assert stages[-2:] == ["cpu", "cuda"]
+    torch = [rest for _, rest in found if rest.rstrip().endswith("torch")]
+    assert ["whl/cpu" in rest for rest in torch] == [True, False]
+
+
+@pytest.mark.parametrize("path", compose_files(), ids=name_of)
+def test_stacks_are_local_and_hold_no_secret(path):
+    services = yaml.safe_load(path.read_text())["services"]
+    for service in services.values():
+        for port in service.get("ports", ()):
+            assert re.match(r"(127\.0\.0\.1|\$\{\w+:-127\.0\.0\.1\}):", port)
+        for name, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|SECRET|KEY|DATABASE$", name):
+                assert re.search(r"\$\{\w+(:\?[^}]*)?\}", value), name
+        assert "healthcheck" in service or "build" in service
+    ignored = subprocess.run(["git", "check-ignore", "infra/mlflow/.env"], cwd=ROOT)
+    assert ignored.returncode == 0
+
+
+@pytest.fixture
+def raylet():
+    """`raylet(text)` answers as Ray's agent on a node does; gives the port."""
+    servers = []
+
+    def start(text):
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200 if self.path == "/api/local_raylet_healthz" else 404)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(HTTPServer(("127.0.0.1", 0), Answer))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return servers[-1].server_port
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def healthy(folder, *flags, **environment):
+    """Exit code and words of the health check in a container with this folder for Ray."""
+    done = subprocess.run(
+        [sys.executable, *flags, INFRA / "docker/healthy.py"],
+        env={"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_container_without_ray_is_well_if_the_project_can_be_imported(tmp_path):
+    assert healthy(tmp_path) == (0, "")
+    code, said = healthy(tmp_path, "-S")  # without installed packages, so without torch
+    assert code == 1
+    assert said.startswith("No module named")
+
+
+@pytest.mark.parametrize(("text", "code"), [(b"success", 0), (b"no", 1)])
+def test_a_container_with_ray_is_well_if_its_raylet_is(tmp_path, raylet, text, code):
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
+    port = raylet(text)
+    assert healthy(tmp_path, RAY_DASHBOARD_AGENT_PORT=str(port))[0] == code
+
+
+def test_a_raylet_that_is_gone_is_said(tmp_path):
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
+    code, said = healthy(tmp_path, RAY_DASHBOARD_AGENT_PORT="1")
+    assert code == 1
+    assert said.startswith("the Ray node of this container does not answer")

@@ -1,0 +1,228 @@
+"""The MLflow stack without containers: PostgreSQL of Debian, a server that asks for a password."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from fake_answers import cell, facts_of, fake_answers, write_run
+from infra_files import INFRA
+
+from jobs.report.page import write_report
+
+# Of a server that starts beside many other processes.
+START_S = 240
+
+
+class Stack:
+    """A running stack, in a folder that the user `postgres` may enter."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        port = self.url.rpartition(":")[2]
+        self.log = (folder / "log").open("ab")
+        self.process = subprocess.Popen(
+            [INFRA / "mlflow/without_containers.sh", folder, "--port", port, "--workers", "1"],
+            env={**os.environ, "PYTHON": sys.executable},
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        end = time.monotonic() + START_S
+        while not self._is_up():
+            said = (folder / "log").read_text()
+            assert self.process.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(0.5)
+        lines = (folder / "env").read_text().splitlines()
+        self.secrets = dict(line.split("=", 1) for line in lines)
+
+    def _is_up(self):
+        try:
+            return urllib.request.urlopen(f"{self.url}/health", timeout=10).status == 200
+        except OSError:
+            return False
+
+    def ask(self, path, body=None, *, user="admin", password=None):
+        """JSON of an address of the REST API, as this user; as nobody with an empty password."""
+        password = self.secrets["MLFLOW_AUTH_ADMIN_PASSWORD"] if password is None else password
+        request = urllib.request.Request(f"{self.url}/{path}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if password:
+            token = base64.b64encode(f"{user}:{password}".encode()).decode()
+            request.add_header("Authorization", f"Basic {token}")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read()
+
+    def stop(self):
+        """As Ctrl-C or a service manager does; the exit code is that of the signal."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=120)
+        self.log.close()
+        return code
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """Below /tmp, because pytest's own folders may be closed to other users."""
+    path = Path(tempfile.mkdtemp(prefix="tango-mlflow-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def stack(folder):
+    running = Stack(folder)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def logged(stack, tmp_path_factory):
+    """A finished run that `tango log-run` uploaded: its folder."""
+    facts = facts_of(cell("full"), cell("tango", 0.1), run_id="sweep-1")
+    run = tmp_path_factory.mktemp("runs") / "sweep-1"
+    write_run(run, fake_answers(facts, num_clips=6), facts)
+    write_report(run)
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli.entry", "log-run", run, "--tracking-uri", stack.url],
+        env={
+            **os.environ,
+            "MLFLOW_TRACKING_USERNAME": "admin",
+            "MLFLOW_TRACKING_PASSWORD": stack.secrets["MLFLOW_AUTH_ADMIN_PASSWORD"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("password", ["", "wrong-password"])
+def test_nothing_is_shown_or_taken_without_the_password(stack, password):
+    for path, body in (
+        ("api/2.0/mlflow/experiments/search", {"max_results": 1}),
+        ("api/2.0/mlflow/experiments/create", {"name": "intruder"}),
+        ("", None),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            stack.ask(path, body, password=password)
+        assert refused.value.code == 401
+
+
+@pytest.mark.system
+def test_a_run_is_logged_and_read_back_over_rest(stack, logged):
+    found = stack.ask("api/2.0/mlflow/experiments/search", {"max_results": 100})
+    experiments = [one["experiment_id"] for one in json.loads(found)["experiments"]]
+    body = {"experiment_ids": experiments, "max_results": 100}
+    runs = json.loads(stack.ask("api/2.0/mlflow/runs/search", body))["runs"]
+    tags = [{one["key"]: one["value"] for one in run["data"]["tags"]} for run in runs]
+    (parent,) = (
+        run for run, own in zip(runs, tags, strict=True) if "mlflow.parentRunId" not in own
+    )
+    assert parent["info"]["status"] == "FINISHED"
+    assert len(runs) == 3  # and one for each cell
+    assert parent["info"]["artifact_uri"].startswith("mlflow-artifacts:")
+    query = f"run_id={parent['info']['run_id']}"
+    listed = json.loads(stack.ask(f"api/2.0/mlflow/artifacts/list?{query}"))["files"]
+    path = next(one["path"] for one in listed if one["path"].endswith(".json"))
+    content = stack.ask(f"get-artifact?{query}&path={path}")
+    assert content == (logged / path).read_bytes()
+
+
+@pytest.mark.system
+def test_runs_and_users_are_in_postgresql(stack, logged):
+    import psycopg2
+
+    with psycopg2.connect(
+        host=str(stack.folder / "socket"),
+        user="mlflow",
+        dbname="mlflow",
+        password=stack.secrets["POSTGRES_PASSWORD"],
+    ) as connection:
+        cursor = connection.cursor()
+        cursor.execute("select count(*) from runs")
+        assert cursor.fetchone()[0] == 3
+        cursor.execute("select username, is_admin from users")
+        assert cursor.fetchall() == [("admin", True)]
+    connection.close()
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(
+            host=str(stack.folder / "socket"), user="mlflow", dbname="mlflow", password="wrong"
+        )
+
+
+@pytest.mark.system
+def test_no_secret_is_in_an_argument_or_in_a_file_that_others_can_read(stack):
+    secrets = [value for name, value in stack.secrets.items() if name != "S3_ACCESS_KEY"]
+    arguments = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert str(stack.folder) in arguments
+    assert not [secret for secret in secrets if secret in arguments]
+    readable = [
+        path
+        for path in stack.folder.iterdir()
+        if path.is_file() and path.stat().st_mode & 0o077 and path.name != "log"
+    ]
+    text = b"".join(path.read_bytes() for path in [*readable, stack.folder / "log"])
+    assert not [secret for secret in secrets if secret.encode() in text]
+
+
+@pytest.mark.system
+def test_it_ends_with_its_database_and_starts_again_with_what_it_knew(stack, logged):
+    """The last test of the file: it stops the stack of the others."""
+    assert stack.stop() == 143
+    assert not (stack.folder / "database/postmaster.pid").exists()
+    again = Stack(stack.folder)
+    try:
+        found = again.ask("api/2.0/mlflow/experiments/search", {"max_results": 100})
+        assert len(json.loads(found)["experiments"]) == 2
+    finally:
+        again.stop()
+
+
+def test_the_server_does_not_start_without_its_settings():
+    done = subprocess.run(
+        [sys.executable, INFRA / "mlflow/serve.py"],
+        env={"TANGO_MLFLOW_DATABASE": "sqlite://"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "TANGO_MLFLOW_ARTIFACTS, MLFLOW_AUTH_ADMIN_PASSWORD" in line
+
+
+def test_new_secrets_are_for_their_owner_and_never_replace_old_ones(tmp_path):
+    file = tmp_path / "env"
+    for code in (0, 1):
+        done = subprocess.run([INFRA / "mlflow/new_env.sh", file], capture_output=True, timeout=60)
+        assert done.returncode == code
+        assert file.stat().st_mode & 0o777 == 0o600
+    values = [line.split("=")[1] for line in file.read_text().splitlines()]
+    assert len(set(values)) == len(values) == 5
+    assert all(len(value) == 48 for value in values if value != "tango-mlflow")

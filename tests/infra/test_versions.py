@@ -1,0 +1,83 @@
+"""Versions that files of infra/ name are those that the tests ran with."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from infra_files import INFRA, ROOT, name_of, tracked
+
+EXACT = dict(
+    line.split("==")
+    for line in (INFRA / "constraints.txt").read_text().splitlines()
+    if "==" in line
+)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# name[extra]==1.2.3, name:1.2.3, name: "1.2.3", nameVersion: 1.2.3
+NAMED = re.compile(
+    r"\b(?P<name>ray|torch|mlflow|python)(?:\[[\w,]*\])?(?:Version)?[\"']?"
+    r"\s*(?:==?|:)\s*[\"']?v?(?P<version>\d+\.\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+# python3.11, and the tag of Ray's images: py311
+SHORT = re.compile(r"\b(?:python|py)3\.?(?P<minor>1\d)\b")
+
+
+def versions_in(text):
+    """(name, version) of everything that a text pins."""
+    found = [(one["name"].lower(), one["version"]) for one in NAMED.finditer(text)]
+    return [*found, *(("python", f"3.{one['minor']}") for one in SHORT.finditer(text))]
+
+
+def is_right(name, version):
+    """Whether a version is that of constraints.txt; Python's is the one that the suite runs on."""
+    if name == "python":
+        return re.match(r"3\.\d+", version)[0] == PROJECT["requires-python"].removeprefix(">=")
+    return version == EXACT[name]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in tracked("infra") if path.suffix != ".png"], ids=name_of
+)
+def test_versions_agree_with_the_constraints(path):
+    wrong = [found for found in versions_in(path.read_text()) if not is_right(*found)]
+    assert not wrong
+
+
+def test_the_scan_finds_what_images_manifests_and_scripts_pin():
+    sample = """
+        FROM python:3.11.14-slim AS base
+        image: rayproject/ray:2.60.0-py311-gpu
+        rayVersion: "2.60.0"
+        image: tango-mlflow:3.17.2
+        pip install "mlflow[auth]==3.17.2" torch==2.13.0
+        python3.12 -m venv
+    """
+    assert versions_in(sample) == [
+        ("python", "3.11.14"),
+        ("ray", "2.60.0"),
+        ("ray", "2.60.0"),
+        ("mlflow", "3.17.2"),
+        ("mlflow", "3.17.2"),
+        ("torch", "2.13.0"),
+        ("python", "3.11"),
+        ("python", "3.12"),
+    ]
+    assert is_right("python", "3.11.14")
+    assert not is_right("python", "3.12")
+    assert not is_right("ray", "2.59.0")
+
+
+def test_images_are_pinned_to_a_version():
+    images = [
+        image
+        for path in tracked("infra")
+        if path.name.endswith(("Dockerfile", ".yaml", ".yml"))
+        for image in re.findall(
+            r"^(?:ARG BASE=| *image: *|FROM )[\"']?([\w./-]+:?[\w.-]*)", path.read_text(), re.M
+        )
+    ]
+    bases = {image for image in images if ":" in image}
+    assert any(base.startswith("python:") for base in bases)
+    assert not [base for base in bases if not re.search(r":.*\d", base)]

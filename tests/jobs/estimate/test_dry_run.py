@@ -1,0 +1,152 @@
+"""What `--dry-run` promises, against what the job then did."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from fake_answers import cell, facts_of, fake_answers
+from jobs_for_tests import job, run
+
+from jobs.estimate.rates import rates_of
+from jobs.results.summary import read_answers
+from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.locations import Locations
+
+METHODS = [
+    {"name": "full"},
+    {"name": "topk", "retention": 0.1},
+    {"name": "tango", "retention": 0.1},
+]
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """Where the clips are generated, once."""
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture
+def recipe(shapes):
+    """`recipe(**changes)`: a sweep over five clips in a loop."""
+
+    def make(**changes):
+        changes = {"methods": METHODS, "limit": 5, "executor": "local", **changes}
+        return job(shapes, model={"name": "tiny", "num_frames": 8}, **changes)
+
+    return make
+
+
+def estimate(one, output, *, kind="sweep", cache=None, **how):
+    """The JSON of a dry run."""
+    found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
+    return json.loads(json.dumps(found.to_json()))
+
+
+def written_bytes(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+
+
+def test_the_job_does_what_was_promised(recipe, tmp_path):
+    before = estimate(recipe(), tmp_path)
+    assert not list(tmp_path.iterdir())
+    _, folder = run(recipe(), tmp_path)
+    answers = read_answers(folder)
+    counts = before["counts"]
+    assert (counts["clips"], counts["to_encode"], counts["cached"]) == (5, 5, 0)
+    assert (counts["questions"], counts["answers"]) == (len(answers) // 3, len(answers))
+    kept = answers.groupby("cell")["tokens_kept"].mean()
+    prompts = answers.groupby("cell")["prompt_tokens"]
+    for promised in before["methods"]:
+        name = promised["name"]
+        # Exact where the number of tokens does not depend on the clip.
+        near = 0.1 if name.startswith("tango") else 0
+        assert promised["source"] == "made-up clip"
+        assert promised["kept"] == pytest.approx(kept[name], rel=near)
+        assert promised["prompt"] == pytest.approx(prompts.mean()[name], rel=near)
+        assert promised["longest"] == pytest.approx(prompts.max()[name], rel=near)
+    assert before["prompt_tokens"] == pytest.approx(answers["prompt_tokens"].sum(), rel=0.02)
+    assert before["cache_bytes"] == pytest.approx(written_bytes(tmp_path / "cache"), rel=0.02)
+    assert before["time"]["unknown"] == ["decode", "compress", "answer"]
+
+    again = estimate(recipe(), tmp_path, price_per_hour=2)
+    assert (again["counts"]["to_encode"], again["counts"]["cached"]) == (0, 5)
+    assert again["cache_bytes"] == 0
+    assert again["prompt_tokens"] == pytest.approx(answers["prompt_tokens"].sum(), rel=1e-4)
+    assert {one["source"] for one in again["methods"]} == {"cache"}
+    assert again["measured_in"] == [folder.name]
+    assert again["time"]["bottleneck"] == "answer"
+    assert again["time"]["cost"] == pytest.approx(again["time"]["wall_s"] / 1800)
+
+    other = str(tmp_path / "other")
+    elsewhere = estimate(recipe(limit=4), tmp_path, cache=other)
+    assert elsewhere["counts"]["to_encode"] == 4
+    assert {one["source"] for one in elsewhere["methods"]} == {"measured"}
+    stages = {stage["name"] for stage in elsewhere["time"]["stages"]}
+    assert stages == {"decode", "compress", "answer"}
+    filling = estimate(recipe(), tmp_path, cache=other, kind="precompute")
+    assert (filling["counts"]["answers"], filling["prompt_tokens"]) == (0, 0)
+    assert "answer" not in filling["actor_bytes"]
+
+
+def test_a_probe_measures_and_leaves_nothing(recipe, tmp_path):
+    found = estimate(recipe(limit=2), tmp_path, probe=True)
+    assert found["measured_in"] == ["a probe of 2 clips"]
+    assert found["time"]["wall_s"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_comparable_runs_are_used(recipe, tmp_path):
+    _, folder = run(recipe(limit=1), tmp_path)
+    assert estimate(recipe(), tmp_path)["measured_in"] == [folder.name]
+    facts = json.loads((folder / "facts.json").read_text())
+    for change in (
+        {"device": "NVIDIA H200"},
+        {"mode": "profile"},
+        {"kind": "import"},
+        {"num_frames": 4},
+    ):
+        (folder / "facts.json").write_text(json.dumps({**facts, **change}))
+        assert not estimate(recipe(), tmp_path)["measured_in"]
+    (folder / "facts.json").write_text("{")
+    assert not estimate(recipe(), tmp_path)["measured_in"]
+
+
+def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(recipe(limit=1, executor="ray", pools="auto").to_yaml())
+    code, out, err = tango("sweep", "recipe.yaml", "--dry-run")
+    assert code == 0, err
+    assert "no earlier run measured decode, compress, answer" in out
+    assert "pools:    {decode: {num_cpus: 1}" in out
+    assert "per answer actor (weights" in out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--probe"], "--probe belongs to an estimate; add --dry-run"),
+        (["--probe", "--price-per-hour", "2"], "--probe, --price-per-hour belongs to an estimate"),
+        (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
+        (["--dry-run", "--continue"], "leave out --resume and --continue"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tango, recipe, tmp_path, options, message):
+    (tmp_path / "recipe.yaml").write_text(recipe().to_yaml())
+    code, _, err = tango("sweep", "recipe.yaml", *options)
+    assert code == 2
+    (line,) = err.splitlines()
+    assert message in line
+
+
+def test_rates_are_the_time_that_was_spent():
+    facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
+    answers = pd.DataFrame(fake_answers(facts, num_clips=6))
+    found = rates_of([(facts, answers)])
+    rows = answers[answers["cell"] == facts.cells[0].name]
+    clips = rows.drop_duplicates("video_id")
+    spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + clips["cache_read_ms"].sum()
+    assert found.cells[facts.cells[0].name].answer_s == pytest.approx(spent / 1000 / len(clips))
+    mean = answers.drop_duplicates("video_id")["decode_video_ms"].mean()
+    assert found.decode_s == pytest.approx(mean / 1000)

@@ -1,0 +1,62 @@
+"""Time on the clock from busy seconds: in a loop they add up, on Ray the slowest stage counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.estimate.counts import Counts
+from jobs.estimate.rates import CellRates, Rates
+from jobs.estimate.timing import RAY_START_S, stage_seconds, time_job
+from jobs.estimate.tokens import CellTokens
+from pipeline.pools import ActorPool, Pools
+
+COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
+CELLS = tuple(
+    CellTokens(name, cache, 50, 100, "measured", prompt, 120, 1000.0)
+    for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
+)
+
+
+def rates(**cells):
+    made = {
+        name: CellRates(0.5, seconds, 50, 100, tokens, 2, None, 10)
+        for name, (seconds, tokens) in cells.items()
+    }
+    return Rates(0.2, 1.0, made, ("run",), 3.0)
+
+
+def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered():
+    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
+    assert seconds == {
+        "decode": pytest.approx(0.2 * 40),
+        "compress": pytest.approx(1.0 * 40 + 0.5 * 40 + 0.5 * 10),
+        "answer": pytest.approx(100 * 2.0 + 100 * 3.0),
+    }
+
+
+def test_a_method_that_was_never_measured_is_scaled_by_its_tokens():
+    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100)))
+    assert seconds["answer"] == pytest.approx(100 * 2.0 + 100 * 2.0 * 200 / 100)
+
+
+def test_what_was_never_measured_is_not_known():
+    seconds = stage_seconds(COUNTS, CELLS, Rates())
+    timing = time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing.unknown == ("decode", "compress", "answer")
+    assert (timing.wall_s, timing.bottleneck, timing.cost) == (None, None, None)
+
+
+def test_stages_add_up_in_a_loop():
+    timing = time_job({"decode": 8, "answer": 500}, None, 8, start_s=3, price_per_hour=3.6)
+    assert timing.wall_s == 511
+    assert timing.bottleneck == "answer"
+    assert timing.cost == pytest.approx(0.511)
+
+
+def test_the_slowest_stage_counts_on_ray():
+    pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool((2, 10), num_cpus=0.5))
+    timing = time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
+    workers = {stage.name: stage.workers for stage in timing.stages}
+    assert workers == {"decode": 2, "compress": 1, "answer": 10}
+    assert timing.bottleneck == "decode"
+    assert timing.wall_s == pytest.approx(300 + RAY_START_S)
