@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--only", nargs="*", help="methods to time; the results are not written")
+    parser.add_argument("--add", action="store_true", help="with --only: put them into the results")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = {**machine(options), "clock": clock(options.device, options.threads)}
@@ -80,14 +81,30 @@ def main() -> None:
             case |= measure(ours, reference, features.tokens, options)
             results["cases"].append(case)
             print(json.dumps(case), flush=True)
-    print(markdown(results))
-    if options.only:
-        return
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     name = f"methods_{options.device}_{options.dtype}_{options.threads}threads"
+    if options.add:
+        results = added(json.loads((folder / f"{name}.json").read_text()), results, options.only)
+    print(markdown(results))
+    if options.only and not options.add:
+        return
     (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / f"{name}.md").write_text(markdown(results))
+
+
+def added(before: dict[str, Any], now: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Results of an earlier run with some methods measured again or for the first time.
+
+    Every ratio is of pairs measured in one run, so rows of several runs may stand side by side.
+    """
+    kept = [case for case in before["cases"] if case["method"] not in names]
+    about = {"methods": ", ".join(names), **now["machine"]}
+    return {
+        "machine": before["machine"],
+        "later": [*before.get("later", []), about],
+        "cases": [*kept, *now["cases"]],
+    }
 
 
 def with_signals(features: VisualFeatures) -> VisualFeatures:
@@ -192,14 +209,21 @@ def quotients(values: list[float], others: list[float]) -> list[float]:
     return [value / other for value, other in zip(values, others, strict=True)]
 
 
+def _in_words(about: dict[str, Any]) -> str:
+    """What the numbers depend on, in one line."""
+    return ", ".join(f"{key} {value}" for key, value in about.items())
+
+
 def markdown(results: dict[str, Any]) -> str:
     """The results as a table for methods before and one for steps inside the language model."""
-    about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    about = _in_words(results["machine"])
+    later = [f"Measured later, {_in_words(run)}." for run in results.get("later", [])]
     lines = [
         f"# Methods at retention {RETENTION}, 32 x 196 x 3584",
         "",
         about,
         "",
+        *(line for sentence in later for line in (sentence, "")),
         f"Milliseconds of {results['machine']['clock']} time, minimum (median). "
         "Ratios to the plain reference are of minima, "
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "
