@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.report.formatting import milliseconds
 from tango_core.ask import VideoAnswer, VideoChat
 
@@ -74,7 +75,7 @@ def ask(
     say(cost(answer), style="dim")
     for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
         say(f"note: {warning}", style="dim")
-    return 1 if answer.status == "unparsed" else 0
+    return exit_codes.of(answer.status != "unparsed")
 
 
 def reply(answer: VideoAnswer) -> str:

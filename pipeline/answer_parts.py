@@ -148,16 +148,6 @@ class AnswerParts:
             self._report_damage(name, error)
             return None
 
-    def tables(self) -> Iterator[pa.Table]:
-        """All good parts in order, as they are.
-
-        Raises:
-            DamagedFileError: As `read`.
-        """
-        for name in self.overview.names:
-            if (table := self.read(name)) is not None:
-                yield table
-
     def names(self) -> Iterator[pa.Table]:
         """Benchmark, clip, cell and question of all answers, unchecked and maybe twice."""
         for name in self.overview.names:

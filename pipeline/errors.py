@@ -9,3 +9,7 @@ class ClusterError(ConnectionError):
 
 class WorkerError(RuntimeError):
     """A worker failed as it would for every clip, e.g. because its model does not load."""
+
+
+class StoreError(OSError):
+    """A disk is full or a store does not answer, and waiting did not help."""

@@ -108,10 +108,10 @@ def _answered(table: pa.Table, cells: Sequence[str]) -> AnsweredClips:
     failed = np.bincount(clips[are_failed(table)], minlength=len(names)) > 0
     # One row per clip and one column per cell: the sum and the number of the questions there.
     slots = (clips * len(cells) + own_cells)[own_cells >= 0]
-    sums = np.zeros(len(names) * len(cells), np.uint64)
-    np.add.at(sums, slots, known[own_cells >= 0])
-    sums = sums.reshape(len(names), len(cells))
-    counts = np.bincount(slots, minlength=sums.size).reshape(sums.shape)
+    shape = (len(names), len(cells))
+    added = np.zeros(shape[0] * shape[1], np.uint64)
+    np.add.at(added, slots, known[own_cells >= 0])
+    sums, counts = added.reshape(shape), np.bincount(slots, minlength=added.size).reshape(shape)
     alike = (sums == sums[:, :1]).all(axis=1) & (counts == counts[:, :1]).all(axis=1)
     there = AnsweredClips(digests_of(names), sums[:, 0], counts[:, 0], failed)
     return there._where(alike & ~strange & (counts[:, 0] > 0))

@@ -21,12 +21,16 @@ class TaskPool:
 
     Attributes:
         num_cpus: CPUs one task reserves; a cluster runs as many tasks as fit beside the actors.
+        resources: Amounts of resources with names of your own that one task reserves, such as
+            `{decode_node: 1}`: it runs on nodes that were started with them.
     """
 
     num_cpus: float = 1
+    resources: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """A task without CPUs would have no upper bound on its copies."""
+        _raise_if_wrong(self.resources)
         if not 0 < self.num_cpus < math.inf:
             raise ValueError(f"pools.decode.num_cpus must be above 0, got {self.num_cpus}")
 
@@ -40,14 +44,18 @@ class ActorPool:
             and grows while clips wait and the cluster has room, which an autoscaling cluster makes.
         num_gpus: GPUs one actor reserves; a fraction lets actors share one.
         num_cpus: CPUs one actor reserves, and torch threads it uses (at least one).
+        resources: Amounts of resources with names of your own that one actor reserves; see
+            `TaskPool`.
     """
 
     num_actors: int | tuple[int, int] = 1
     num_gpus: float = 0
     num_cpus: float = 0
+    resources: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse pools that nothing could run on."""
+        _raise_if_wrong(self.resources)
         if self.least < 1:
             raise ValueError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
         if self.most < self.least:
@@ -108,28 +116,61 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     Raises:
         PoolError: Names the pool, what it needs, what there is, and the setting to change.
     """
-    free = [{kind: float(node.get(kind, 0)) for kind in ("CPU", "GPU")} for node in nodes]
-    cluster = ", ".join(f"{node['CPU']:g} CPUs and {node['GPU']:g} GPUs" for node in free[:4])
-    cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
     wanted = {name: getattr(pools, name) for name in stages}
+    own = sorted({kind for pool in wanted.values() for kind in pool.resources})
+    free = [{kind: float(node.get(kind, 0)) for kind in ("CPU", "GPU", *own)} for node in nodes]
+    cluster = ", ".join(_in_words(node) for node in free[:4])
+    cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
     actor_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
     task_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, TaskPool)}
     actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.least)]
-    for name, pool in sorted(actors, key=lambda a: (-a[1].num_gpus, -a[1].num_cpus)):
-        if not _reserve({"GPU": pool.num_gpus, "CPU": pool.num_cpus}, free):
+    # Those that can be on few nodes go first.
+    for name, pool in sorted(
+        actors, key=lambda a: (-len(a[1].resources), -a[1].num_gpus, -a[1].num_cpus)
+    ):
+        needs = {"CPU": pool.num_cpus, "GPU": pool.num_gpus, **pool.resources}
+        if not _reserve(needs, free):
             raise PoolError(
                 f"the cluster ({cluster}) has no room for {pool.least} {name} actor(s) of "
-                f"{pool.num_cpus:g} CPUs and {pool.num_gpus:g} GPUs beside the other pools; lower "
+                f"{_in_words(needs)} beside the other pools; lower "
                 f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
+                f"{_or_resources(name, pool)}"
             )
     for name, tasks in task_pools.items():
-        if not _reserve({"CPU": tasks.num_cpus, "GPU": 0}, free):
+        needs = {"CPU": tasks.num_cpus, **tasks.resources}
+        if not _reserve(needs, free):
             raise PoolError(
                 f"the actors leave no node of the cluster ({cluster}) with the "
-                f"{tasks.num_cpus:g} CPUs of one {name} task; lower "
+                f"{_in_words(needs)} of one {name} task; lower "
                 f"{', '.join(f'pools.{stage}.num_cpus' for stage in actor_pools)}, their "
-                f"num_actors, or pools.{name}.num_cpus"
+                f"num_actors, or pools.{name}.num_cpus{_or_resources(name, tasks)}"
             )
+
+
+def _raise_if_wrong(resources: Mapping[str, float]) -> None:
+    """Refuse amounts that Ray would refuse, and names that it has for itself."""
+    for kind, amount in resources.items():
+        if kind in ("CPU", "GPU", "memory", "object_store_memory"):
+            raise ValueError(f"pools.*.resources may not name {kind}; use num_cpus or num_gpus")
+        if not 0 < amount < math.inf or (amount > 1 and amount != int(amount)):
+            raise ValueError(
+                f"pools.*.resources.{kind} must be above 0, and above 1 a whole number, "
+                f"got {amount:g}"
+            )
+
+
+def _in_words(amounts: Mapping[str, float]) -> str:
+    """Resources of a node, or needs, for messages."""
+    named = {"CPU": "CPUs", "GPU": "GPUs"}
+    *first, last = [f"{amount:g} {named.get(kind, kind)}" for kind, amount in amounts.items()]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _or_resources(name: str, pool: TaskPool | ActorPool) -> str:
+    """The end of a message about a pool with resources of its own."""
+    return (
+        f"; or start a node with --resources for pools.{name}.resources" if pool.resources else ""
+    )
 
 
 def _reserve(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bool:

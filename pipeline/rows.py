@@ -33,6 +33,7 @@ _CLIP = [
     ("missing", pa.list_(pa.string())),
     ("status", pa.string()),
     ("error", pa.string()),
+    ("store_fault", pa.string()),
 ]
 _DECODED = [
     ("decode_video_ms", pa.float64()),
@@ -106,6 +107,7 @@ RESULT = pa.schema(
         ("path", pa.string()),
         ("status", pa.string()),
         ("error", pa.string()),
+        ("store_fault", pa.string()),
         ("decode_video_ms", pa.float64()),
         ("encode_ms", pa.float64()),
         ("num_misses", pa.int64()),
@@ -134,6 +136,7 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "missing": [],
         "status": "ok",
         "error": None,
+        "store_fault": None,
     }
 
 

@@ -51,7 +51,7 @@ def _on_ray(
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
-    with cluster.connected(settings.address, early) as nodes:
+    with cluster.connected(settings.address, early, settings.start_timeout_s) as nodes:
         settings = replace(settings, pools=pools_for(settings.pools, nodes))
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
         yield from ray_data.stream(plan, settings, board)

@@ -18,6 +18,9 @@ class Settings:
         executor: `"ray"`, or `"local"` for the same stages in a plain loop.
         address: Ray cluster to use; `None` starts one on this machine.
         pools: Workers of each stage.
+        start_timeout_s: Seconds that Ray may take to start, or to let this driver in.
+        lost_timeout_s: Seconds that a cluster may lack the room for the pools, after a node was
+            lost, before the job ends.
         decode_timeout_s: Seconds after which the decoding of one clip is given up.
         decode_memory_gib: Memory one decoder may use, in GiB.
         keep_damaged: Answer clips whose stream is damaged, under the status `decode_damaged`.
@@ -30,6 +33,8 @@ class Settings:
     executor: Executor = "ray"
     address: str | None = None
     pools: Pools = field(default_factory=Pools)
+    start_timeout_s: float = 120
+    lost_timeout_s: float = 300
     decode_timeout_s: float = 120
     decode_memory_gib: float = 4
     keep_damaged: bool = False

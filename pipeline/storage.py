@@ -183,6 +183,10 @@ class Storage:
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self.path(name))
+        except OSError as error:
+            if error.errno is not None and error.filename is None:  # such as a full disk
+                error.filename = self.path(name)
+            raise
         finally:
             aside.unlink(missing_ok=True)
 

@@ -40,7 +40,7 @@ FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
 # Rooms of `jobs` (packages and single modules) from the bottom to the top: a room imports only from
 # levels below its own. A new room gets its place here.
 JOBS_LEVELS = (
-    {"config", "units"},
+    {"config", "exit_codes", "units"},
     {"results"},
     {"estimate", "report", "tracking"},
     {"run"},

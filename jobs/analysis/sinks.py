@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build, items_of
 from pipeline.plan import plan_clips
@@ -70,7 +71,7 @@ def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
         say(line)
     if num_failed:
         say(f"{num_failed} clip(s) could not be decoded and are skipped")
-    return 0 if num_failed <= job.max_failures else 1
+    return exit_codes.of(num_failed <= job.max_failures)
 
 
 def describe(report: SinkReport, path: Path) -> Sequence[str]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import Progress
 
+from jobs import exit_codes
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
@@ -61,10 +62,10 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
         )
     if not num_bad:
         _say(console, f"{what}, all good")
-        return 0
+        return exit_codes.OK
     end = "removed, the next job writes them again" if delete else "--delete removes them"
     _say(console, f"{what}, {num_bad} bad file(s): {end}")
-    return 1
+    return exit_codes.FAILED
 
 
 def gc(
@@ -141,7 +142,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         export_cache(folder, destination, form, report)
     num_clips = folder.num_clips - len(skipped)
     _say(console, f"{num_clips} clips written to {destination}, {len(skipped)} skipped")
-    return 1 if skipped else 0
+    return exit_codes.of(not skipped)
 
 
 def compact(root: str, names: Sequence[str], console: Console) -> int:
@@ -172,7 +173,7 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
                 else:
                     num_moved += 1
             _say(console, f"{folder.name}: {num_moved} clips moved into shards")
-    return 1 if num_bad else 0
+    return exit_codes.of(not num_bad)
 
 
 def _say(console: Console, line: str) -> None:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import sys
 
+from jobs import exit_codes
+from jobs.run.last_words import last_words
+from pipeline.stopping import handled
+
 # extra of pyproject.toml -> the modules that it brings and that this project imports.
 EXTRAS = {
     "models": (
@@ -40,15 +44,16 @@ EXTRAS = {
 def main() -> None:
     """Run the command line; a package that is missing ends it in one line and exit code 2."""
     try:
-        from jobs.cli.main import main as run
+        with handled(last_words):
+            from jobs.cli.main import main as run
 
-        run()
+            run()
     except ModuleNotFoundError as error:
         message = explain(error)
         if message is None:
             raise
         print(f"tango: {message}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exit_codes.MISTAKE)
 
 
 def explain(error: ModuleNotFoundError) -> str | None:

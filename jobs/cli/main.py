@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
@@ -44,8 +46,11 @@ from jobs.cli.options import (
 from jobs.cli.output import Json, Quiet, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
-from pipeline.errors import WorkerError
+from jobs.run.last_words import how_to_go_on, last_words
+from pipeline.background import LastingThread
+from pipeline.errors import StoreError, WorkerError
 from pipeline.redaction import RedactingFilter, redacted
+from pipeline.stopping import handled, leave
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -67,7 +72,7 @@ def _print_version(wanted: bool) -> None:
         from tango_core import __version__
 
         print(f"tango-video {__version__}")
-        _exit(0)
+        _exit(exit_codes.OK)
 
 
 @app.callback()
@@ -133,7 +138,7 @@ def _evaluate(
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     if dry_run.only:
         from jobs.run.evaluate import single
 
@@ -157,7 +162,7 @@ def _sweep(
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume)
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     if dry_run.only:
         return dry_run.estimate(jobs, "sweep", locations)
     with _early_ray(jobs, locations) as early:
@@ -195,7 +200,7 @@ def precompute(
 
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, recipe, output)
+    check_jobs(jobs, recipe, output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
         _exit(how.estimate(jobs, "precompute", locations))
@@ -242,12 +247,22 @@ app.add_typer(cli_cache.cache, name="cache")
 
 
 def main() -> None:
-    """Entry point: what a user can cause ends in one line and exit code 2."""
+    """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
     for stream in (sys.stdout, sys.stderr):  # names of files need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with handled(last_words):
+        code = _run()
+        if LastingThread.is_busy():  # it would hold or break an orderly end of the interpreter
+            leave(code)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command; its exit code."""
     handler = logging.StreamHandler()
     handler.addFilter(RedactingFilter())
+    level = logging.getLogger().level
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -262,13 +277,24 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         code = run_app(app)
-        if code == 130:
-            _fail("interrupted; what was finished is kept, --resume continues it", 130)
-        sys.exit(code)
-    except (ValueError, OSError, WorkerError) as error:
-        _fail(str(error), 2)
+        if code == exit_codes.INTERRUPTED:
+            raise KeyboardInterrupt
+        return code
+    except (KeyboardInterrupt, ValueError, OSError, WorkerError) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
+        text = "interrupted; what was finished is kept" if interrupted else str(error)
+        if isinstance(error, StoreError):
+            text += f"; {how_to_go_on()}"
+        print(f"tango: {redacted(' '.join(text.split()))}", file=sys.stderr)
+        return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        return exit_codes.FAILED
     finally:
         logging.getLogger().removeHandler(handler)
+        logging.getLogger().setLevel(level)
 
 
 def _early_ray(
@@ -301,12 +327,6 @@ def _locations(
     from jobs.run.locations import Locations
 
     return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)
-
-
-def _fail(message: str, code: int) -> None:
-    """One line on standard error, and out."""
-    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
-    sys.exit(code)
 
 
 def _exit(code: int) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from jobs import exit_codes
+
 
 def check_method(
     name: Annotated[
@@ -24,4 +26,4 @@ def check_method(
         num_failed += result.failure is not None
         failed = f": {result.failure}" if result.failure else ""
         print(f"{'FAILED' if failed else 'ok':<6}  {result.promise}{failed}", flush=True)
-    raise typer.Exit(1 if num_failed else 0)
+    raise typer.Exit(exit_codes.of(not num_failed))

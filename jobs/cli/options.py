@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.redaction import holds_credentials, redacted
+
 
 def expanded(path: Path | None) -> Path | None:
     """The path with a leading `~` replaced, as a shell does where it is not quoted."""
@@ -14,8 +16,20 @@ def expanded(path: Path | None) -> Path | None:
 
 
 def expanded_text(place: str | None) -> str | None:
-    """The same for a place that may be a URL."""
-    return place if place is None or "://" in place else str(Path(place).expanduser())
+    """The same for a place that may be a URL; one with a password in it is refused.
+
+    Raises:
+        ValueError: For credentials in a URL: command lines can be read by everybody.
+    """
+    if place is None:
+        return None
+    if holds_credentials(place):
+        raise ValueError(
+            f"{redacted(place)}: take the credentials out of the URL; object stores find them in "
+            "the environment or in their own files (AWS_PROFILE, ~/.aws, "
+            "GOOGLE_APPLICATION_CREDENTIALS)"
+        )
+    return place if "://" in place else str(Path(place).expanduser())
 
 
 def expanded_all(paths: list[Path]) -> list[Path]:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from tango_core.extensions import Kind
 
 
-def check_jobs(jobs: Sequence[Job], recipe: Path, output: Path, resume: str | None = None) -> None:
+def check_jobs(
+    jobs: Sequence[Job],
+    recipe: Path,
+    output: Path,
+    resume: str | None = None,
+    cache: str | None = None,
+) -> None:
     """Refuse an output, a benchmark, a checkpoint, a run or a method that cannot be used.
 
     Args:
@@ -25,6 +31,7 @@ def check_jobs(jobs: Sequence[Job], recipe: Path, output: Path, resume: str | No
         recipe: The file, for messages.
         output: Directory of all runs.
         resume: Run to continue, as a path or a name inside `output`.
+        cache: Directory or URL of the token caches, if it is not inside `output`.
 
     Raises:
         ValueError: In one line that names the setting.
@@ -36,6 +43,8 @@ def check_jobs(jobs: Sequence[Job], recipe: Path, output: Path, resume: str | No
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output)
+    if cache is not None and "://" not in cache:
+        raise_if_unusable(Path(cache), "--cache")
     with _naming(recipe):
         for job in jobs:
             raise_if_unknown_methods(job.all_methods)

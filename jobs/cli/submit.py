@@ -183,17 +183,16 @@ def stop(job: JobId, address: Address = None) -> None:
 
 def _watch(head: Head, job_id: str) -> None:
     """Show a job until it is over and leave with its exit code; Ctrl-C leaves the job alone."""
+    from jobs.run.last_words import leaves_behind
     from jobs.submit.follow import LostError, exit_code, follow
 
     how = (
         f"see it with `tango jobs logs -f {job_id} --address {head.url}`, "
         f"stop it with `tango jobs stop {job_id} --address {head.url}`"
     )
+    leaves_behind(f"the job goes on: {how}")
     try:
         details = follow(head, job_id, _write)
-    except KeyboardInterrupt:
-        _say(f"left; the job goes on: {how}")
-        sys.exit(130)
     except LostError as error:
         raise ValueError(
             f"{error}; the job goes on unless the head is gone: {how}; submitting it again "

@@ -147,6 +147,9 @@ def train_tiny(
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
 ) -> None:
     """Train the embedded model from nothing."""
+    from jobs.run.locations import raise_if_unusable
+
+    raise_if_unusable(output)
     from jobs.training.command import train_tiny
 
     trial = train_tiny(

@@ -13,6 +13,8 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
+from jobs import exit_codes
+
 # Click's class of all mistakes on a command line: typer has its own copy of click, not in public.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
@@ -34,12 +36,12 @@ def run_app(app: typer.Typer) -> int:
     try:
         return int(app(prog_name=app.info.name, standalone_mode=False) or 0)
     except typer.Abort:
-        return 1
+        return exit_codes.FAILED
     except _USAGE_ERROR as error:
         # The class is in no public module; typer itself goes by the name.
         if type(error).__name__ == "NoArgsIsHelpError":
             _print_plain_help(error)
-            return 2
+            return exit_codes.MISTAKE
         raise CommandLineError(explain(error)) from error
 
 

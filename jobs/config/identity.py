@@ -15,7 +15,15 @@ from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job
 
 # A run may be continued with other workers and other time limits; the rest decides its results.
-_NOT_COMPUTED = ("pools", "decode", "tracking", "executor", "max_failures", "infeasible")
+_NOT_COMPUTED = (
+    "pools",
+    "cluster",
+    "decode",
+    "tracking",
+    "executor",
+    "max_failures",
+    "infeasible",
+)
 
 
 def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:

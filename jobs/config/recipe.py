@@ -7,7 +7,6 @@ fields with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
@@ -28,13 +27,12 @@ from pydantic.dataclasses import dataclass
 from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
+from jobs.config.for_files import raise_if_not_for_a_file
 from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
-from pipeline.redaction import first_with_credentials
 from tango_core.extensions import short_name
-from tango_core.printable import is_printable
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
@@ -133,6 +131,20 @@ class TrackingSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class ClusterSection:
+    """How long Ray is waited for.
+
+    Attributes:
+        start_timeout_s: Seconds that Ray may take to start, or a cluster to let the job in.
+        lost_timeout_s: Seconds that a cluster may lack the room for the pools, because a node was
+            lost and none has come in its place, before the job ends.
+    """
+
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
+    lost_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -145,6 +157,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
+        cluster: How long Ray is waited for.
         tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
@@ -168,6 +181,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools | Literal["auto"] = field(default_factory=Pools)
+    cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
@@ -278,7 +292,7 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     Raises:
         RecipeError: In one line.
     """
-    _raise_if_not_for_a_file(content, source)
+    raise_if_not_for_a_file(content, source)
     pools = content.get("pools")
     if isinstance(pools, str) and pools != "auto":
         raise RecipeError(
@@ -295,23 +309,6 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
         raise RecipeError(f"{source}: {error}") from error
     job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     return job
-
-
-def _raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
-    """Refuse what must not or cannot be written into the files of a run.
-
-    Raises:
-        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
-    """
-    key = first_with_credentials(content)
-    if key is not None:
-        raise RecipeError(
-            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
-            "them out of the URL: object stores find them in the environment or in their own "
-            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
-        )
-    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
-        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")
 
 
 # Keys under `model` that every model has.

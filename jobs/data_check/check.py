@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from jobs import exit_codes
 from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
 from jobs.data_check.media import Bounds, Problem, check_file
 from pipeline.stages.child import Child, ChildStartError, CrashError
@@ -83,7 +84,7 @@ def data_check(
     if output is not None:
         write_findings(result.findings, output)
     _report(result, opened, split, output, console)
-    return 0 if result.is_complete else 1
+    return exit_codes.of(result.is_complete)
 
 
 def check(

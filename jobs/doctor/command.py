@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError, load_jobs
 from jobs.doctor import decoding, machine, services, storage
 from jobs.doctor import recipe as recipes
@@ -44,7 +45,7 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, consol
         number[result.status] += 1
     counts = [f"{number[name]} {name}{'s' * (number[name] != 1)}" for name in ("problem", "note")]
     console.print(", ".join(counts), highlight=False)
-    return 1 if number["problem"] else 0
+    return exit_codes.of(not number["problem"])
 
 
 def checks_for(job: Job | None, where: Locations) -> list[Check]:

@@ -102,12 +102,15 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
                         f"{name}: {differ:,} of {int((place >= 0).sum()):,} questions of "
                         f"{benchmark} were asked with other {what} than in {first}."
                     )
+    together: dict[str, list[str]] = {}
     for what, names in silent.items():
         if names:
-            sentences.append(
-                f"Not recorded: the {what} of {', '.join(names)}; whether they were the same is "
-                "unknown."
-            )
+            together.setdefault(", ".join(names), []).append(what)
+    for listed, kinds in together.items():
+        sentences.append(
+            f"Not recorded: the {' and '.join(kinds)} of {listed}; whether they were the same is "
+            "unknown."
+        )
     return sentences
 
 

@@ -13,7 +13,7 @@ from jobs.report.common import (
     raise_if_none,
     shown_notes,
 )
-from jobs.report.controls import control_notes
+from jobs.report.controls import control_notes, right_wrong
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
@@ -21,6 +21,7 @@ from jobs.report.shards import RunGroup, grouped, joined
 from jobs.report.tables.confusion import Confusions
 from jobs.report.tables.files import write_confusion, write_tables
 from jobs.report.tables.labels import labels
+from jobs.results.against_controls import RightWrong
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.compared import compare_cells
@@ -109,8 +110,14 @@ def report_runs(
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
-    notes += control_notes(cells, lambda index: pairs[index][0].reduction, output)
+    notes += control_notes(cells, lambda index: _answers(pairs[index]), output)
     return _write_comparison(runs, cells, output, reference, notes)
+
+
+def _answers(pair: _Pair) -> RightWrong:
+    """What a cell answered."""
+    run, cell = pair
+    return right_wrong(run.reduction, cell)
 
 
 def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
@@ -140,6 +147,7 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
+    summary: RunSummary | RunsSummary
     if len(runs) == 1 and runs[0].group.shards:  # what the whole job would have written
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     else:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from jobs.report.formatting import DASH, markdown_table, percent, points
 from jobs.results.against_controls import (
     AgainstControl,
+    Answers,
     ControlledRetention,
     RightWrong,
     against_controls,
 )
-from jobs.results.answer_columns import PRESENT, RIGHT, SCORED
+from jobs.results.answer_columns import RIGHT, SCORED
 from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Outcomes
-from jobs.results.reduction import Reduction
-from tango_core.compressors import CONTROLS
+from jobs.results.reduction import Reduction, reduce_runs
 
 HEADER = (
     "benchmark",
@@ -32,22 +34,15 @@ HEADER = (
 )
 
 
-def has_controls(cells: Sequence[CellSummary]) -> bool:
-    """Whether a control is among the cells."""
-    return any(cell.method in CONTROLS for cell in cells)
-
-
-def control_notes(
-    cells: Sequence[CellSummary], answers_of: Callable[[int], Reduction], folder: Path
-) -> list[str]:
+def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) -> list[str]:
     """A sentence per retention with a control; nothing where no control was run.
 
     Args:
         cells: Of one run or of several.
-        answers_of: The answers of the run that the cell at an index is of.
+        answers: What the cell at an index answered; asked for only where there is a control.
         folder: Receives `controls.md` if there is one.
     """
-    found = against_controls(cells, lambda index: right_wrong(answers_of(index), cells[index]))
+    found = against_controls(cells, answers)
     several = len({one.control.benchmark for one in found}) > 1
     sentences = [_sentence(one, several) for one in found]
     if found:
@@ -56,12 +51,23 @@ def control_notes(
     return sentences
 
 
-def right_wrong(answers: Reduction, cell: CellSummary) -> RightWrong:
-    """What the answers of one cell say, questions without a known answer left out."""
-    outcomes = answers.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
+def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
+    """What the cells of a run answered; the run is read when the first one is asked for."""
+
+    @cache
+    def reduction() -> Reduction:
+        return reduce_runs([run_dir], JobFacts.load(run_dir).mode)
+
+    return lambda index: right_wrong(reduction(), cells[index])
+
+
+def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
+    """What a cell answered, questions without a known answer left out."""
+    outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
     bits = outcomes.bits(cell.name)
-    scored = ((bits & PRESENT) > 0) & ((bits & SCORED) > 0)
-    return RightWrong(outcomes.keys[scored], outcomes.clip[scored], (bits[scored] & RIGHT) > 0)
+    scored = (bits & SCORED) > 0
+    right = (bits[scored] & RIGHT) > 0
+    return RightWrong(outcomes.keys[scored], outcomes.clip[scored], right)
 
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:

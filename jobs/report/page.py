@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from jobs.report.controls import control_notes, has_controls
+from jobs.report.controls import answers_of_run, control_notes
 from jobs.report.formatting import accuracy_percent, interval, percent
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.plots import draw_plots, save_plots
@@ -19,7 +19,6 @@ from jobs.report.tables.labels import baseline_names, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.reduction import reduce_runs
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import write_summary
 from pipeline.storage import Storage
@@ -57,19 +56,11 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
         notes=[
             *skipped_notes([facts]),
             *few_clips_notes(summary.cells),
-            *_control_notes(run_dir, summary, facts),
+            *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
         ],
     )
     Storage.at(run_dir).write(REPORT_FILE, page.encode())
     return run_dir / REPORT_FILE
-
-
-def _control_notes(run_dir: Path, summary: RunSummary, facts: JobFacts) -> list[str]:
-    """What the run says about its controls; its answers are read again only if it has some."""
-    if not has_controls(summary.cells):
-        return []
-    reduction = reduce_runs([run_dir], facts.mode)
-    return control_notes(summary.cells, lambda _: reduction, run_dir)
 
 
 def render_html(

@@ -138,13 +138,6 @@ class Outcomes:
         digests = _concatenated(self._parts["digest"], "S16")
         return question_keys(digests[self.clip], _concatenated(self._parts["question"], np.uint64))
 
-    def asked(self, cells: Sequence[str]) -> Mask:
-        """(q,) whether a question was asked under any of some cells."""
-        asked = np.zeros(self.num_questions, dtype=bool)
-        for cell in cells:
-            asked |= (self.bits(cell) & PRESENT) > 0
-        return asked
-
     def per_clip(self, questions: Mask) -> npt.NDArray[np.int64]:
         """(c,) how many of some questions every clip has."""
         return np.bincount(self.clip[questions], minlength=self.num_clips)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -89,7 +89,7 @@ def reduce_runs(
     mode: str,
     *,
     only: Mapping[str, Digests] | None = None,
-    readers: Iterable[TableReader] = (),
+    readers: Sequence[TableReader] = (),
 ) -> Reduction:
     """Read and check the answers of a run, or of several runs that have no clip in common.
 

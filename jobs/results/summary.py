@@ -101,7 +101,8 @@ def read_answers(run_dir: Path) -> pd.DataFrame:
         FileNotFoundError: If there are none.
         ValueError: If one of them is damaged.
     """
-    return read_all(parts_of(run_dir).storage).to_pandas()
+    answers: pd.DataFrame = read_all(parts_of(run_dir).storage).to_pandas()
+    return answers
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:

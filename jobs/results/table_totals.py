@@ -64,9 +64,12 @@ class TotalsOfTable:
         with_newlines = self.columns.numbers("tokens_with_newlines")
         known = ~np.isnan(total) & ~np.isnan(kept)
         for cell, rows in self._split(first_of(self.columns.per_cell, known)):
-            sums = (int(values[rows].sum()) for values in (total, kept))
             newlines = with_newlines[rows].sum()
-            cell.add_tokens(*sums, None if np.isnan(newlines) else int(newlines))
+            cell.add_tokens(
+                int(total[rows].sum()),
+                int(kept[rows].sum()),
+                None if np.isnan(newlines) else int(newlines),
+            )
 
     def _cache(self) -> None:
         hit, miss = (self.columns.equals("cache", state) for state in ("hit", "miss"))

@@ -133,6 +133,8 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
         executor=executor,
         address=address,
         pools=pools,
+        start_timeout_s=job.cluster.start_timeout_s,
+        lost_timeout_s=job.cluster.lost_timeout_s,
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
         keep_damaged=job.decode.damaged == "keep",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
 from jobs.run.shards import ShardCount
+from pipeline import stopping
 from pipeline.answers import AnswerWriter
+from pipeline.background import iterate
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.finished import NOTHING_DONE
@@ -45,6 +47,7 @@ from pipeline.run import run
 from pipeline.seal import write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import FAILED, has_failed
+from pipeline.store_faults import insist, patient, store_fault
 from tango_core.benchmarks import Benchmark
 
 logger = logging.getLogger(__name__)
@@ -167,12 +170,17 @@ def _execute(
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
-    with observed(observers, plan, len(finished)) as tell, _flushed(writer):
-        for result in run_plan(plan, settings):
+    # A signal is heard between two clips, so no answers are cut in the middle.
+    with (
+        stopping.deferred(),
+        observed(observers, plan, len(finished)) as tell,
+        _flushed(writer, clock),
+    ):
+        for result in iterate(lambda: patient(run_plan, plan, settings, clock)):
             lease.raise_if_lost()
             tell(result)
             if writer:
-                writer.add(result["answers"])
+                _add(writer, result["answers"], clock)
             failures += _failures(result)
             counts["clips"] += 1
             counts["failed_clips"] += has_failed(result)
@@ -183,12 +191,15 @@ def _execute(
                 counts["computed"] += result["num_computed"]
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
-    lease.renew()
+    insist(lease.renew, str(run_dir), clock)
     if writer:
         missing = add_missing(job, built, plan, writer)
         failures += [_failure(answer, None) for answer in missing]
         counts["missing"] = len(missing)
-    write_sealed(to_table(failures, FAILURE), storage, "failures.parquet", run_dir.name)
+    table = to_table(failures, FAILURE)
+    insist(
+        lambda: write_sealed(table, storage, "failures.parquet", run_dir.name), str(run_dir), clock
+    )
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,
@@ -212,7 +223,7 @@ def _execute(
         skipped=built.skipped,
         shards=shards.sizes(),
     )
-    facts.save(storage)
+    insist(lambda: facts.save(storage), str(run_dir), clock)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 
@@ -228,13 +239,27 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
 
 
 @contextmanager
-def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
+def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
     """Write what is pending, however the block ends."""
     try:
         yield
-    finally:
+    except BaseException:
         if writer:
-            writer.flush()
+            with suppress(OSError):  # what ended the block is what a user must know
+                writer.flush()
+        raise
+    if writer:
+        insist(writer.flush, writer.storage.root, clock)
+
+
+def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
+    """Hand over a clip's answers; a full disk is waited for."""
+    try:
+        writer.add(answers)
+    except Exception as error:
+        if store_fault(error, writer.storage.root) is None:
+            raise
+        insist(writer.flush, writer.storage.root, clock)
 
 
 def _announce(plan: Plan) -> None:

@@ -56,8 +56,8 @@ class Locations:
         return str(Path(self.cache or self.output / "cache").absolute())
 
 
-def raise_if_unusable(output: Path) -> None:
-    """Refuse a directory of runs that cannot be written to, before anything is computed.
+def raise_if_unusable(output: Path, option: str = "--output") -> None:
+    """Refuse a directory of runs or caches that cannot be written to, before anything is computed.
 
     Nothing is left behind: the nearest directory that is there is tried with a file of no name.
 
@@ -66,7 +66,7 @@ def raise_if_unusable(output: Path) -> None:
     """
     if _URL.match(str(output)):
         raise ValueError(
-            f"--output {output} is a URL; runs are written to a directory, "
+            f"{option} {output} is a URL; runs are written to a directory, "
             "only --cache may be a URL"
         )
     place = output.absolute()
@@ -79,5 +79,5 @@ def raise_if_unusable(output: Path) -> None:
             pass
     except OSError as error:
         raise ValueError(
-            f"--output {output} cannot be written to: {error.strerror or error}; choose another one"
+            f"{option} {output} cannot be written to: {error.strerror or error}; choose another one"
         ) from error

@@ -15,6 +15,7 @@ from jobs.run.directories import new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import execute
 from jobs.run.json_events import JsonEvents
+from jobs.run.last_words import works_on
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code, where
 from jobs.tracking.live import LiveRun
@@ -22,6 +23,7 @@ from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
+from pipeline.stopping import at_stop
 
 
 def precompute(
@@ -42,10 +44,14 @@ def precompute(
     run_dir = new_run_dir(
         job, locations.output, methods=methods, open_storage=locations.open_storage
     )
+    works_on(run_dir, caches_only=True)
     display, board = display or Display.on(console), JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     uri, every_s = locations.tracking_uri, job.tracking.every_s
-    with LiveRun(run_dir, uri, "precompute", every_s=every_s, board=board) as live:
+    with (
+        LiveRun(run_dir, uri, "precompute", every_s=every_s, board=board) as live,
+        at_stop(lambda signal: live.end("KILLED", signal)),
+    ):
         job_result = execute(
             job,
             built,

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from jobs import exit_codes
 from jobs.config.recipe import Job
 from jobs.run.build import build
 from jobs.run.continuing import unfinished_run
@@ -14,18 +15,26 @@ from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.json_events import JsonEvents
+from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
+from pipeline.stopping import at_stop
 
 logger = logging.getLogger(__name__)
 
 
 def measure(
-    job: Job, kind: Kind, locations: Locations, display: Display, early: EarlyRay | None = None
+    job: Job,
+    kind: Kind,
+    locations: Locations,
+    display: Display,
+    early: EarlyRay | None = None,
+    *,
+    one_of_several: bool = False,
 ) -> tuple[int, Path]:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
@@ -35,6 +44,7 @@ def measure(
         locations: Where the job reads and writes.
         display: Where progress and tables go.
         early: A Ray that is on its way, for a job that runs on it.
+        one_of_several: Whether the command line stands for more runs than this one.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -51,10 +61,14 @@ def measure(
     if run_dir is None:
         methods = [name for name, _ in built.methods]
         run_dir = new_run_dir(job, output, methods=methods, open_storage=open_storage)
+    works_on(run_dir, recipe=run_dir / "job.yaml" if one_of_several else None)
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     every_s = job.tracking.every_s
-    with LiveRun(run_dir, locations.tracking_uri, kind, every_s=every_s, board=board) as live:
+    with (
+        LiveRun(run_dir, locations.tracking_uri, kind, every_s=every_s, board=board) as live,
+        at_stop(lambda signal: live.end("KILLED", signal)),
+    ):
         job_result = execute(
             job,
             built,
@@ -66,6 +80,7 @@ def measure(
             observers=[live, *([events] if events else [])],
             board=board,
         )
+        all_answers_are_there()
         # Imported when there are results: plots and tables need two seconds that no clip waits for.
         from jobs.report.page import write_report
         from jobs.report.tables.cells import render_table
@@ -133,13 +148,13 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Path) -> int:
     A line says where the failures are; the driver has named what is missing.
     """
     if job_result.num_missing:
-        return 1
+        return exit_codes.FAILED
     if job_result.num_failed_clips <= job.max_failures:
-        return 0
+        return exit_codes.OK
     logger.error(
         "%d clip(s) failed and max_failures is %d: see %s",
         job_result.num_failed_clips,
         job.max_failures,
         run_dir / "failures.parquet",
     )
-    return 1
+    return exit_codes.FAILED

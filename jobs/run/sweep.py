@@ -40,9 +40,11 @@ def sweep(
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    shown = display or Display.on(console)
-    measured = [measure(job, "sweep", locations, shown, early) for job in jobs]
-    if len(jobs) > 1:
+    shown, several = display or Display.on(console), len(jobs) > 1
+    measured = [
+        measure(job, "sweep", locations, shown, early, one_of_several=several) for job in jobs
+    ]
+    if several:
         compare(jobs, [run_dir for _, run_dir in measured], locations, shown)
     return max(code for code, _ in measured)
 

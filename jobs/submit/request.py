@@ -130,7 +130,7 @@ def default_command(jobs: Sequence[Job]) -> Command:
 
 
 def raise_if_secret(options: Sequence[str]) -> None:
-    """Refuse a URL with a password: everybody who sees the dashboard can read command lines.
+    """Refuse a URL with credentials: everybody who sees the dashboard can read command lines.
 
     Raises:
         ValueError: Without the password in its message.
@@ -138,7 +138,7 @@ def raise_if_secret(options: Sequence[str]) -> None:
     for option, value in pairwise(options):
         if holds_credentials(value):
             raise ValueError(
-                f"{option} holds a password, and Ray shows command lines in its dashboard; take it "
-                "out of the URL and give it as an environment variable: --env NAME, where NAME is "
-                "e.g. MLFLOW_TRACKING_PASSWORD"
+                f"{option} holds a password or a token, and Ray shows command lines in its "
+                "dashboard; take it out of the URL and give it as an environment variable: "
+                "--env NAME, where NAME is e.g. MLFLOW_TRACKING_PASSWORD"
             )

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
+from pipeline.answer_parts import AnswerParts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,17 +39,15 @@ def read_predictions(run_dir: Path) -> pd.DataFrame | None:
     """The first `MAX_ROWS` answers of every cell of a run; `None` if it has none.
 
     First by benchmark, clip and question, so that the tables of two runs show the same questions.
-    One part of the answers is in memory at a time.
+    A few parts of the answers are in memory at a time.
     """
     import pandas as pd
 
     kept: pd.DataFrame | None = None
-    for part in sorted((run_dir / "answers").glob("*.parquet")):
-        with pq.ParquetFile(part) as file:
-            names = [name for name in (*_COLUMNS, "cell") if name in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=names):
-                rows = batch.to_pandas()
-                kept = _first(rows if kept is None else pd.concat([kept, rows]))
+    for table in AnswerParts(run_dir / "answers").whole_clips():
+        names = [name for name in (*_COLUMNS, "cell") if name in table.column_names]
+        rows = table.select(names).to_pandas()
+        kept = _first(rows if kept is None else pd.concat([kept, rows]))
     return kept
 
 

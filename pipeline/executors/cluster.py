@@ -14,12 +14,14 @@ from pipeline.executors.address import raise_if_unreachable
 from pipeline.executors.early import EarlyRay, started_early
 from pipeline.executors.quiet import without_native_lines
 
-logger = logging.getLogger(__name__)
+START_TIMEOUT_S = 120.0
 
 
 @contextmanager
 def connected(
-    address: str | None = None, early: EarlyRay | None = None
+    address: str | None = None,
+    early: EarlyRay | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
 ) -> Iterator[list[dict[str, float]]]:
     """Connect to Ray, give the resources of its nodes, and disconnect.
 
@@ -29,19 +31,37 @@ def connected(
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
             `ray://host:port`.
         early: One that is on its way; whoever started it ends it.
+        start_timeout_s: Seconds that may take.
 
     Raises:
-        ClusterError: If there is no cluster at the address.
+        ClusterError: If there is no cluster at the address, or none in time.
     """
     with started_early(early is None, address) as ours:
         starting = early or ours
         if starting is not None:
-            starting.wait()
-        yield [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+            try:
+                starting.wait(start_timeout_s)
+            except TimeoutError as error:
+                raise ClusterError(_not_in_time(address, start_timeout_s)) from error
+        yield living_nodes()
+
+
+def living_nodes() -> list[dict[str, float]]:
+    """The resources of every node that is alive."""
+    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+def _not_in_time(address: str | None, timeout_s: float) -> str:
+    """What to say of a Ray that is awaited no longer."""
+    what = f"the cluster at --address {address} let nobody in" if address else "Ray did not start"
+    return (
+        f"{what} within cluster.start_timeout_s = {timeout_s:g} s; raise it, use executor: local, "
+        "or look into the logs of Ray (/tmp/ray/session_latest/logs)"
+    )
 
 
 def connect(address: str | None) -> None:
-    """Start or join; only an exception says that it failed.
+    """Start or join, without a bound in time; only an exception says that it failed.
 
     Raises:
         ClusterError: If there is no cluster at the address.
@@ -63,4 +83,5 @@ def connect(address: str | None) -> None:
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ClusterError(f"no Ray cluster at --address {address}: {reason[:300]}") from error
+        what = f"no Ray cluster at --address {address}" if address else "Ray did not start"
+        raise ClusterError(f"{what}: {reason[:300]}") from error

@@ -6,17 +6,22 @@ and the planning of the driver.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from pipeline import stopping
+from pipeline.background import LastingThread
+
+_CLOSED_WITHIN_S = 30.0
 
 
 class EarlyRay:
-    """Ray, connected in a thread of its own.
+    """Ray, connected in a lasting thread.
 
-    The thread lives as long as Ray does: Ray's processes are children of the thread that started
-    them, and Linux ends them with it. Connecting outside of the main thread also leaves the
-    driver's signal handlers alone.
+    The thread is there as long as Ray is: Ray's processes are children of the thread that started
+    them, and Linux ends them with it.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -28,9 +33,9 @@ class EarlyRay:
         self._address = address
         self._connected = threading.Event()
         self._over = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._live, name="ray", daemon=True)
-        self._thread.start()
+        LastingThread.start_on(self._live)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until Ray is connected.
@@ -44,20 +49,25 @@ class EarlyRay:
         if self._error is not None:
             raise self._error
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the attempt to connect is over."""
+        return self._connected.is_set()
+
     def close(self, timeout_s: float | None = None) -> None:
         """Disconnect, and end what was started here; waits at most `timeout_s` seconds."""
         self._over.set()
-        self._thread.join(timeout_s)
+        self._ended.wait(timeout_s)
 
-    def _live(self) -> None:
-        """Connect, say so, and disconnect when told to."""
-        from pipeline.executors import cluster
-
+    def _live(self) -> Callable[[], None]:
+        """Connect, say so, and disconnect when told to; returns what says that it is over."""
         try:
+            from pipeline.executors import cluster
+
             cluster.connect(self._address)
         except BaseException as error:
             self._error = error
-            return
+            return self._ended.set
         finally:
             self._connected.set()
         try:
@@ -68,13 +78,12 @@ class EarlyRay:
             import ray
 
             ray.shutdown()
+        return self._ended.set
 
 
 @contextmanager
 def started_early(wanted: bool, address: str | None) -> Iterator[EarlyRay | None]:
     """Ray on its way while the block runs, if it is wanted and not connected already."""
-    import sys
-
     loaded = sys.modules.get("ray")
     if not wanted or (loaded is not None and loaded.is_initialized()):
         yield None
@@ -83,4 +92,6 @@ def started_early(wanted: bool, address: str | None) -> Iterator[EarlyRay | None
     try:
         yield early
     finally:
-        early.close()
+        # One that has not even started is left to itself, and so is any after a signal.
+        wait = early.is_connected and not stopping.is_asked()
+        early.close(_CLOSED_WITHIN_S if wait else 0)

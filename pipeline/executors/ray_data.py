@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,14 +25,17 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.background import iterate
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger
 from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.cluster import living_nodes
 from pipeline.executors.driver_report import DriverReport, mirrored, slots_of
+from pipeline.executors.lost_nodes import RoomWatch
 from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard, StageBoard
 from pipeline.plan import Plan
-from pipeline.pools import ActorPool
+from pipeline.pools import ActorPool, preflight
 from pipeline.rows import Row, result
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, stages_of
@@ -55,15 +59,20 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
 
     Raises:
         WorkerError: If a stage cannot run at all.
+        ClusterError: If a node was lost and none came in its place.
     """
     _silence(DataContext.get_current())
     board = board or JobBoard()
     board.slots = slots_of(settings.pools, [stage.name for stage in stages_of(plan)])
     report = DriverReport(plan, board)
     ledger = start_ledger()
+    names = [stage.name for stage in stages_of(plan)]
+    watch = RoomWatch(
+        living_nodes, lambda nodes: preflight(settings.pools, nodes, names), settings.lost_timeout_s
+    )
     try:
         with mirrored(ledger, board):
-            for result_row in _in_parts(plan, settings, ledger):
+            for result_row in _in_parts(plan, settings, ledger, watch):
                 report.result(result_row)
                 yield result_row
     except RayError as error:
@@ -72,12 +81,15 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         ray.kill(ledger)
 
 
-def _in_parts(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
+def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> Iterator[Row]:
     """At most so many clips at once."""
     for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
         part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
         with own_code_by_value(part):
-            yield from _execute(part, settings, ledger)
+            # Ray waits without end for a node that does not come back; this thread does not.
+            for row in iterate(partial(_execute, part, settings, ledger), watch):
+                watch.progressed()
+                yield row
 
 
 def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
@@ -163,6 +175,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=pool.num_cpus,
+            resources=pool.resources or None,
         )
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
@@ -173,6 +186,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
+        resources=pool.resources or None,
         # One byte, so that Ray never takes decode tasks and these actors for the same kind of
         # worker and fuses them.
         memory=1,

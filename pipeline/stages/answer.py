@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, bounds, one_line, option_text, questions_of, result
+from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
+from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
@@ -76,13 +79,27 @@ class AnswerQuestions:
                 answers += self._answer(protocol, planned, entry, questions, facts, row)
             except Exception as error:  # the one place where what a clip provokes becomes a row
                 reason = one_line(f"{type(error).__name__}: {error}")
+                fault = store_fault(error, root_of(self.caches))
+                if fault:  # it may take long to fail, and would for every other method
+                    answers = self._unanswered(row, questions, reason)
+                    return result({**row, "store_fault": fault}, answers)
                 failure = _failure(ANSWER_QUESTIONS.failure)
                 answers += [_row(facts, q, failure, protocol, reason) for q in questions]
         if row.get("damage"):
             for cache in entries:
-                self.caches[cache].discard(row["clip_key"])
+                with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
+                    self.caches[cache].discard(row["clip_key"])
             answers = [_of_damaged(answer, row["damage"]) for answer in answers]
         return result(row, answers)
+
+    def _unanswered(self, row: Row, questions: Sequence[Question], reason: str) -> list[Row]:
+        """A failed answer per method and question."""
+        failure, protocol = _failure(ANSWER_QUESTIONS.failure), self.protocols[row["benchmark"]]
+        return [
+            _row(_facts(row, planned, None), question, failure, protocol, reason)
+            for planned in self.methods
+            for question in questions
+        ]
 
     def _read(self, cache: str, key: str) -> Entry:
         """A clip's tokens; a damaged entry is removed, for the next attempt to compute it again."""

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pipeline.background import is_lasting
 from pipeline.stages.child_main import FRAME_HEADER, STARTUP_LIMIT_S, Hello
 
 T = TypeVar("T")
@@ -44,8 +45,8 @@ class Child:
 
     The process starts with the first call and again after it had to be killed. Calls from several
     threads take turns. It never outlives its parent: an idle child sees the end of its socket, a
-    busy one is ended by the kernel when the parent's main thread ends (Linux) and by its own alarm
-    soon after the time limit (everywhere).
+    busy one is ended by the kernel with the thread that started it, if that lasts as long as the
+    process (Linux), and by its own alarm soon after the time limit (everywhere).
     """
 
     def __init__(self, memory_gib: float | None = None):
@@ -160,7 +161,7 @@ class Child:
             raise ChildStartError(f"cannot start {' '.join(command[:3])}: {error}") from error
         self._process, self._socket, self._owner = process, ours, os.getpid()
         # The kernel's parent-death signal is tied to the thread that started the process.
-        tied = threading.current_thread() is threading.main_thread()
+        tied = is_lasting(threading.current_thread())
         hello = Hello(memory_gib=self._memory_gib, die_with_parent=os.getpid() if tied else None)
         try:
             self._exchange(pickle.dumps(hello), time.monotonic() + STARTUP_LIMIT_S)

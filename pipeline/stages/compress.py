@@ -12,6 +12,7 @@ import torch
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
 from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.store_faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
@@ -50,6 +51,7 @@ class CompressVideo:
             return self._compress(row)
         except Exception as error:  # the one place where what a clip provokes becomes a row
             reason = f"{type(error).__name__}: {error}"
+            row = {**row, "store_fault": store_fault(error, root_of(self.caches))}
             return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
 
     def _compress(self, row: Row) -> Row:
@@ -100,6 +102,11 @@ def identity_of(row: Row) -> ClipIdentity:
 def without_frames(row: Row) -> Row:
     """The row without its frames."""
     return {name: value for name, value in row.items() if name not in _OF_FRAMES}
+
+
+def root_of(caches: Mapping[str, TokenCache]) -> str:
+    """The directory or bucket of all caches of a job, for messages."""
+    return next((c.storage.root.rpartition("/")[0] for c in caches.values()), "the token cache")
 
 
 def on_cpu(video: CompressedVideo) -> CompressedVideo:

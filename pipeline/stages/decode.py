@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from dataclasses import asdict
 from functools import cache
@@ -13,12 +14,16 @@ from pipeline.cache.fingerprint import digest
 from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
+from pipeline.store_faults import store_fault
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
 logger = logging.getLogger(__name__)
 
 MIN_MEMORY_GIB = 0.5
+
+_READ_S = 20.0
+_END_BYTES = 1 << 16
 
 _EXPECTED = (ValueError, OSError, MemoryError, CrashError)  # TimeoutError is an OSError
 
@@ -77,6 +82,7 @@ def decode_video(
         "damage": [],
         "status": DECODE_VIDEO.failure,
         "error": None,
+        "store_fault": None,
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
@@ -111,10 +117,42 @@ def decode_video(
         raise
     except Exception as error:
         out["error"] = f"decode: {_one_line(error, path)}"
+        out["store_fault"] = _store_fault(error, path, memory_gib)
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
+
+
+def _store_fault(error: Exception, path: str, memory_gib: float) -> str | None:
+    """What is wrong with the store of a file that could not be decoded; `None` for nothing.
+
+    Decoders say in many ways that they could not read on, so the file is read once more, plainly.
+    """
+    if "://" in path:
+        return store_fault(error, path)
+    try:
+        _child(memory_gib).call(read_ends, path, timeout_s=_READ_S, about=path, what="disk")
+    except TimeoutError:
+        return f"{path}: nothing could be read within {_READ_S:g} s"
+    except Exception as unreadable:
+        return store_fault(unreadable, path) if isinstance(unreadable, OSError) else None
+    return None
+
+
+def read_ends(path: str) -> None:
+    """Read the first and the last bytes of a file, or list a directory.
+
+    Raises:
+        OSError: If that fails.
+    """
+    if os.path.isdir(path):
+        os.listdir(path)
+        return
+    with open(path, "rb") as file:
+        file.read(_END_BYTES)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+        file.read(_END_BYTES)
 
 
 @cache

@@ -112,7 +112,7 @@ def checked_inner(
     Raises:
         ValueError: For an unknown name or option, or a layer that does not exist.
     """
-    name = inner.get("name")
+    name: Any = inner.get("name")
     if name not in steps:
         hint = suggestion(str(name), steps)
         raise ValueError(

@@ -22,7 +22,8 @@ def in_order(
     places = torch.empty_like(order.indices)
     places[order.indices] = torch.arange(len(places), device=places.device)
     tokens = features.tokens.new_empty(len(places), features.tokens.shape[-1])
-    for part, where in zip(values, places.split([len(part) for part in positions]), strict=True):
+    parts = torch.split(places, [len(part) for part in positions])
+    for part, where in zip(values, parts, strict=True):
         tokens.index_copy_(0, where, part.to(tokens.dtype))
     return CompressedVideo(
         tokens=tokens,

@@ -170,9 +170,8 @@ def _effective_size(
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
     totals = rights - sizes * value
-    squared_sizes = float((sizes**2).sum())
     return _effective(
-        int(sizes.sum()), len(sizes), squared_sizes, float(totals @ totals), value, level
+        int(sizes.sum()), len(sizes), float(sizes @ sizes), float(totals @ totals), value, level
     )
 
 

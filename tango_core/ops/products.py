@@ -36,13 +36,13 @@ def cross_products(rows: Tensor, columns: Tensor) -> Tensor:
     """(M, N) float32 inner products of (M, D) with (N, D) float32 points."""
     if _has_onednn(rows):
         # See `_write_with_onednn`.
-        return F.linear(rows.to_mkldnn(), columns).to_dense()  # type: ignore[no-any-return, operator]
+        return F.linear(rows.to_mkldnn(), columns).to_dense()
     return rows @ columns.mT
 
 
 def _has_onednn(points: Tensor) -> bool:
     """Whether products of these points may go by way of oneDNN."""
-    return points.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call, no-any-return]
+    return points.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def _write_with_onednn(points: Tensor, out: Tensor) -> None:

@@ -211,7 +211,7 @@ def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
             "recipe.yaml",
             only=("scontrol", "srun", "hostname"),
             SLURM_JOB_ID=number,
-            RAY_AUTH_MODE="token",
+            RAY_AUTH_MODE="disabled",
         )
     output, _ = process.communicate(timeout=480)
     assert process.returncode == 0, output

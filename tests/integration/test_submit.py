@@ -25,6 +25,7 @@ HELD = '''
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from tango_core.compressors.base import Compressor, num_kept, select

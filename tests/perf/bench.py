@@ -19,6 +19,7 @@ BENCHMARKS = {
     "compress": ("bench_compress.py", 1, ["--repeats", "8"]),
     "compress-2": ("bench_compress.py", 2, ["--repeats", "8"]),
     "methods": ("bench_methods.py", 1, []),
+    "floors": ("bench_floors.py", 1, []),
     "pipeline": ("bench_pipeline.py", 1, []),
     "planning": ("bench_planning.py", 1, []),
     "estimate": ("bench_estimate.py", 1, []),

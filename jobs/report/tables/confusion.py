@@ -53,16 +53,16 @@ class Confusions:
         right, right_texts = columns.texts("answer_text")
         reply, reply_texts = columns.texts("choice_text")
         reply = np.where((columns.bits & OK) > 0, reply, -1)
-        frame = pd.DataFrame(
-            {"cell": columns.cells, "group": groups, "right": right, "reply": reply}
-        ).iloc[rows]
-        sizes = frame.value_counts(sort=False)
-        for (cell, group, right_code, reply_code), count in sizes.items():
+        keys = np.stack([columns.cells, groups, right, reply], axis=1)[rows]
+        found, counts = np.unique(keys, axis=0, return_counts=True)
+        for (cell, group, right_code, reply_code), count in zip(
+            found.tolist(), counts.tolist(), strict=True
+        ):
             if (value := values[group]) is None:
                 continue
             replied = NO_OPTION if reply_code < 0 else reply_texts[reply_code]
             own = self.counts.setdefault(columns.cell_names[cell], Counter())
-            own[value, right_texts[right_code], replied] += int(count)
+            own[value, right_texts[right_code], replied] += count
 
 
 def confusion_table(parts: Sequence[tuple[str, Confusions, tuple[str, str]]]) -> pd.DataFrame:

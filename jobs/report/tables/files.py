@@ -60,8 +60,8 @@ def write_confusion(
         for label, one, cell in zip(labels(cells), counted, cells, strict=True)
     ]
     table = confusion_table(parts)
-    text = confusion_markdown(table, counted[0].group)
-    (folder / "confusion.md").write_text(text + "\n", encoding="utf-8")
+    markdown = confusion_markdown(table, counted[0].group)
+    (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
     rows_of_table = table.itertuples(index=False, name=None)
     text = csv_text(list(table.columns), rows_of_table)
     (folder / "confusion.csv").write_text(text, encoding="utf-8")

@@ -228,12 +228,12 @@ class FlashVID(Hybrid):
         return torch.cat(
             [
                 stop.lowered(scene) if len(scene) > 1 or stop.legacy else scene
-                for scene in attention.split(lengths)
+                for scene in torch.split(attention, lengths)
             ]
         )
 
 
 def _scene_means(means: Tensor, lengths: list[int]) -> Tensor:
     """(T, D) mean of the frame means of every frame's scene."""
-    scenes = torch.stack([scene.mean(dim=0) for scene in means.split(lengths)])
+    scenes = torch.stack([scene.mean(dim=0) for scene in torch.split(means, lengths)])
     return scenes.repeat_interleave(torch.tensor(lengths, device=means.device), dim=0)

@@ -95,8 +95,7 @@ class Checkpoint:
         if "model_type" not in config and "vision_config" not in config:
             raise ValueError(
                 f"{self.setting} {self.source}: config.json names no model_type"
-                f"{'' if config else ' (it is empty)'}, so this is no checkpoint of a model; "
-                "give the directory that save_pretrained or a hub download wrote"
+                f"{'' if config else ' (it is empty)'}; give the directory of a model's checkpoint"
             )
         return config
 

@@ -40,6 +40,9 @@ CASES = {
     "evaluate recipe.yaml --output s3://bucket/runs": "is a URL; runs are written to a directory",
     "evaluate recipe.yaml --output recipe.yaml/runs": "--output recipe.yaml/runs cannot be written",
     "evaluate recipe.yaml --output /proc/runs": "--output /proc/runs cannot be written to",
+    "evaluate recipe.yaml --cache recipe.yaml": "--cache recipe.yaml cannot be written to",
+    "cache ls --cache s3://me:secret@b/v": "s3://***@b/v: take the credentials out of the URL",
+    "train-tiny --output recipe.yaml/x": "--output recipe.yaml/x cannot be written to",
     "evaluate film.mp4": "film.mp4 is a video (for one question: `tango ask`",
     "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=s3://me:secret@b/v": (
         "benchmark.root holds credentials"

@@ -33,7 +33,7 @@ def test_a_sentence_per_retention_names_who_beats_the_best_control(tmp_path):
     words = Page(page.read_text()).words
     assert "At 10 % the best control is fewer_frames" in words
     assert "Better than it: tango (+" in words
-    assert "No difference shown: topk (+0.0)" in words
+    assert "No difference shown: topk (" in words
     table = (tmp_path / "out" / "controls.md").read_text()
     assert table.startswith("At 10 % the best control")
     assert "| shapes | 10 | fewer_frames |" in table

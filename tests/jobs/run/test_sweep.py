@@ -11,6 +11,7 @@ from rich.console import Console
 
 from jobs.report.compare import report_runs
 from jobs.results.facts import JobFacts
+from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.sweep import compare
 
@@ -27,7 +28,7 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
     ]
     run_dirs = [run(one, tmp_path)[1] for one in jobs]
     said = io.StringIO()
-    compare(jobs, run_dirs, Locations(tmp_path), Console(file=said, width=200))
+    compare(jobs, run_dirs, Locations(tmp_path), Display.on(Console(file=said, width=200)))
     (folder,) = tmp_path.glob("*-shapes-tiny-comparison")
     assert (folder / "report.html").is_file()
     summary = json.loads((folder / "summary.json").read_text())

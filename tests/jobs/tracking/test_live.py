@@ -21,7 +21,7 @@ from pipeline.lease import LeaseError
 from pipeline.process import is_running
 
 # Every test starts a Python that imports MLflow, which takes seconds.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -61,6 +61,15 @@ def test_warnings_travel_with_the_row():
     assert "announced" in " ".join(decode(row(clip("half.mkv")))["warnings"])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose first byte is unreadable")
+def test_a_file_that_cannot_be_read_is_a_fault_of_its_store():
+    """The kernel refuses the first bytes of this file with EIO."""
+    result = decode(row("/proc/self/mem"))
+    assert result["status"] == "decode_failed"
+    assert result["store_fault"].startswith("/proc/self/mem: ")
+    assert "Input/output error" in result["store_fault"]
+
+
 BAD = {
     "truncated": lambda tmp: row(clip("no_index.mp4")),
     "nearly nothing left": lambda tmp: row(clip("a_few_frames.mp4")),
@@ -86,6 +95,7 @@ def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     assert source_of(result) is None
     assert result["error"].startswith("decode: ")
     assert bad["path"] in result["error"]
+    assert result["store_fault"] is None
     assert "\n" not in result["error"]
     assert decode(row(clip("closed_gop.mp4")))["status"] == "ok"
 

@@ -96,3 +96,8 @@ def test_a_table_in_another_encoding_is_refused(tmp_path):
     (tmp_path / "q.csv").write_bytes("video,question\na.mp4,Où?\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"q\.csv: not UTF-8 text"):
         build_benchmark("custom", root=str(tmp_path / "q.csv"))
+
+
+def test_a_device_is_no_folder_of_videos():
+    with pytest.raises(ValueError, match="'/dev/zero' is neither a folder, nor a table"):
+        build_benchmark("custom", root="/dev/zero")

@@ -1,0 +1,83 @@
+"""A bound on how long a job waits for a node that was lost.
+
+Ray restarts the actors of a lost node where there is room for them, and waits for ever, without a
+word, if there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.errors import ClusterError
+from pipeline.pools import PoolError
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+
+
+class RoomWatch:
+    """Looks every few seconds whether the pools still fit the cluster; call it often.
+
+    What is left of the pools goes on meanwhile: only a job that gets no results is ended.
+
+    Args:
+        nodes: The resources of the living nodes.
+        check: Raises `PoolError` if the pools do not fit these.
+        timeout_s: Seconds without room and without a result.
+        clock: For both.
+    """
+
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[Mapping[str, float]]],
+        check: Callable[[Sequence[Mapping[str, float]]], None],
+        timeout_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nodes = nodes
+        self._check = check
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self._lost: float | None = None
+        self._progress = self._looked
+
+    def progressed(self) -> None:
+        """There was a result."""
+        self._progress = self._clock.monotonic()
+
+    def __call__(self) -> None:
+        """Look, if it is time to.
+
+        Raises:
+            ClusterError: If there has been no room for too long.
+        """
+        now = self._clock.monotonic()
+        if now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked = now
+        try:
+            nodes = self._nodes()
+        except Exception as error:  # Ray itself says what is wrong, or it is over soon
+            logger.debug("the nodes are not known: %s", error)
+            return
+        try:
+            self._check(nodes)
+        except PoolError as error:
+            if self._lost is None:
+                self._lost = now
+                logger.warning(
+                    "a node was lost: %s; waiting %g s for another one", error, self._timeout_s
+                )
+            if now - max(self._lost, self._progress) >= self._timeout_s:
+                raise ClusterError(
+                    f"a node was lost and none came in its place within cluster.lost_timeout_s = "
+                    f"{self._timeout_s:g} s: {error}"
+                ) from error
+        else:
+            if self._lost is not None:
+                logger.warning("the cluster has room for all pools again")
+            self._lost = None
