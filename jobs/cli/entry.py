@@ -32,6 +32,9 @@ EXTRAS = {
         "typer",
         "yaml",
     ),
+    "s3": ("boto3", "s3fs"),
+    "gcs": ("gcsfs",),
+    "hf": ("huggingface_hub",),
 }
 
 
