@@ -89,9 +89,7 @@ class ObjectLease:
             self._me = replace(self._me, renewed_at=self._now())
             while True:
                 try:
-                    self._version = self._store.replace(
-                        self._path, self._content(), self._version
-                    )
+                    self._version = self._store.replace(self._path, self._content(), self._version)
                 except ConflictError:
                     self._adopt_or_raise()
                 else:

@@ -7,9 +7,7 @@ import re
 
 _HIDDEN = "***"
 _USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
-_KEY = (
-    r"[\w-]*(?:secret|token|password|passwd|signature|credential|access_?key|api_?key|sas)[\w-]*"
-)
+_KEY = r"[\w-]*(?:secret|token|password|passwd|signature|credential|access_?key|api_?key|sas)[\w-]*"
 _ASSIGNED = re.compile(rf"(?i)(?<=[?&;])({_KEY}|key|pass|pwd|sig)=[^&;\s'\"]+")
 # What the usual credential chains read; a value that turns up in a text is taken out of it.
 _ENVIRONMENT = re.compile(rf"(?i){_KEY}$")

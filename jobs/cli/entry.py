@@ -38,6 +38,10 @@ EXTRAS = {
 }
 
 
+# Only for who keeps files there, so not part of the extra `all`.
+STORES = ("s3", "gcs", "hf")
+
+
 def main() -> None:
     """Run the command line; a package that is missing ends it in one line and exit code 2."""
     try:
@@ -63,9 +67,10 @@ def explain(error: ModuleNotFoundError) -> str | None:
     module = error.name.partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:
+            more = "" if extra in STORES else " (everything: 'tango-video[all]')"
             return (
                 f"{module} is not installed; it comes with the extra {extra!r}: "
-                f"pip install 'tango-video[{extra}]' (everything: 'tango-video[all]')"
+                f"pip install 'tango-video[{extra}]'{more}"
             )
     return None
 

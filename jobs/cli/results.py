@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 
 from jobs.cli.path_checks import check_runs
+from pipeline.redaction import redacted
+from pipeline.remote.urls import is_url
 
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
@@ -114,7 +116,7 @@ def import_(
 @data.command("check")
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
-    root: Annotated[Path | None, typer.Argument(help="Directory of its files.")] = None,
+    root: Annotated[str | None, typer.Argument(help="Directory of its files.")] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[
         Path | None, typer.Option(help="Write every finding to a .csv or .parquet file.")
@@ -122,6 +124,12 @@ def data_check(
     jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
 ) -> None:
     """Check every row and every file before a job needs them."""
+    if root is not None and is_url(root):
+        raise ValueError(
+            f"{redacted(root)}: data check opens every file, which needs a disk; copy the release "
+            "to one, or start a job with a small --limit"
+        )
     from jobs.data_check.check import data_check
 
-    raise typer.Exit(data_check(benchmark, root, output, jobs, Console(), split))
+    where = None if root is None else Path(root)
+    raise typer.Exit(data_check(benchmark, where, output, jobs, Console(), split))

@@ -311,5 +311,3 @@ class _Ranges(io.RawIOBase):
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
+from pipeline.remote.urls import is_url
+from pipeline.remote.videos import VideoCache
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from tango_core.types import VideoFrames
@@ -29,6 +33,7 @@ def decode_video(
     timeout_s: float,
     memory_gib: float,
     keep_damaged: bool = False,
+    videos: VideoCache | None = None,
 ) -> dict[str, Any]:
     """Decode the clip of one row in this worker's child process.
 
@@ -41,6 +46,7 @@ def decode_video(
         memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
         keep_damaged: Return the frames of a clip whose stream is damaged, under another `clip_key`,
             so that no later job takes what becomes of them from a cache.
+        videos: Where videos of a store are fetched to; needed for a `path` that is a URL.
 
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
@@ -79,7 +85,12 @@ def decode_video(
     }
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames = _decode(path, spec, clip, timeout_s, memory_gib)
+        with _local(path, str(row.get("source_fingerprint") or ""), videos) as local:
+            try:
+                frames = _decode(local, spec, clip, timeout_s, memory_gib)
+            except Exception as error:
+                _speak_of(error, path, local)
+                raise
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -112,6 +123,27 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
+
+
+@contextmanager
+def _local(path: str, fingerprint: str, videos: VideoCache | None) -> Iterator[str]:
+    """A path that the decoders open: that of the file, or of a copy of what is in a store."""
+    if not is_url(path):
+        yield path
+        return
+    if videos is None:
+        raise ValueError(f"{path} is in a store, and no place for fetched videos is set")
+    with videos.fetched(path, fingerprint) as local:
+        yield local
+
+
+def _speak_of(error: Exception, path: str, local: str) -> None:
+    """Let an error name the video where its owner knows it."""
+    if path != local:
+        error.args = tuple(
+            argument.replace(local, path) if isinstance(argument, str) else argument
+            for argument in error.args
+        )
 
 
 def _decode(
