@@ -16,16 +16,16 @@ READY := $(VENV)/.ready
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 # Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
-          --dist loadgroup --no-loadscope-reorder
+          --dist loadgroup --no-loadscope-reorder -rR
 
 # Python versions that pyproject.toml promises.
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all lint types format bench ui resolve wheel clean
+.PHONY: help setup demo test test-slow test-system test-all lint types format bench ui resolve wheel clean
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Create the virtual environment (once; everything else does it by itself)
 
@@ -44,13 +44,18 @@ demo: $(READY)  ## Sweep five methods over generated clips and print the table
 	@$(BIN)/python -m jobs.demo
 
 test: $(READY)  ## Run the test suite on the CPU, without its slow tests
-	@$(PYTEST) -m 'not gpu and not slow'
+	@$(PYTEST) -m 'not gpu and not slow and not system'
 
 test-slow: $(READY)  ## Run the slow tests only
-	@$(PYTEST) -m 'slow and not gpu'
+	@$(PYTEST) -m 'slow and not system and not gpu'
+
+test-system: $(READY)  ## Run the tests that need the Debian packages of infra/debian.txt
+	@infra/debian_packages.sh check
+	@$(PYTEST) -m 'system and not gpu'
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
-	@$(PYTEST)
+	@infra/debian_packages.sh check
+	@$(MAKE) --no-print-directory --keep-going test-system test-slow test
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .

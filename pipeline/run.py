@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline.executors import local
+from pipeline.executors.early import EarlyRay
 from pipeline.plan import Plan
 from pipeline.pools import preflight
 from pipeline.rows import Row
@@ -12,8 +13,13 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
 
 
-def run(plan: Plan, settings: Settings) -> Iterator[Row]:
+def run(plan: Plan, settings: Settings, early: EarlyRay | None = None) -> Iterator[Row]:
     """Yield one `rows.RESULT` per clip of the plan, in the order in which clips are finished.
+
+    Args:
+        plan: What to do.
+        settings: How to run it.
+        early: A Ray that is on its way to `settings.address`; the caller ends it.
 
     Raises:
         PoolError: If a pool does not fit the cluster.
@@ -24,14 +30,16 @@ def run(plan: Plan, settings: Settings) -> Iterator[Row]:
     for cache in plan.caches.values():
         cache.prepare()
     yield from (
-        _on_ray(plan, settings) if settings.executor == "ray" else local.stream(plan, settings)
+        _on_ray(plan, settings, early)
+        if settings.executor == "ray"
+        else local.stream(plan, settings)
     )
 
 
-def _on_ray(plan: Plan, settings: Settings) -> Iterator[Row]:
+def _on_ray(plan: Plan, settings: Settings, early: EarlyRay | None) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
-    with cluster.connected(settings.address) as nodes:
+    with cluster.connected(settings.address, early) as nodes:
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
         yield from ray_data.stream(plan, settings)

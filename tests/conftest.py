@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +26,29 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that use Ray into one group, so that one process starts one Ray for them.
 
-    They come first, because they take longest.
+    They come first, because they take longest. Tests that start real processes get a second try
+    (CONTRIBUTING.md says why); the summary lists every test that needed it.
     """
     for item in items:
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
+        if any(map(item.get_closest_marker, ("ray", "slow", "system"))):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail, not skip, a test whose Debian package is missing."""
+    if item.get_closest_marker("system") and (reason := _missing_packages()):
+        pytest.fail(reason, pytrace=False)
+
+
+@functools.cache
+def _missing_packages() -> str:
+    """One line that names the Debian packages that are missing; empty if none is."""
+    script = Path(__file__).parents[1] / "infra/debian_packages.sh"
+    done = subprocess.run([script, "check"], capture_output=True, text=True, timeout=60)
+    return done.stderr.strip()
 
 
 @pytest.hookimpl(optionalhook=True)

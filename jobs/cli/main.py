@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,9 @@ from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
     from jobs.run.locations import Locations
+    from pipeline.executors.early import EarlyRay
 
 app = typer.Typer(
     name="tango",
@@ -121,9 +124,10 @@ def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     job = load_job(recipe, changes)
     check_jobs([job], locations.output, locations.resume)
-    from jobs.run.evaluate import evaluate
+    with _early_ray([job], locations) as early:
+        from jobs.run.evaluate import evaluate
 
-    return evaluate(job, locations, Console())
+        return evaluate(job, locations, Console(), early)
 
 
 def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
@@ -131,9 +135,10 @@ def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
 
     jobs = load_jobs(recipe, changes)
     check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
-    from jobs.run.sweep import sweep
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.sweep import sweep
 
-    return sweep(jobs, locations, Console())
+        return sweep(jobs, locations, Console(), early)
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -159,9 +164,11 @@ def precompute(
     jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
     locations = _locations(output, cache, address)
     check_jobs(jobs, output)
-    from jobs.run.precompute import precompute
+    with _early_ray(jobs, locations) as early:
+        from jobs.run.precompute import precompute
 
-    _exit(max(precompute(job, locations, Console()) for job in jobs))
+        code = max(precompute(job, locations, Console(), early) for job in jobs)
+    _exit(code)
 
 
 @app.command()
@@ -261,6 +268,15 @@ def main() -> None:
         _fail(str(error), 2)
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+def _early_ray(
+    jobs: Sequence[Job], locations: Locations
+) -> AbstractContextManager[EarlyRay | None]:
+    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
+    from jobs.run.executor import early_ray
+
+    return early_ray(jobs, locations.address)
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:

@@ -121,7 +121,8 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
-        executor: `ray`, or `local` for a plain loop.
+        executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
+            the start of a Ray, and Ray for the rest.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
         max_failures: Number of clips that may fail; with more the exit code is 1.
@@ -141,7 +142,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
-    executor: Literal["ray", "local"] = "ray"
+    executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1)] | None = None

@@ -36,7 +36,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
 
     from pipeline.executors.cluster import connected
 
-    if job is not None and not _is_on_ray(job):
+    if job is not None and not _is_on_ray(job, address):
         return _without_ray(job, address)
     if address is None:
         nodes = [{"CPU": float(num_cpus()), "GPU": float(torch.cuda.device_count())}]
@@ -46,11 +46,12 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
         return _fit(job, nodes, about)
 
 
-def _is_on_ray(job: Job) -> bool:
-    """Whether the job runs on Ray; in profile mode no job does."""
-    from jobs.run.build import make_settings
+def _is_on_ray(job: Job, address: str | None) -> bool:
+    """Whether the job runs on Ray, or may do so; in profile mode no job does."""
+    from jobs.run.executor import executor_of
 
-    return make_settings(job, None).executor == "ray"
+    choice = executor_of(job, address)
+    return choice is None or choice.executor == "ray"
 
 
 def _without_ray(job: Job, address: str | None) -> CheckResult:

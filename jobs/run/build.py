@@ -20,7 +20,7 @@ from pipeline.plan import NOTHING_DONE, Plan, plan_clips
 from pipeline.remote.mirror import Mirror, mirrored
 from pipeline.remote.urls import Url, place
 from pipeline.remote.videos import VideoCache
-from pipeline.settings import Settings
+from pipeline.settings import Executor, Settings
 from pipeline.sources import Sources
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -138,11 +138,11 @@ def make_plan(
     )
 
 
-def make_settings(job: Job, address: str | None) -> Settings:
+def make_settings(job: Job, address: str | None, executor: Executor) -> Settings:
     """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
     profile = job.mode == "profile"
     return Settings(
-        executor="local" if profile else job.executor,
+        executor=executor,
         address=address,
         pools=job.pools,
         decode_timeout_s=job.decode.timeout_s,

@@ -21,6 +21,7 @@ from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.directories import claim
+from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.progress import JobProgress, is_decoded
@@ -107,7 +108,7 @@ def execute(
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
-    if job.executor == "ray":
+    if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
     lease = FileLease(locations.open_storage(run_dir), clock)
     with held(lease, steal=locations.steal) as kept:
@@ -141,12 +142,13 @@ def _execute(
         if done:
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
+    settings = _settings(job, locations.address, plan.clips.num_rows)
     counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
     with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
-        for result in run_plan(plan, make_settings(job, locations.address)):
+        for result in run_plan(plan, settings):
             lease.raise_if_lost()
             progress.add(result)
             if writer:
@@ -191,6 +193,15 @@ def _execute(
     )
     facts.save(storage)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
+
+
+def _settings(job: Job, address: str | None, num_clips: int) -> Settings:
+    """How the job runs; says in a line which executor it is and why."""
+    choice = executor_of(job, address, num_clips)
+    assert choice is not None  # the clips have been counted
+    if num_clips:
+        logger.info("executor %s: %s", choice.executor, choice.reason)
+    return make_settings(job, address, choice.executor)
 
 
 @contextmanager

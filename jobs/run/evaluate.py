@@ -10,9 +10,12 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.results.cell_summary import BASELINE
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
+from pipeline.executors.early import EarlyRay
 
 
-def evaluate(job: Job, locations: Locations, console: Console) -> int:
+def evaluate(
+    job: Job, locations: Locations, console: Console, early: EarlyRay | None = None
+) -> int:
     """Measure one method on one benchmark; returns the exit code.
 
     In profile mode all tokens are measured beside it, on the same clips: a speed-up needs both.
@@ -29,4 +32,4 @@ def evaluate(job: Job, locations: Locations, console: Console) -> int:
         )
     if job.mode == "profile" and methods[0]["name"] != BASELINE:
         job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return measure(job, "evaluate", locations, console)
+    return measure(job, "evaluate", locations, console, early)

@@ -15,9 +15,13 @@ from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_job import counted, exit_code
+from pipeline.executors.early import EarlyRay
+from pipeline.run import run
 
 
-def precompute(job: Job, locations: Locations, console: Console) -> int:
+def precompute(
+    job: Job, locations: Locations, console: Console, early: EarlyRay | None = None
+) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
 
     A clip that is in the cache already is not touched, so the same command continues after an
@@ -26,7 +30,8 @@ def precompute(job: Job, locations: Locations, console: Console) -> int:
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
     built = build(job)
     run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
-    job_result = execute(job, built, "precompute", locations, run_dir, console)
+    run_plan = partial(run, early=early)
+    job_result = execute(job, built, "precompute", locations, run_dir, console, run_plan=run_plan)
     counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
     text = json.dumps(counts, indent=2, default=str) + "\n"
     locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())

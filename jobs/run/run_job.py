@@ -9,22 +9,27 @@ from pathlib import Path
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.report.page import write_report
-from jobs.report.tables.cells import render_table
-from jobs.report.tables.profile import render_profile
-from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
-from jobs.tracking.server import default_tracking_uri
-from jobs.tracking.upload import track_run
+from pipeline.executors.early import EarlyRay
+from pipeline.run import run
 
 logger = logging.getLogger(__name__)
 
 
-def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int:
+def measure(
+    job: Job, kind: Kind, locations: Locations, console: Console, early: EarlyRay | None = None
+) -> int:
     """Run a job that answers questions, and show its results.
+
+    Args:
+        job: The recipe.
+        kind: The command.
+        locations: Where the job reads and writes.
+        console: Where progress and tables go.
+        early: A Ray that is on its way, for a job that runs on it.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -36,7 +41,17 @@ def measure(job: Job, kind: Kind, locations: Locations, console: Console) -> int
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
     else:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
-    job_result = execute(job, built, kind, locations, run_dir, console)
+    job_result = execute(
+        job, built, kind, locations, run_dir, console, run_plan=partial(run, early=early)
+    )
+    # Imported when there are results: plots and tables need two seconds that no clip waits for.
+    from jobs.report.page import write_report
+    from jobs.report.tables.cells import render_table
+    from jobs.report.tables.profile import render_profile
+    from jobs.results.summary import write_summary
+    from jobs.tracking.server import default_tracking_uri
+    from jobs.tracking.upload import track_run
+
     summary = write_summary(run_dir)
     report = write_report(run_dir, summary)
     uri = locations.tracking_uri or default_tracking_uri(locations.output)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,12 +11,16 @@ import ray
 
 from pipeline.errors import ClusterError
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.executors.early import EarlyRay, started_early
+from pipeline.executors.quiet import without_native_lines
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
+def connected(
+    address: str | None = None, early: EarlyRay | None = None
+) -> Iterator[list[dict[str, float]]]:
     """Connect to Ray, give the resources of its nodes, and disconnect.
 
     A Ray that is already connected in this process is used and left as it is.
@@ -25,22 +28,24 @@ def connected(address: str | None = None) -> Iterator[list[dict[str, float]]]:
     Args:
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
             `ray://host:port`.
+        early: One that is on its way; whoever started it ends it.
 
     Raises:
         ClusterError: If there is no cluster at the address.
     """
-    ours = not ray.is_initialized()
-    if ours:
-        _connect(address)
-    try:
+    with started_early(early is None, address) as ours:
+        starting = early or ours
+        if starting is not None:
+            starting.wait()
         yield [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    finally:
-        if ours:
-            ray.shutdown()
 
 
-def _connect(address: str | None) -> None:
-    """Start or join; only an exception says that it failed."""
+def connect(address: str | None) -> None:
+    """Start or join; only an exception says that it failed.
+
+    Raises:
+        ClusterError: If there is no cluster at the address.
+    """
     # Ray's own switch: what we run is not reported to its makers unless the user asks for it. A
     # cluster of somebody else keeps its setting; there this is about what Ray Data records of us.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -49,7 +54,7 @@ def _connect(address: str | None) -> None:
     # keep them. It reads this when it starts, and there is no argument for it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        with _muted_stderr():
+        with without_native_lines():
             ray.init(
                 address=address or "local",
                 include_dashboard=False if address is None else None,
@@ -59,17 +64,3 @@ def _connect(address: str | None) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ClusterError(f"no Ray cluster at --address {address}: {reason[:300]}") from error
-
-
-@contextmanager
-def _muted_stderr() -> Iterator[None]:
-    """Drop what native code writes to file descriptor 2, such as the banner of Ray's core."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)

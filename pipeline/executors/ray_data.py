@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +25,12 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.errors import WorkerError
-from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
+from pipeline.executors.attempts import AttemptLedger
 from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.workers import StageActor, task
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
-from pipeline.rows import Row, result, to_table
+from pipeline.rows import Row, result
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, stages_of
 
@@ -131,7 +132,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
         return dataset.map_batches(
-            _task(stage),
+            task(stage),
             fn_kwargs=arguments,
             batch_size=None,
             batch_format="pyarrow",
@@ -139,7 +140,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         )
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
-        type(stage.load().__name__, (_Actor,), {}),
+        type(stage.load().__name__, (StageActor,), {}),
         batch_size=_MAX_CLIPS_PER_BLOCK,
         batch_format="pyarrow",
         compute=ActorPoolStrategy(size=pool.num_actors),
@@ -150,42 +151,6 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         # worker and fuses them.
         memory=1,
     )
-
-
-def _task(stage: Stage) -> Callable[..., pa.Table]:
-    """A stage that is a function, on Arrow blocks."""
-    function = stage.load()
-
-    def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        return to_table((function(row, **arguments) for row in block.to_pylist()), stage.output)
-
-    on_block.__name__ = function.__name__  # as in `_append`
-    return on_block
-
-
-class _Actor:
-    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip."""
-
-    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        self._run = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
-        self._schema = stage.output
-
-    def __call__(self, block: pa.Table) -> pa.Table:
-        return to_table(map(self._run, block.to_pylist()), self._schema)
-
-
-class _LedgerInRay:
-    """The ledger, as the workers see it."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def begin(self, key: str) -> int:
-        return int(ray.get(self._actor.begin.remote(key)))
-
-    def end(self, key: str) -> None:
-        # Waited for: a process that is killed by the next clip must not leave this one as begun.
-        ray.get(self._actor.end.remote(key))
 
 
 def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:

@@ -77,12 +77,12 @@ def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
 
 
 def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_ray):
-    from pipeline.executors import ray_data
+    from pipeline.executors.workers import task
 
     plan = plans["cold"]
-    task = ray_data._task(DECODE_VIDEO)
-    assert task.__name__ == "decode_video"
-    block = task(plan.clips.slice(0, 1), **DECODE_VIDEO.arguments(plan, Settings()))
+    on_block = task(DECODE_VIDEO)
+    assert on_block.__name__ == "decode_video"
+    block = on_block(plan.clips.slice(0, 1), **DECODE_VIDEO.arguments(plan, Settings()))
     assert block.schema == DECODE_VIDEO.output
     assert block["status"].to_pylist() == ["ok"]
 

@@ -1,0 +1,69 @@
+"""Which executor a job gets that leaves the choice to us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.pools import ActorPool, Pools
+from pipeline.settings import Executor
+
+Wanted = Literal["auto", "ray", "local"]
+
+LOOP_UP_TO = 150
+"""Clips up to which a loop is done before a Ray of one's own is worth its start."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An executor, and why it was taken.
+
+    Attributes:
+        executor: `"ray"` or `"local"`.
+        reason: For one line of the log.
+    """
+
+    executor: Executor
+    reason: str
+
+
+def choose(
+    wanted: Wanted,
+    *,
+    num_clips: int | None,
+    address: str | None = None,
+    pools: Pools | None = None,
+    profile: bool = False,
+) -> Choice | None:
+    """Choose the executor of a job.
+
+    Args:
+        wanted: What the recipe says.
+        num_clips: Clips of the job, or a number that it will not exceed; `None` if unknown yet.
+        address: Cluster that was asked for.
+        pools: Workers of each stage; `None` for the defaults.
+        profile: Whether latencies are measured.
+
+    Returns:
+        The choice, or `None` if it depends on the unknown number of clips.
+    """
+    if profile:
+        return Choice("local", "mode profile measures in one process")
+    if wanted != "auto":
+        return Choice(wanted, "as the recipe says")
+    if address is not None:
+        return Choice("ray", f"--address {address}")
+    several = [name for name, size in _actors(pools or Pools()).items() if size > 1]
+    if several:
+        return Choice("ray", f"pools.{several[0]} has several actors")
+    if num_clips is None:
+        return None
+    if num_clips <= LOOP_UP_TO:
+        return Choice("local", f"{num_clips} clips are done before Ray has paid for its start")
+    return Choice("ray", f"{num_clips} clips are more than {LOOP_UP_TO}")
+
+
+def _actors(pools: Pools) -> dict[str, int]:
+    """Actors of every pool that has actors."""
+    named = {"compress": pools.compress, "answer": pools.answer}
+    return {name: pool.num_actors for name, pool in named.items() if isinstance(pool, ActorPool)}

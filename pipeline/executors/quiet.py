@@ -1,0 +1,50 @@
+"""Keep what Ray's core writes to the terminal away from it, and everything else on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# `[2026-01-31 12:00:00,000 I 42 42] file.cc:1: ...`; also `(raylet)` and `(pid=42, ip=...)` lines.
+_NATIVE = re.compile(rb"^\[\d{4}-\d\d-\d\d [\d:,]+ [IWEFCD] \d+ \d+\]|^\((?:raylet|pid=|gcs)")
+
+
+@contextmanager
+def without_native_lines() -> Iterator[None]:
+    """Drop the lines of Ray's core from file descriptor 2 of this process while the block runs.
+
+    Ray's log files keep them. Lines of other threads, our own log among them, pass.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    readable, writable = os.pipe()
+    os.set_inheritable(saved, False)
+    os.dup2(writable, 2)
+    os.close(writable)
+    pump = threading.Thread(target=_pass_on, args=(readable, saved), daemon=True)
+    pump.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)  # closes the last writing end of this process
+        # A child process may have inherited a writing end: whatever it still says is passed on.
+        pump.join(timeout=0.2)
+
+
+def _pass_on(readable: int, to: int) -> None:
+    """Copy lines until every writer has closed the pipe."""
+    with open(readable, "rb", buffering=0) as pipe:
+        rest = b""
+        while chunk := pipe.read(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if not _NATIVE.match(line):
+                    os.write(to, line + b"\n")
+        if rest and not _NATIVE.match(rest):
+            os.write(to, rest)
+    os.close(to)

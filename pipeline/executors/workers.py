@@ -1,0 +1,59 @@
+"""The stages as Ray's workers run them: on Arrow blocks.
+
+A worker imports this module, so it imports little: a worker that decodes loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from pipeline.executors.attempts import BoundedAttempts
+from pipeline.rows import to_table
+from pipeline.stages.declarations import Stage
+
+
+def task(stage: Stage) -> Callable[..., pa.Table]:
+    """Make of a stage that is a function one on Arrow blocks."""
+    function = stage.load()
+
+    def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
+        return to_table((function(row, **arguments) for row in block.to_pylist()), stage.output)
+
+    on_block.__name__ = function.__name__  # shown in Ray's dashboard
+    return on_block
+
+
+class StageActor:
+    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip.
+
+    Args:
+        stage: The stage.
+        arguments: Of its class.
+        ledger: Handle of the actor that counts attempts.
+    """
+
+    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
+        self._run = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+        self._schema = stage.output
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Put the rows of a block through the stage."""
+        return to_table(map(self._run, block.to_pylist()), self._schema)
+
+
+class _LedgerInRay:
+    """The ledger, as the workers see it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def begin(self, key: str) -> int:
+        return int(ray.get(self._actor.begin.remote(key)))
+
+    def end(self, key: str) -> None:
+        # Waited for: a process that is killed by the next clip must not leave this one as begun.
+        ray.get(self._actor.end.remote(key))

@@ -1,0 +1,85 @@
+"""A Ray that starts in the background, and what it may write to the terminal meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.errors import ClusterError
+from pipeline.executors.early import EarlyRay, started_early
+
+NATIVE = "[2026-01-31 12:00:00,000 I 42 42] logging.cc:303: Set ray log level"
+
+
+def test_lines_of_rays_core_are_dropped_and_ours_pass():
+    code = f"""
+import os, sys
+from pipeline.executors.quiet import without_native_lines
+with without_native_lines():
+    os.write(2, b"{NATIVE}\\n(raylet) spilling\\nours 1\\n")
+    print("ours 2", file=sys.stderr)
+    os.write(2, b"unfinished")
+print("after", file=sys.stderr)
+os.write(2, b"{NATIVE}\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    said = done.stderr.replace("unfinished", "unfinished\n").split("\n")
+    assert sorted(line for line in said if line) == sorted(
+        ["ours 1", "ours 2", "unfinished", "after", NATIVE]
+    )
+
+
+def test_an_address_without_a_cluster_is_reported_where_it_is_waited_for():
+    early = EarlyRay("127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"no Ray cluster at --address 127\.0\.0\.1:1"):
+        early.wait(60)
+    early.close(60)
+
+
+def test_nothing_starts_for_a_job_that_does_not_run_on_ray():
+    with started_early(False, None) as early:
+        assert early is None
+
+
+@pytest.mark.ray
+def test_a_connected_ray_is_not_started_again(local_ray):
+    with started_early(True, None) as early:
+        assert early is None
+
+
+@pytest.mark.slow
+def test_rays_processes_live_until_it_is_closed_and_no_longer():
+    code = """
+import psutil, ray
+from pipeline.executors.cluster import connected
+from pipeline.executors.early import started_early
+with started_early(True, None) as early:
+    with connected(None, early) as nodes:
+        assert len(nodes) == 1
+    assert ray.is_initialized()  # whoever started it ends it
+    assert ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
+    of_ray = psutil.Process().children(recursive=True)
+    assert of_ray
+gone, alive = psutil.wait_procs(of_ray, timeout=60)
+assert not alive, alive
+assert not ray.is_initialized()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_worker_that_decodes_loads_no_torch():
+    code = (
+        "import sys, pipeline.executors.workers\n"
+        "from pipeline.stages.declarations import DECODE_VIDEO\n"
+        "DECODE_VIDEO.load()\n"
+        "print('torch' in sys.modules, 'ray.data' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["False", "False"]
