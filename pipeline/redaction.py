@@ -15,8 +15,10 @@ _SHORTEST = 8
 
 
 def redacted(text: str) -> str:
-    """The text without the user part of URLs, without keys in their query strings, and without
-    any value of the environment that is named like a secret.
+    """The text without its secrets.
+
+    These are the user part of URLs, keys in their query strings, and every value of the environment
+    that is named like a secret.
     """
     text = _USER_INFO.sub(f"{_HIDDEN}@", text)
     text = _ASSIGNED.sub(rf"\1={_HIDDEN}", text)

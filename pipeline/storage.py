@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from pipeline.remote.objects import ObjectStore, Stored
 from pipeline.remote.urls import Place, Url, place
@@ -67,6 +67,11 @@ class Storage:
         return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
 
     @property
+    def _disk(self) -> Any:
+        """The file system of this machine, where `store` is `None`."""
+        return self.filesystem
+
+    @property
     def is_local(self) -> bool:
         """Whether a rename is atomic here; object stores commit an object when its upload ends."""
         return self.store is None
@@ -101,7 +106,7 @@ class Storage:
         if self.store is not None:
             return [_file_info(entry) for entry in self.store.listing(self.root)]
         selector = pafs.FileSelector(self.root, allow_not_found=True)
-        found: list[pafs.FileInfo] = self.filesystem.get_file_info(selector)
+        found: list[pafs.FileInfo] = self._disk.get_file_info(selector)
         return found
 
     def is_folder(self) -> bool:
@@ -143,7 +148,7 @@ class Storage:
             import pyarrow as pa
 
             return pa.PythonFile(self.store.opened(self.path(name)), mode="r")
-        return self.filesystem.open_input_file(self.path(name))
+        return self._disk.open_input_file(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
@@ -183,7 +188,7 @@ class Storage:
             with self.store.writing(self.path(name)) as remote:
                 yield remote
             return
-        self.filesystem.create_dir(self.root, recursive=True)
+        self._disk.create_dir(self.root, recursive=True)
         # A leading dot hides the unfinished file from every Parquet reader of the directory.
         aside = Path(self.path(f".{uuid.uuid4().hex}.tmp"))
         try:
@@ -197,14 +202,14 @@ class Storage:
 
     def move(self, name: str, new_name: str) -> None:
         """Give a file another name in this directory; one of that name is replaced."""
-        (self.store or self.filesystem).move(self.path(name), self.path(new_name))
+        (self.store or self._disk).move(self.path(name), self.path(new_name))
 
     def delete(self, name: str) -> None:
         """Remove a file."""
         if self.store is not None:
             self.store.delete(self.path(name))
         else:
-            self.filesystem.delete_file(self.path(name))
+            self._disk.delete_file(self.path(name))
 
     def create(self) -> None:
         """Make this directory; of several callers exactly one succeeds.

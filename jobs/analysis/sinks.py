@@ -16,8 +16,8 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build, items_of, videos_of
 from pipeline.plan import plan_clips
 from pipeline.rows import Row
-from pipeline.stages.compress import frames_of
 from pipeline.sources import Sources
+from pipeline.stages.compress import frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.models import ModelSpec, load_encoder

@@ -46,7 +46,7 @@ Set = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
 ]
-Output = Annotated[Path, typer.Option(help="Directory that receives one directory per run.")]
+Output = Annotated[str, typer.Option(help="Directory or URL that receives one directory per run.")]
 Cache = Annotated[
     str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
 ]
@@ -68,7 +68,12 @@ HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
 
-RUNS = Path("runs")
+VideoCacheGib = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Bound of the videos that a node keeps of a store, in GiB."),
+]
+
+RUNS = "runs"
 
 
 def _print_version(wanted: bool) -> None:
@@ -112,8 +117,10 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        video_cache_gib: VideoCacheGib = None,
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
         _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
 
     return command
@@ -157,13 +164,16 @@ def precompute(
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    video_cache_gib: VideoCacheGib = None,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
-    jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
+    changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
+    changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
+    jobs = load_jobs(recipe, changes)
     locations = _locations(output, cache, address)
-    check_jobs(jobs, output)
+    check_jobs(jobs, locations.output)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -191,15 +201,17 @@ def doctor(
 
 @app.command("log-run")
 def log_run(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: Annotated[str, typer.Argument(help="Run directory, or its URL.")],
     tracking_uri: Tracking = None,
 ) -> None:
     """Upload a finished run to MLflow, e.g. after the server was away."""
     from jobs.tracking.log_run import log_run
     from jobs.tracking.server import default_tracking_uri
+    from pipeline.remote.urls import place
 
-    uri = tracking_uri or default_tracking_uri(run.parent)
-    log_run(run, uri)
+    where = place(run)
+    uri = tracking_uri or default_tracking_uri(where.parent)
+    log_run(where, uri)
     print(f"logged to {uri}")
 
 
@@ -288,7 +300,7 @@ def _overrides(given: list[str], **flags: object) -> list[str]:
 
 
 def _locations(
-    output: Path,
+    output: str,
     cache: str | None,
     address: str | None,
     tracking_uri: str | None = None,
@@ -297,8 +309,9 @@ def _locations(
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
+    from pipeline.remote.urls import place
 
-    return Locations(output, cache, tracking_uri, resume, address, steal=steal)
+    return Locations(place(output), cache, tracking_uri, resume, address, steal=steal)
 
 
 def _fail(message: str, code: int) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.remote.urls import Place, is_url, place, raise_if_secret
+
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
     from tango_core.extensions import Kind
 
 
-def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> None:
+def check_jobs(jobs: Sequence[Job], output: Place, resume: str | None = None) -> None:
     """Refuse a benchmark, a checkpoint, a run or a method that is not there.
 
     Args:
@@ -47,7 +49,8 @@ def check_jobs(jobs: Sequence[Job], output: Path, resume: str | None = None) -> 
                 )
         check_model(job.model.name, job.model.path)
     if resume is not None and not any(
-        (path / JOB_FILE).is_file() for path in (Path(resume), output / resume)
+        not isinstance(path, Path) or (path / JOB_FILE).is_file()
+        for path in (place(resume), output / resume)
     ):
         raise no_run(resume, output)
     for job in jobs:
@@ -66,16 +69,20 @@ def check_model(name: str, path: str | None) -> None:
         resolve_checkpoint(path)
 
 
-def check_runs(runs: Sequence[Path]) -> None:
+def check_runs(runs: Sequence[Place]) -> None:
     """Refuse a directory that is not a finished run, or whose facts are damaged."""
     from jobs.results.facts import JobFacts
 
     for run in runs:
-        JobFacts.load(run)
+        if isinstance(run, Path):  # asking a store takes a connection
+            JobFacts.load(run)
 
 
 def check_video(video: str) -> None:
     """Refuse a video that is not there, and a file that holds none; no frame is decoded."""
+    if is_url(video):
+        raise_if_secret(video)
+        return
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")
     path = Path(video).expanduser()
@@ -88,6 +95,7 @@ def check_video(video: str) -> None:
 
 def check_cache_root(root: str) -> None:
     """Refuse a directory of token caches that is not there."""
+    raise_if_secret(root)
     if not _is_there(root):
         from pipeline.cache.folders import find_caches
 

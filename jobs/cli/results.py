@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,11 +11,12 @@ from rich.console import Console
 
 from jobs.cli.path_checks import check_runs
 from pipeline.redaction import redacted
-from pipeline.remote.urls import is_url
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import is_url, place
 
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
-Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
+Run = Annotated[str, typer.Argument(help="Run directory, or its URL.", show_default=False)]
 FileFormat = Annotated[
     Literal["vlmevalkit", "lmms_eval"],
     typer.Option("--format", help="Whose files.", show_default=False),
@@ -22,9 +24,12 @@ FileFormat = Annotated[
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    runs: Annotated[
+        list[str], typer.Argument(help="Run directories, or their URLs.", show_default=False)
+    ],
     output: Annotated[
-        Path | None, typer.Option(help="Directory to write to.  [default: the run, if it is one]")
+        str | None,
+        typer.Option(help="Directory or URL to write to.  [default: the run, if it is one]"),
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
@@ -47,15 +52,24 @@ def report(
     ] = None,
 ) -> None:
     """Write tables, plots and a page for one run, or compare several."""
+    places = [place(run) for run in runs]
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
-        check_runs(runs)
+        check_runs(places)
     from jobs.report.compare import report_runs
 
-    page = report_runs(
-        runs, output, published=published, baselines=baseline or (), confusion=confusion
+    with ExitStack() as copies:
+        folders = [copies.enter_context(local_copy(run)) for run in places]
+        target = None if output is None else place(output)
+        # What is there already is of no use to a new report.
+        into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
+        page = report_runs(
+            folders, into, published=published, baselines=baseline or (), confusion=confusion
+        )
+        table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
+    shown = (target or places[0]) / page.name
+    Console(soft_wrap=True).print(
+        table, f"report: {shown}", sep="\n", markup=False, highlight=False
     )
-    table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
-    Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
 
 
 def export(
@@ -66,11 +80,13 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
-    check_runs([run])
+    where = place(run)
+    check_runs([where])
     from jobs.harness.exchange import export_run
 
-    for path in export_run(run, harness, output):
-        print(path)
+    with local_copy(where) as folder:
+        for path in export_run(folder, harness, output):
+            print(where / str(path.relative_to(folder)) if path.is_relative_to(folder) else path)
 
 
 def import_(
@@ -99,7 +115,7 @@ def import_(
     partial: Annotated[
         bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
     ] = False,
-    output: Annotated[Path, typer.Option(help="Directory that receives the run.")] = Path("runs"),
+    output: Annotated[str, typer.Option(help="Directory or URL that receives the run.")] = "runs",
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
     from jobs.config.recipe import BenchmarkSection
@@ -108,9 +124,11 @@ def import_(
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
-    run_dir, summary = import_answers(files, harness, about, output)
+    where = place(output)
+    with local_copy(where, lambda name: False) as folder:
+        run_dir, summary = import_answers(files, harness, about, folder)
     print(render_table(summary.cells))
-    print(f"run: {run_dir}")
+    print(f"run: {where / run_dir.name}")
 
 
 @data.command("check")

@@ -16,7 +16,7 @@ SINKS_FILE = Path("sinks.json")
 
 
 def ask(
-    video: Annotated[str, typer.Argument(help="Video file, or directory of frames.")],
+    video: Annotated[str, typer.Argument(help="Video file, directory of frames, or URL.")],
     question: Annotated[str, typer.Argument(help="What to ask.")],
     choices: Annotated[
         list[str],

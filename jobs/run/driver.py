@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -29,9 +28,11 @@ from jobs.run.provenance import device_name, git_commit, versions
 from pipeline.answers import AnswerWriter, ClipName
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.lease import FileLease, KeptLease, held
+from pipeline.lease import KeptLease, held
 from pipeline.methods import PlannedMethod
+from pipeline.object_lease import lease_of
 from pipeline.plan import NOTHING_DONE, Plan
+from pipeline.remote.urls import Place
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
@@ -85,7 +86,7 @@ def execute(
     built: BuiltJob,
     kind: Kind,
     locations: Locations,
-    run_dir: Path,
+    run_dir: Place,
     console: Console,
     *,
     run_plan: RunPlan = run,
@@ -110,7 +111,7 @@ def execute(
     """
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = FileLease(locations.open_storage(run_dir), clock)
+    lease = lease_of(locations.open_storage(run_dir), clock)
     with held(lease, steal=locations.steal) as kept:
         return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
 
@@ -120,7 +121,7 @@ def _execute(
     built: BuiltJob,
     kind: Kind,
     locations: Locations,
-    run_dir: Path,
+    run_dir: Place,
     console: Console,
     run_plan: RunPlan,
     clock: Clock,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from pipeline.remote.urls import Place, Url, place
 from pipeline.storage import Storage
 
-OpenStorage = Callable[[str | Path], Storage]
+OpenStorage = Callable[[str | Place], Storage]
 
 
 @dataclass(frozen=True)
@@ -16,16 +16,17 @@ class Locations:
     """Where a job reads and writes; nothing here changes a result.
 
     Attributes:
-        output: Directory of all runs.
+        output: Directory or URL of all runs.
         cache: Directory or URL of the token caches; `None` for one inside `output`.
-        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
+        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`, or inside
+            `runs` if `output` is a URL.
         resume: Run to continue, as a path or a name inside `output`.
         address: Ray cluster; `None` for a Ray of our own on this machine.
         open_storage: Opens run directories and caches.
         steal: Whether a run is continued that another driver works on; that one ends.
     """
 
-    output: Path
+    output: Place
     cache: str | None = None
     tracking_uri: str | None = None
     resume: str | None = None
@@ -36,6 +37,5 @@ class Locations:
     @property
     def cache_root(self) -> str:
         """URL or absolute path of the token caches: workers may run in another directory."""
-        if self.cache and "://" in self.cache:
-            return self.cache
-        return str(Path(self.cache or self.output / "cache").absolute())
+        where = place(self.cache) if self.cache else self.output / "cache"
+        return str(where) if isinstance(where, Url) else str(where.absolute())

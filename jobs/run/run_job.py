@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 
@@ -14,6 +13,8 @@ from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
 from pipeline.executors.early import EarlyRay
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Place
 from pipeline.run import run
 
 logger = logging.getLogger(__name__)
@@ -52,8 +53,9 @@ def measure(
     from jobs.tracking.server import default_tracking_uri
     from jobs.tracking.upload import track_run
 
-    summary = write_summary(run_dir)
-    report = write_report(run_dir, summary)
+    with local_copy(run_dir) as folder:
+        summary = write_summary(folder)
+        report = run_dir / write_report(folder, summary).name
     uri = locations.tracking_uri or default_tracking_uri(locations.output)
     tracked = track_run(run_dir, uri)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
@@ -92,7 +94,7 @@ def counted(job_result: JobResult) -> str:
     )
 
 
-def exit_code(job: Job, job_result: JobResult, run_dir: Path) -> int:
+def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
     """0 while no answer is missing and no more clips failed than allowed, otherwise 1.
 
     A line says where the failures are; the driver has named what is missing.

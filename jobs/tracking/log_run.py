@@ -27,6 +27,8 @@ from jobs.tracking.server import (
 )
 from jobs.tracking.values import cell_metrics, cell_params, flatten, run_metrics, tags_of
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Place, Url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -39,11 +41,11 @@ _MAX_PARAMS, _MAX_METRICS = 100, 1000
 
 
 def log_run(
-    run_dir: Path,
+    run_dir: Place,
     tracking_uri: str | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    open_run: Callable[[Path], RunDirectory] = RunDirectory,
+    open_run: Callable[[Path, Url | None], RunDirectory] = RunDirectory,
     connect: ClientFactory = mlflow_client,
     port_check: PortCheck = check_port,
 ) -> str:
@@ -70,7 +72,13 @@ def log_run(
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_unusable(uri, port_check)
-    files = open_run(run_dir)
+    with local_copy(run_dir) as folder:
+        files = open_run(folder, run_dir if isinstance(run_dir, Url) else None)
+        return _log(files, uri, clock, connect)
+
+
+def _log(files: RunDirectory, uri: str, clock: Clock, connect: ClientFactory) -> str:
+    """Upload what is in a directory; returns the id of the parent."""
     facts, summary, job = files.facts(), files.summary(), files.job()
     params = cell_params(summary.cells[0], facts) if job is None else flatten(job)
     several = len(summary.cells) > 1

@@ -11,6 +11,7 @@ import yaml
 from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
+from pipeline.remote.urls import Url
 
 ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parquet")
 FOLDERS = ("answers", "plots")
@@ -18,9 +19,15 @@ FOLDERS = ("answers", "plots")
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A finished run on disk, as the upload sees it."""
+    """A finished run on disk, as the upload sees it.
+
+    Attributes:
+        path: Of the run, or of a local copy of it.
+        home: URL of the run that `path` is a copy of; `None` if it is the run itself.
+    """
 
     path: Path
+    home: Url | None = None
 
     def facts(self) -> JobFacts:
         """What the run says about itself.
@@ -66,4 +73,6 @@ class RunDirectory:
 
     def artifact_root(self) -> str:
         """URI under which a local store keeps the files of all runs."""
+        if self.home is not None:
+            return str(self.home.parent / "mlartifacts")
         return (self.path.parent.resolve() / "mlartifacts").as_uri()

@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from jobs.tracking.log_run import log_run
 from jobs.tracking.server import TrackingError, default_tracking_uri, first_line
+from pipeline.remote.urls import Place, place
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def run_process(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def track_run(
-    run_dir: Path,
+    run_dir: Place,
     tracking_uri: str | None = None,
     *,
     timeout_s: float = 600.0,
@@ -80,7 +80,7 @@ def track_run(
 def main(arguments: Sequence[str]) -> int:
     """Upload one run in this process and print its MLflow id: `python -m jobs.tracking.upload`."""
     try:
-        print(log_run(Path(arguments[0]), arguments[1]))
+        print(log_run(place(arguments[0]), arguments[1]))
     except (TrackingError, FileNotFoundError, ValueError) as error:
         print(first_line(error), file=sys.stderr)
         return 1

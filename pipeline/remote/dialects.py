@@ -1,4 +1,4 @@
-"""What every store says in its own way: versions of objects, conditional PUTs, the server's time."""
+"""What stores say each in their own way: versions of objects, conditional PUTs, the time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Dialect:
         )
 
     def age_s(self, path: str) -> float | None:
-        """Seconds since an object was written, by the store's own clock; `None` if it tells none."""
+        """Seconds since an object was written, by the store's clock; `None` if it tells none."""
         return None
 
 

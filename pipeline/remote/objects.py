@@ -1,4 +1,4 @@
-"""One object store, as directories of files: every call is repeated, bounded, and named in errors."""
+"""One object store as directories of files: calls are repeated, bounded, and named in errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -231,7 +231,7 @@ class ObjectStore:
     def writing(self, path: str) -> Iterator[IO[bytes]]:
         """A file to fill in pieces; it is sent when the block ends, and not if the block fails."""
         with tempfile.NamedTemporaryFile() as file:
-            yield file  # type: ignore[misc]
+            yield file
             file.flush()
             self.upload(Path(file.name), path)
 
@@ -265,10 +265,8 @@ class ObjectStore:
         """Remove an object; one that is not there is no error."""
 
         def remove(fs: Any) -> None:
-            try:
+            with suppress(FileNotFoundError):  # an earlier try may have removed it
                 fs.rm_file(path)
-            except FileNotFoundError:
-                pass  # an earlier try may have removed it
 
         self._do("delete", path, remove)
 

@@ -60,7 +60,7 @@ def test_a_table_stands_for_its_folder(release, tmp_path):
 
 
 def test_nothing_at_a_url_is_one_line(release, tmp_path):
-    with pytest.raises(FileNotFoundError, match="benchmark.root s3://.*/never: nothing is there"):
+    with pytest.raises(FileNotFoundError, match=r"benchmark\.root s3://.*/never: nothing is there"):
         mirrored(release.parent / "never", tmp_path)
 
 
