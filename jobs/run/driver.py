@@ -19,6 +19,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.compaction import compact_if_remote
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
@@ -193,6 +194,7 @@ def _execute(
         skipped=built.skipped,
     )
     facts.save(storage)
+    compact_if_remote(caches, plan.caches, clock)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 

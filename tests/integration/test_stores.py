@@ -79,6 +79,7 @@ def objects(bucket: str, folder: str) -> dict[str, bytes]:
     return {e.path[len(start) :]: store.read(e.path) for e in store.tree(start.rstrip("/"))}
 
 
+@pytest.mark.slow
 def test_a_sweep_lives_in_a_store_from_videos_to_report(
     tango, recipe, bucket, server, tmp_path, monkeypatch
 ):
@@ -122,6 +123,7 @@ def test_a_sweep_lives_in_a_store_from_videos_to_report(
     assert SECRET.encode() not in (tmp_path / "runs" / "mlflow.db").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_question_about_a_url_is_answered(tango, bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = tango("ask", f"s3://{bucket}/release/videos/0.mp4", "What color is the cross?")
@@ -149,13 +151,14 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(tango, recipe, arguments,
 
 
 def test_a_generated_benchmark_needs_a_disk(tango, recipe, bucket):
-    code, _, err = tango(
-        "sweep", recipe, "--set", "benchmark.name=shapes", "--output", f"s3://{bucket}/runs"
-    )
+    root = f"s3://{bucket}/shapes"
+    changes = ("--set", "benchmark.name=shapes", "--set", f"benchmark.root={root}")
+    code, _, err = tango("sweep", recipe, *changes, "--limit", "1")
     assert code == 2
-    assert "shapes writes its videos itself, which needs a directory on a disk" in err
+    assert f"{root}: shapes writes its videos itself, which needs a directory on a disk" in err
 
 
+@pytest.mark.slow
 def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
     output = f"s3://{bucket}/runs"
     assert tango("precompute", recipe, "--output", output)[0] == 0
@@ -170,3 +173,21 @@ def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
     assert "the driver on host node7" in err
     code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}", "--steal")
     assert code == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_sweep_on_ray_reads_and_writes_a_store(tango, recipe, bucket, monkeypatch):
+    """Every worker opens the store itself, and every video is fetched once for all of them."""
+    monkeypatch.setattr("jobs.run.compaction.AT_LEAST", 2)
+    output = f"s3://{bucket}/runs"
+    pools = ("--set", "pools.decode.num_cpus=0.5", "--set", "executor=ray")
+    code, out, err = tango("sweep", recipe, "--output", output, *pools)
+    assert code == 0, err
+    assert "3 decoded, 3 encoded" in out
+    names = objects(bucket, "runs")
+    assert sum("/shard-" in name for name in names) == 2  # compacted, because it is in a store
+    assert sum(name.endswith("/shards.index") for name in names) == 2
+    code, out, err = tango("sweep", recipe, "--output", output, "--set", "executor=local")
+    assert code == 0, err
+    assert "0 decoded, 0 encoded" in out
