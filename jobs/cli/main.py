@@ -23,6 +23,7 @@ from jobs.cli import tools as cli_tools
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
+from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -277,7 +278,7 @@ def main() -> None:
             _fail("interrupted; what was finished is kept, --resume continues it", 130)
         sys.exit(code)
     except (ValueError, OSError, WorkerError) as error:
-        _fail(str(error), 2)
+        _fail(redacted(str(error)), 2)
     finally:
         logging.getLogger().removeHandler(handler)
 

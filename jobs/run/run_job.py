@@ -13,6 +13,7 @@ from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
 from pipeline.executors.early import EarlyRay
+from pipeline.redaction import redacted
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import Place
 from pipeline.run import run
@@ -69,7 +70,7 @@ def measure(
     say(f"answers: {run_dir / 'answers'}")
     say(f"report:  {report}")
     if tracked:
-        say(f"MLflow:  mlflow ui --backend-store-uri {uri}")
+        say(f"MLflow:  mlflow ui --backend-store-uri {redacted(uri)}")
     return exit_code(job, job_result, run_dir)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from jobs.tracking.log_run import log_run
 from jobs.tracking.server import TrackingError, default_tracking_uri, first_line
+from pipeline.redaction import redacted
 from pipeline.remote.urls import Place, place
 
 logger = logging.getLogger(__name__)
@@ -68,11 +69,11 @@ def track_run(
     logger.warning(
         "not logged to MLflow at %s (%s); the results are in %s, upload them with "
         "`tango log-run %s --tracking-uri %s`",
-        uri,
-        reason,
+        redacted(uri),
+        redacted(reason),
         run_dir,
         run_dir,
-        uri,
+        redacted(uri),
     )
     return None
 

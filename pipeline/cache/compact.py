@@ -28,7 +28,8 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
 from pipeline.storage import Storage
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.

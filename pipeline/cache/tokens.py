@@ -95,7 +95,7 @@ class TokenCache:
                 self.storage.write(MANIFEST, self.manifest.encode())
             except OSError as error:
                 raise OSError(
-                    f"--cache {self.storage.root.removesuffix(f'/{self.name}')} cannot be written "
+                    f"--cache {self.storage.location.removesuffix(f'/{self.name}')} cannot be written "
                     f"to ({error}); choose a directory that can, or free some space"
                 ) from error
             return

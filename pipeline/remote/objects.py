@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pipeline.redaction import redacted
 from pipeline.remote.dialects import DIALECTS, Dialect, modified
 from pipeline.remote.filesystems import open_filesystem
+from pipeline.remote.ranges import Ranges
 from pipeline.remote.retries import PATIENCE, ConflictError, Patience, repeated
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ class ObjectStore:
         found = self.stat(path)
         if found is None:
             raise FileNotFoundError(f"{self.url(path)}: it is not there")
-        return _Ranges(self, path, found.size)
+        return Ranges(partial(self.read_range, path), found.size)
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Put an object in place."""
@@ -274,38 +275,3 @@ class ObjectStore:
         """Give an object another name: a copy, then the removal."""
         self._do("copy", path, lambda fs: fs.cp_file(path, new_path))
         self.delete(path)
-
-
-class _Ranges(io.RawIOBase):
-    """An object as a file: every read is one request of its own, repeated if need be."""
-
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
-        self._store, self._path, self._size, self._at = store, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        data = self._store.read_range(self._path, self._at, stop)
-        self._at += len(data)
-        return data
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -16,15 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-from s3_server import Rule, S3Server, environment, s3_server, times  # noqa: E402
+from s3_server import Rule, S3Server, environment, s3_server, times
 
-from pipeline.lease import LeaseError  # noqa: E402
-from pipeline.object_lease import ObjectLease  # noqa: E402
-from pipeline.remote import filesystems  # noqa: E402
-from pipeline.remote.objects import ObjectStore  # noqa: E402
-from pipeline.remote.retries import ConflictError, Patience  # noqa: E402
-from pipeline.remote.videos import VideoCache, remote_fingerprint  # noqa: E402
-from pipeline.storage import Storage  # noqa: E402
+from pipeline.lease import LeaseError
+from pipeline.object_lease import ObjectLease
+from pipeline.remote import filesystems
+from pipeline.remote.objects import ObjectStore
+from pipeline.remote.retries import ConflictError, Patience
+from pipeline.remote.videos import VideoCache, remote_fingerprint
+from pipeline.storage import Storage
 
 RESULTS = Path(__file__).parent / "results" / "s3.md"
 PATIENCE = Patience(first_s=0.01, longest_s=0.05)

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-from s3_server import S3Server, environment, s3_server  # noqa: E402
+from s3_server import S3Server, environment, s3_server
 
-from pipeline.cache.compact import MAX_CLIPS  # noqa: E402
-from pipeline.cache.fingerprint import digest  # noqa: E402
-from pipeline.cache.index import write_index  # noqa: E402
-from pipeline.cache.shards import KEYS, hash_of, shard_name  # noqa: E402
-from pipeline.cache.tokens import TokenCache  # noqa: E402
+from pipeline.cache.compact import MAX_CLIPS
+from pipeline.cache.fingerprint import digest
+from pipeline.cache.index import write_index
+from pipeline.cache.shards import KEYS, hash_of, shard_name
+from pipeline.cache.tokens import TokenCache
 
 RESULTS = Path(__file__).parent / "results" / "store_requests.md"
 

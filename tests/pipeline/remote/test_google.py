@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import fsspec
 import pytest
 from gcs_server import gcs_server
@@ -52,7 +54,7 @@ def test_a_bucket_holds_files_a_lease_and_videos(server, patience, tmp_path):
     first.release()
     url = f"gs://{BUCKET}/a/one"
     with VideoCache(str(tmp_path), 1).fetched(url, remote_fingerprint(url)) as path:
-        assert open(path, "rb").read() == b"first"
+        assert Path(path).read_bytes() == b"first"
     store.delete(f"{BUCKET}/a/one")
     store.delete(f"{BUCKET}/a/one")
     assert store.tree(f"{BUCKET}/a")[0].path == f"{BUCKET}/a/two"
