@@ -45,7 +45,7 @@ JOBS_LEVELS = (
     {"results"},
     {"report", "tracking"},
     {"run"},
-    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "training"},
+    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "submit", "training"},
     {"cli"},
     {"demo"},
 )

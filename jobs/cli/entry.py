@@ -25,6 +25,7 @@ EXTRAS = {
         "mlflow",
         "packaging",
         "pandas",
+        "pathspec",
         "psutil",
         "pyarrow",
         "pydantic",

@@ -19,6 +19,7 @@ from rich.console import Console
 from jobs.cli import cache as cli_cache
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
@@ -58,6 +59,7 @@ Resume = Annotated[
     str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
 ]
 Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
+Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
 ]
@@ -114,6 +116,7 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         tracking_uri: Tracking = None,
         resume: Resume = None,
         steal: Steal = False,
+        continue_: Continue = False,
         address: Address = None,
         shard: Shard = None,
         mode: Mode = None,
@@ -122,7 +125,8 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
     ) -> None:
         changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
         changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
-        _exit(run(recipe, changes, _locations(output, cache, address, tracking_uri, resume, steal)))
+        where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
+        _exit(run(recipe, changes, where))
 
     return command
 
@@ -216,45 +220,17 @@ def log_run(
     print(f"logged to {uri}")
 
 
+app.command()(cli_submit.submit)
+app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
+app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_cache.cache, name="cache")
-
-
-@app.command("train-tiny")
-def train_tiny(
-    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
-    minutes: Annotated[
-        float, typer.Option(help="Time on two free cores; less shortens every stage.")
-    ] = 90.0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
-    ] = False,
-    beside: Annotated[
-        list[Path],
-        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
-    ] = [],  # noqa: B006
-    tracking_uri: Tracking = None,
-) -> None:
-    """Train the embedded model from nothing."""
-    from jobs.training.command import train_tiny
-
-    trial = train_tiny(
-        output,
-        seed=seed,
-        minutes=minutes,
-        resume=resume,
-        beside=beside,
-        tracking_uri=tracking_uri,
-        console=Console(),
-    )
-    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
 
 
 def main() -> None:
@@ -307,12 +283,15 @@ def _locations(
     tracking_uri: str | None = None,
     resume: str | None = None,
     steal: bool = False,
+    continues: bool = False,
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
     from pipeline.remote.urls import place
 
-    return Locations(place(output), cache, tracking_uri, resume, address, steal=steal)
+    return Locations(
+        place(output), cache, tracking_uri, resume, address, steal=steal, continues=continues
+    )
 
 
 def _fail(message: str, code: int) -> None:

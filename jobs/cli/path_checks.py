@@ -57,6 +57,33 @@ def check_jobs(jobs: Sequence[Job], output: Place, resume: str | None = None) ->
         raise_if_wrong_methods(job.all_methods)
 
 
+def check_names(jobs: Sequence[Job]) -> None:
+    """Refuse wrong names and options of a job that runs on another machine.
+
+    Paths are those of that machine. Classes named as `module:attribute` are left to it too, because
+    they may be installed there alone.
+
+    Args:
+        jobs: What the recipe stands for.
+
+    Raises:
+        ValueError: In one line that names the setting.
+    """
+    from jobs.config.methods import raise_if_wrong_methods
+    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+    from tango_core.extensions import is_reference
+
+    for job in jobs:
+        for section in job.all_benchmarks:
+            if section.name in BENCHMARKS:
+                benchmark_class(section.name).check_names(section.split, section.protocol)
+            elif not _is_known("benchmark", section.name, BENCHMARKS):
+                build_benchmark(section.name)
+        check_model(job.model.name, None)
+        methods = (one for one in job.all_methods if not is_reference(one[1]["name"]))
+        raise_if_wrong_methods(methods)
+
+
 def check_model(name: str, path: str | None) -> None:
     """Refuse a model that has no such name, and a checkpoint directory that is not there."""
     from tango_core.models import MODELS, describe_model

@@ -1,4 +1,4 @@
-"""Commands of `tango` that need no run: one question, and the analysis of an encoder."""
+"""Commands of `tango` that need no run: one question, an encoder's analysis, the training."""
 
 from __future__ import annotations
 
@@ -109,3 +109,33 @@ def analyze_sinks(
 
     options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
     raise typer.Exit(analyze_sinks(job, options, Console()))
+
+
+def train_tiny(
+    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
+    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Time on two free cores; less shortens every stage.")
+    ] = 90.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
+    ] = False,
+    beside: Annotated[
+        list[Path],
+        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
+    ] = [],  # noqa: B006
+    tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
+) -> None:
+    """Train the embedded model from nothing."""
+    from jobs.training.command import train_tiny
+
+    trial = train_tiny(
+        output,
+        seed=seed,
+        minutes=minutes,
+        resume=resume,
+        beside=beside,
+        tracking_uri=tracking_uri,
+        console=Console(),
+    )
+    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from jobs.config.identity import computed_part, job_digest
 from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
@@ -17,8 +17,8 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.urls import Place, is_url, place
 from pipeline.storage import Storage
 
-# A run may be continued with other workers and other time limits; the rest decides its results.
-_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
+DIGEST_FILE = "job.digest"
+"""What `config.identity` says of the job, so that `--continue` finds its run."""
 
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
@@ -93,8 +93,16 @@ def no_run(run: str, output: Place) -> RecipeError:
     )
 
 
-def claim(run_dir: Place, job: Job, *, open_storage: OpenStorage = Storage.at) -> None:
+def claim(
+    run_dir: Place, job: Job, *, open_storage: OpenStorage = Storage.at, answers: bool = True
+) -> None:
     """Write the resolved recipe into a run directory, new or continued.
+
+    Args:
+        run_dir: From `new_run_dir` or `find_run`.
+        job: The resolved recipe.
+        open_storage: Opens directories.
+        answers: Whether the run answers questions; only such a run is found by `--continue`.
 
     Raises:
         RecipeError: If the directory belongs to a recipe that computes something else.
@@ -103,23 +111,15 @@ def claim(run_dir: Place, job: Job, *, open_storage: OpenStorage = Storage.at) -
     if storage.exists(JOB_FILE):
         _raise_if_other_job(job, storage.read(JOB_FILE), run_dir)
     storage.write(JOB_FILE, job.to_yaml().encode())
+    if answers:
+        storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())
 
 
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
-
-    def computed(content: dict[str, Any]) -> dict[str, Any]:
-        decode = content.get("decode")
-        decoder = decode.get("decoder") if isinstance(decode, dict) else None
-        kept = {k: v for k, v in content.items() if k not in _NOT_COMPUTED}
-        model = content.get("model")
-        if isinstance(model, dict):  # an option that is not set may be newer than the run
-            kept["model"] = {k: v for k, v in model.items() if v is not None}
-        return {**kept, "decode": decoder}
-
     job_file = run_dir / JOB_FILE
-    old = computed(recipe_of(old_recipe, str(job_file)))
-    new = computed(yaml.safe_load(job.to_yaml()))
+    old = computed_part(recipe_of(old_recipe, str(job_file)))
+    new = computed_part(yaml.safe_load(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(

@@ -20,6 +20,7 @@ from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.compaction import compact_if_remote
+from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
@@ -113,6 +114,8 @@ def execute(
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
     lease = lease_of(locations.open_storage(run_dir), clock)
+    if locations.continues:
+        lease = PatientLease(lease, clock)
     with held(lease, steal=locations.steal) as kept:
         return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
 
@@ -129,7 +132,7 @@ def _execute(
     lease: KeptLease,
 ) -> JobResult:
     """The same, with the lease of the run."""
-    claim(run_dir, job, open_storage=locations.open_storage)
+    claim(run_dir, job, open_storage=locations.open_storage, answers=kind != "precompute")
     storage = locations.open_storage(run_dir)
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None

@@ -24,6 +24,7 @@ class Locations:
         address: Ray cluster; `None` for a Ray of our own on this machine.
         open_storage: Opens run directories and caches.
         steal: Whether a run is continued that another driver works on; that one ends.
+        continues: Whether the newest unfinished run of the same job is continued, if there is one.
     """
 
     output: Place
@@ -33,6 +34,14 @@ class Locations:
     address: str | None = None
     open_storage: OpenStorage = Storage.at
     steal: bool = False
+    continues: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse two ways to say which run goes on."""
+        if self.resume and self.continues:
+            raise ValueError(
+                f"--continue finds the run itself, and --resume names {self.resume}; give one"
+            )
 
     @property
     def cache_root(self) -> str:

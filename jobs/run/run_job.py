@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from importlib.util import find_spec
 
 from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.run.build import build
+from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.locations import Locations
@@ -37,11 +39,15 @@ def measure(
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
         are there in both cases.
     """
+    _raise_if_not_installed()
     built = build(job)
     output, open_storage = locations.output, locations.open_storage
+    run_dir = None
     if locations.resume:
         run_dir = find_run(locations.resume, output, open_storage=open_storage)
-    else:
+    elif locations.continues:
+        run_dir = unfinished_run(job, output, open_storage=open_storage)
+    if run_dir is None:
         run_dir = new_run_dir(job, output, open_storage=open_storage)
     job_result = execute(
         job, built, kind, locations, run_dir, console, run_plan=partial(run, early=early)
@@ -72,6 +78,13 @@ def measure(
     if tracked:
         say(f"MLflow:  mlflow ui --backend-store-uri {redacted(uri)}")
     return exit_code(job, job_result, run_dir)
+
+
+def _raise_if_not_installed() -> None:
+    """Miss what shows the results before the job, not after it; finding is not importing."""
+    for name in ("matplotlib", "mlflow", "pandas"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def heading(job_result: JobResult) -> str:

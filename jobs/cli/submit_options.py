@@ -1,0 +1,119 @@
+"""Reads what `tango submit` gets for the cluster: options, variables, resources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from jobs.submit.request import Resources
+
+# Options that the client sets itself.
+_OURS = {"address", "continue_", "recipe", "set_"}
+
+
+def split_options(
+    context: typer.Context, command: str, recipe: Path, options: list[str]
+) -> tuple[list[str], list[str]]:
+    """Read the options behind `--` as the command itself would.
+
+    Args:
+        context: Of `tango submit`.
+        command: What the cluster will run.
+        recipe: The recipe file.
+        options: As given.
+
+    Returns:
+        `--set` strings for all that changes the recipe, and the other options for the cluster.
+
+    Raises:
+        ValueError: If an option is not for submitted jobs; wrong ones end as in the command.
+    """
+    from jobs.config.recipe import Job
+
+    parent: Any = context.parent
+    parsed = parent.command.commands[command].make_context(
+        command, [str(recipe), *options], parent=parent
+    )
+    given = {
+        one.name: (one, parsed.params[one.name])
+        for one in parsed.command.params
+        if one.name in parsed.params and parsed.get_parameter_source(one.name).name == "COMMANDLINE"
+    }
+    if "address" in given:
+        raise ValueError(
+            "--address behind -- is not for submitted jobs: they join the cluster they are "
+            "submitted to; remove it"
+        )
+    keys = {one.name for one in fields(Job)}  # options that are named as keys of recipes
+    changes = list(parsed.params.get("set_", ()))
+    changes += [f"{name}={value}" for name, (_, value) in given.items() if name in keys]
+    rest: list[str] = []
+    for name, (option, value) in given.items():
+        if name in _OURS or name in keys:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            rest += [option.opts[0]] if option.is_flag else [option.opts[0], str(one)]
+    return changes, rest
+
+
+def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, Any]:
+    """Ray's runtime environment.
+
+    Args:
+        path: YAML file, or `None`.
+        variables: `NAME=VALUE`, or `NAME` for the value that it has here.
+
+    Raises:
+        ValueError: If the file is no runtime environment, or a variable is not set.
+    """
+    import yaml
+
+    content: Any = {}
+    if path is not None:
+        try:
+            content = yaml.safe_load(path.read_bytes()) or {}
+        except (OSError, yaml.YAMLError) as error:
+            reason = getattr(error, "strerror", None) or "it is not YAML"
+            raise ValueError(f"--runtime-env {path} cannot be read: {reason}") from error
+        if not isinstance(content, dict) or "working_dir" in content:
+            raise ValueError(
+                f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "
+                "needed, without working_dir: that is --working-dir"
+            )
+    found = dict(content.get("env_vars") or {})
+    for variable in variables:
+        name, equals, value = variable.partition("=")
+        if not equals and name not in os.environ:
+            raise ValueError(f"--env {name} is not set here; set it, or write --env {name}=VALUE")
+        found[name] = value if equals else os.environ[name]
+    return {**content, "env_vars": found} if found else content
+
+
+def read_resources(
+    num_cpus: float | None, num_gpus: float | None, memory: str | None, custom: list[str]
+) -> Resources:
+    """What the driver reserves, from the options `--entrypoint-...`.
+
+    Raises:
+        ValueError: If a size or an amount is none.
+    """
+    from jobs.submit.request import Resources
+    from jobs.units import parse_bytes
+
+    amounts: dict[str, float] = {}
+    for text in custom:
+        name, _, amount = text.partition("=")
+        try:
+            amounts[name] = float(amount)
+        except ValueError:
+            raise ValueError(
+                f"--entrypoint-resource {text} is not of the form NAME=AMOUNT, e.g. big_disk=1"
+            ) from None
+    num_bytes = None if memory is None else parse_bytes(memory, "--entrypoint-memory")
+    return Resources(num_cpus, num_gpus, num_bytes, amounts)

@@ -1,0 +1,210 @@
+"""The head of a Ray cluster, asked over HTTP: its jobs, as Ray's Jobs API has them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import requests
+from ray.exceptions import AuthenticationError
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from pipeline.executors.address import raise_if_unreachable
+
+PREFIX = "tango-"
+_TIMEOUT_S = 60.0
+_NO_AGENT = "No available agent"
+# Ray lets these win over the address that it is given; here the user's --address wins.
+_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+
+
+class HeadError(ValueError):
+    """The head refuses, or is no head; the message is one line for the user."""
+
+
+class HeadLostError(HeadError):
+    """The head does not answer; it may later."""
+
+
+class _Client(JobSubmissionClient):  # type: ignore[misc]
+    """Ray's client, which would wait for ever for an answer."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
+        options.setdefault("timeout", _TIMEOUT_S)
+        response: requests.Response = super()._do_request(method, endpoint, **options)
+        # What a proxy says while the head is away, and a head that has just been started.
+        if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
+            raise requests.ConnectionError(f"HTTP status {response.status_code}")
+        return response
+
+
+def dashboard_url(address: str | None) -> str:
+    """The URL of the head's dashboard.
+
+    Args:
+        address: `http(s)://host:port` or `host:port`; `None` for the one in `RAY_ADDRESS`.
+
+    Raises:
+        HeadError: If there is none, or it is an address for drivers.
+    """
+    given = address or os.environ.get("RAY_ADDRESS")
+    if not given:
+        raise HeadError("--address is missing; give the head's dashboard: http://head:8265")
+    url = given if "://" in given else f"http://{given}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise HeadError(
+            f"--address {given} is not the address of a dashboard; jobs are sent to the head over "
+            "HTTP: http://head:8265"
+        )
+    return url.rstrip("/")
+
+
+class Head:
+    """The jobs of one cluster.
+
+    Args:
+        address: As for `dashboard_url`.
+
+    Raises:
+        HeadError: If no Ray dashboard answers there.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self.url = dashboard_url(address)
+        raise_if_unreachable(self.url)
+        for name in ("job.sdk", "dashboard_sdk"):  # they have levels of their own
+            logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+        with self._asked(), _without_ray_variables():
+            self._client = _Client(self.url)
+
+    def submit(
+        self,
+        job_id: str,
+        *,
+        entrypoint: str,
+        package: str,
+        runtime_env: Mapping[str, Any],
+        metadata: Mapping[str, str],
+        resources: Mapping[str, Any],
+    ) -> bool:
+        """Start a job.
+
+        Args:
+            job_id: Not used on this cluster before.
+            entrypoint: Shell command.
+            package: Zip file that becomes the working directory.
+            runtime_env: The rest of Ray's runtime environment.
+            metadata: Kept beside the job.
+            resources: Further arguments of Ray's `submit_job`.
+
+        Returns:
+            Whether it was started; `False` if the id is used.
+
+        Raises:
+            HeadError: If the cluster does not accept it.
+        """
+        try:
+            with self._asked():
+                self._client.submit_job(
+                    entrypoint=entrypoint,
+                    submission_id=job_id,
+                    runtime_env={**runtime_env, "working_dir": package},
+                    metadata=dict(metadata),
+                    **resources,
+                )
+        except HeadLostError:
+            raise
+        except HeadError as error:
+            if "already exists" in str(error):
+                return False
+            raise
+        return True
+
+    def jobs(self) -> list[JobDetails]:
+        """The jobs that `tango submit` has sent to this cluster, the oldest first."""
+        with self._asked():
+            found = self._client.list_jobs()
+        ours = [job for job in found if (job.metadata or {}).get("tango_digest")]
+        return sorted(ours, key=lambda job: (job.start_time or 0, job.submission_id))
+
+    def find(self, job_id: str) -> str:
+        """The whole id of a job that is given by its id or the beginning of it.
+
+        Raises:
+            HeadError: If there is none, or there are several.
+        """
+        ids = [job.submission_id for job in self.jobs()]
+        if job_id in ids:
+            return job_id
+        found = [one for one in ids if one.startswith((job_id, PREFIX + job_id))]
+        if len(found) == 1:
+            return str(found[0])
+        what = f"is the beginning of {len(found)} jobs" if found else "is not a job"
+        known = ", ".join((found or ids)[-5:]) or "none"
+        raise HeadError(f"{job_id} {what} on {self.url}; there: {known} (tango jobs list)")
+
+    def details(self, job_id: str) -> JobDetails:
+        """Status, exit code and times of a job."""
+        with self._asked():
+            return self._client.get_job_info(job_id)
+
+    def log(self, job_id: str) -> str:
+        """All that a job has printed so far."""
+        with self._asked():
+            return str(self._client.get_job_logs(job_id))
+
+    async def tail(self, job_id: str) -> AsyncGenerator[str, None]:
+        """What a job has printed from its beginning, then what it prints, until it is over."""
+        with self._asked():
+            async for text in self._client.tail_job_logs(job_id):
+                yield text
+
+    def stop(self, job_id: str) -> bool:
+        """Ask a job to end (SIGTERM, then SIGKILL); whether it was running."""
+        with self._asked():
+            return bool(self._client.stop_job(job_id))
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Turn everything that goes wrong between here and the head into one line."""
+        try:
+            yield
+        except AuthenticationError as error:
+            raise HeadError(
+                f"{self.url} asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
+                f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
+            ) from error
+        except (requests.JSONDecodeError, KeyError) as error:
+            raise HeadError(f"{self.url} answers, but is no Ray dashboard") from error
+        except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
+            raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
+        except (TimeoutError, OSError) as error:
+            raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
+        except RuntimeError as error:
+            if "WebSocket" in str(error):
+                raise HeadLostError(f"{self.url}: {_short(error)}") from error
+            raise HeadError(f"{self.url} refuses: {_short(error)}") from error
+
+
+@contextmanager
+def _without_ray_variables() -> Iterator[None]:
+    """Hide Ray's variables while its client is made, so that it takes our address."""
+    hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _short(error: BaseException) -> str:
+    """An error in one short line; Ray sends whole tracebacks, whose last line says it."""
+    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    first = lines[0] if lines else ""
+    return (text if first.endswith("(most recent call last):") else " ".join(lines))[:300]

@@ -1,0 +1,70 @@
+"""Start a submitted job on the cluster; `tango submit` sends this file along.
+
+It needs the standard library alone, because the cluster may have no tango-video, or an older one.
+The command runs in a directory of its own, so that relative paths in recipes and options mean the
+same directory every time: Ray starts jobs in a copy of the package, which it deletes later.
+
+    python tango_start.py --version 0.2.0 --directory '~/tango' -- sweep --address auto
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "tango-video"
+RECIPE_FILE = "tango_recipe.yaml"
+
+
+def main() -> None:
+    """Check the version, go to the directory, and run `tango`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--version", help="Version that must be installed; none: it is sent along.")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    if given.version:
+        _raise_if_other_version(given.version)
+    here = Path(__file__).parent.absolute()
+    directory = Path(os.path.expandvars(given.directory)).expanduser().absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        os.chdir(directory)
+    except OSError as error:
+        _fail(f"--directory {given.directory} cannot be used on the cluster: {error}")
+    print(f"tango: on {os.uname().nodename}, in {directory}", file=sys.stderr, flush=True)
+    command, *options = given.command
+    sys.argv = ["tango", command, str(here / RECIPE_FILE), *options]
+    runpy.run_module("jobs.cli.entry", run_name="__main__", alter_sys=True)
+
+
+def _raise_if_other_version(wanted: str) -> None:
+    """End in one line unless the installed version is the client's."""
+    try:
+        found = metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        _fail(
+            f"{DISTRIBUTION} is not installed for {sys.executable} on the cluster; install "
+            f"{DISTRIBUTION}[all]=={wanted} there, or send it along: tango submit --with-code"
+        )
+    if found != wanted:
+        _fail(
+            f"the cluster has {DISTRIBUTION} {found} and the client {wanted}; install the same "
+            "version on both, or send the client's along: tango submit --with-code"
+        )
+    text = f"tango: {DISTRIBUTION} {found} on the cluster, as on the client"
+    print(text, file=sys.stderr, flush=True)
+
+
+def _fail(message: str) -> None:
+    """One line, and the exit code of all mistakes of a user."""
+    print(f"tango: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

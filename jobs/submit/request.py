@@ -1,0 +1,144 @@
+"""What is sent to a cluster: a resolved recipe, a command, and what they need there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+
+from jobs.config.identity import jobs_digest
+from jobs.config.recipe import Job
+from jobs.submit.package import START_FILE
+
+Command = Literal["evaluate", "sweep", "precompute"]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the driver of a job reserves on the cluster; its pools reserve their own.
+
+    Attributes:
+        num_cpus: CPUs; `None` reserves nothing, and the driver runs on the head.
+        num_gpus: GPUs.
+        memory: Bytes.
+        custom: Custom resources by name.
+    """
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory: int | None = None
+    custom: Mapping[str, float] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """As Ray's `submit_job` takes them."""
+        named = {
+            "entrypoint_num_cpus": self.num_cpus,
+            "entrypoint_num_gpus": self.num_gpus,
+            "entrypoint_memory": self.memory,
+            "entrypoint_resources": dict(self.custom) or None,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One job to run on a cluster.
+
+    Attributes:
+        jobs: What the recipe stands for, resolved.
+        command: What runs it.
+        recipe_name: File name of the recipe, for people.
+        options: Options of the command that are not part of the recipe, such as `--output`.
+        directory: Directory on the cluster in which the command runs; `~` and `$NAME` are those of
+            the cluster.
+        python: Interpreter on the cluster.
+        version: Version of tango-video that must be installed there; `None` if it is sent along.
+        user: Who sends it, for people.
+        new: Whether an unfinished run of the same job is left alone.
+        runtime_env: Ray's runtime environment, without the working directory.
+        resources: What the driver reserves.
+    """
+
+    jobs: tuple[Job, ...]
+    command: Command
+    recipe_name: str
+    options: tuple[str, ...] = ()
+    directory: str = "~/tango"
+    python: str = "python"
+    version: str | None = None
+    user: str = ""
+    new: bool = False
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+
+    @property
+    def digest(self) -> str:
+        """Of the job, as `config.identity` has it."""
+        return jobs_digest(self.jobs)
+
+    @property
+    def recipe(self) -> str:
+        """The resolved recipe as YAML; several jobs differ in `model.num_frames` alone."""
+        content = yaml.safe_load(self.jobs[0].to_yaml())
+        if len(self.jobs) > 1:
+            content["model"]["num_frames"] = [job.model.num_frames for job in self.jobs]
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    @property
+    def entrypoint(self) -> str:
+        """The shell command that Ray runs in the unpacked package.
+
+        `exec` replaces the shell, so that signals and the exit code are those of the job.
+        """
+        words = ["exec", self.python, START_FILE]
+        words += ["--version", self.version] if self.version else []
+        words += ["--directory", self.directory, "--", self.command, "--address", "auto"]
+        # Filling the cache needs no run to go on with: what is there is not computed again.
+        if not (self.new or self.command == "precompute" or "--resume" in self.options):
+            words.append("--continue")
+        return shlex.join([*words, *self.options])
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What Ray keeps beside the job; `same_job` compares it."""
+        return {
+            "tango_digest": self.digest,
+            "tango_command": self.command,
+            "tango_recipe": self.recipe_name,
+            "tango_user": self.user,
+            "tango_version": self.version or "sent along",
+            "tango_arguments": json.dumps([self.directory, *self.options]),
+        }
+
+
+def same_job(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether the metadata of two jobs say that they do the same in the same place."""
+    keys = ("tango_digest", "tango_command", "tango_arguments")
+    return all(key in one and one[key] == other.get(key) for key in keys)
+
+
+def default_command(jobs: Sequence[Job]) -> Command:
+    """`evaluate` for one method on one benchmark, `sweep` for more."""
+    alone = len(jobs) == 1 and len(jobs[0].all_methods) == len(jobs[0].all_benchmarks) == 1
+    return "evaluate" if alone else "sweep"
+
+
+def raise_if_secret(options: Sequence[str]) -> None:
+    """Refuse a URL with a password: everybody who sees the dashboard can read command lines.
+
+    Raises:
+        ValueError: Without the password in its message.
+    """
+    for option, value in pairwise(options):
+        if "://" in value and urlsplit(value).password is not None:
+            raise ValueError(
+                f"{option} holds a password, and Ray shows command lines in its dashboard; take it "
+                "out of the URL and give it as an environment variable: --env NAME, where NAME is "
+                "e.g. MLFLOW_TRACKING_PASSWORD"
+            )

@@ -1,0 +1,105 @@
+"""Send a job, or find it where it runs already."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.submit.head import PREFIX, Head, HeadLostError
+from jobs.submit.package import write_package
+from jobs.submit.request import Request, same_job
+from pipeline.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 60.0
+"""Seconds for which a head that does not answer is asked again; a new one needs some."""
+_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job on a cluster.
+
+    Attributes:
+        job_id: Its id there.
+        attached: Whether it ran already, so that nothing was sent.
+    """
+
+    job_id: str
+    attached: bool
+
+
+def submit(
+    request: Request,
+    head: Head,
+    *,
+    working_dir: Path | None = None,
+    with_code: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Submitted:
+    """Start a job unless the same one is at work.
+
+    Two clients that send the same job at the same time get one job: ids are counted per job, and a
+    cluster accepts each id once.
+
+    Args:
+        request: What to run.
+        head: Of the cluster.
+        working_dir: Directory to send along.
+        with_code: Whether to send this installation along.
+        clock: For the pauses between attempts.
+
+    Raises:
+        PackageError: If the directory cannot be packed.
+        HeadError: If the cluster does not accept the job, or has not answered for `PATIENCE_S`.
+    """
+    tried: str | None = None
+    end = clock.monotonic() + PATIENCE_S
+    with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
+        package = Path(folder) / "package.zip"
+        write_package(package, request.recipe, working_dir=working_dir, with_code=with_code)
+        while True:
+            try:
+                jobs = head.jobs()
+                if tried in {job.submission_id for job in jobs}:  # it was sent, its answer was lost
+                    return Submitted(str(tried), attached=False)
+                same = [job for job in jobs if same_job(job.metadata or {}, request.metadata)]
+                living = [job for job in same if not job.status.is_terminal()]
+                if living and not request.new:
+                    return Submitted(str(living[-1].submission_id), attached=True)
+                tried = next_id(request.digest, jobs)
+                if _send(request, head, tried, package):
+                    return Submitted(tried, attached=False)
+                tried = None
+            except HeadLostError as error:
+                if clock.monotonic() >= end:
+                    raise
+                logger.warning("%s; asking again", error)
+            clock.sleep(_PAUSE_S)
+
+
+def _send(request: Request, head: Head, job_id: str, package: Path) -> bool:
+    """Start a job under an id; `False` if another client has just taken the id."""
+    return head.submit(
+        job_id,
+        entrypoint=request.entrypoint,
+        package=str(package),
+        runtime_env=request.runtime_env,
+        metadata=request.metadata,
+        resources=request.resources.arguments(),
+    )
+
+
+def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
+    """`tango-<digest>-<number>`, one above those that the cluster has had."""
+    beginning = f"{PREFIX}{digest[:10]}-"
+    numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
+    return f"{beginning}{max((int(n) for n in numbers if n.isdigit()), default=0) + 1}"

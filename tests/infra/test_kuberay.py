@@ -1,0 +1,152 @@
+"""The manifests for KubeRay: its own schema, our versions, and pools that fit the groups."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from jobs.config.recipe import parse_job
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "infra/kuberay"
+SCHEMAS = json.loads((ROOT / "tests/fixtures/kuberay/schemas.json").read_text())
+MANIFESTS = ("raycluster.yaml", "rayjob.yaml")
+
+
+def loaded(name):
+    """A manifest."""
+    return yaml.safe_load((FOLDER / name).read_text())
+
+
+def cluster_of(manifest):
+    """The specification of the cluster in a manifest."""
+    return manifest["spec"].get("rayClusterSpec", manifest["spec"])
+
+
+def pods_of(cluster):
+    """Name of each group -> specification of its pods."""
+    groups = {"head": cluster["headGroupSpec"]}
+    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    return {name: group["template"]["spec"] for name, group in groups.items()}
+
+
+def errors_of(manifest):
+    """What KubeRay's schema says of a manifest."""
+    schema = {**SCHEMAS[manifest["kind"]], "$defs": SCHEMAS["$defs"]}
+    return [
+        error.message for error in jsonschema.Draft7Validator(schema).iter_errors(manifest["spec"])
+    ]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_schema_of_kuberay_accepts_it(name):
+    manifest = loaded(name)
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
+    assert manifest["apiVersion"] == "ray.io/v1"
+    assert errors_of(manifest) == []
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_schema_refuses_what_it_does_not_know(name):
+    manifest = loaded(name)
+    cluster_of(manifest)["workerGroupSpecs"][0]["maxReplcas"] = 3
+    (error,) = errors_of(manifest)
+    assert "'maxReplcas' was unexpected" in error
+    manifest = loaded(name)
+    pods_of(cluster_of(manifest))["encode"]["containers"][0]["volumeMounts"][0]["mountpath"] = "/x"
+    assert "'mountpath' was unexpected" in errors_of(manifest)[0]
+    manifest = loaded(name)
+    cluster_of(manifest)["workerGroupSpecs"][0]["minReplicas"] = "one"
+    assert errors_of(manifest)
+
+
+def test_both_manifests_describe_one_cluster():
+    assert cluster_of(loaded("rayjob.yaml")) == cluster_of(loaded("raycluster.yaml"))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_versions_are_those_of_the_project(name):
+    constraints = (ROOT / "infra/constraints.txt").read_text()
+    (ray,) = re.findall(r"^ray==(.*)$", constraints, re.M)
+    assert cluster_of(loaded(name))["rayVersion"] == ray
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    images = re.findall(r"image: (\S+)", (FOLDER / name).read_text())
+    assert len(images) >= 4
+    assert set(images) == {
+        f"registry.example.com/tango-video:{version}-{kind}" for kind in ("cpu", "cuda")
+    }
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_every_pod_is_bounded_probed_and_not_root(name):
+    for group, pod in pods_of(cluster_of(loaded(name))).items():
+        assert pod["securityContext"]["runAsNonRoot"], group
+        (container,) = pod["containers"]
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        resources = container["resources"]
+        assert resources["limits"]["memory"] == resources["requests"]["memory"]
+        for probe, most_s in (("readinessProbe", 120), ("livenessProbe", 200)):
+            check = container[probe]
+            assert check["httpGet"]["path"].endswith("_healthz")
+            silent_s = check["failureThreshold"] * check["periodSeconds"]
+            assert check["initialDelaySeconds"] + silent_s <= most_s
+        wants_gpu = "nvidia.com/gpu" in resources["limits"]
+        assert wants_gpu == container["image"].endswith("-cuda") == (group in ("encode", "answer"))
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_no_secret_is_written_down(name):
+    for pod in pods_of(cluster_of(loaded(name))).values():
+        for variable in pod["containers"][0]["env"]:
+            is_secret = re.search("KEY|PASSWORD|USERNAME|TOKEN", variable["name"])
+            assert bool(is_secret) == ("secretKeyRef" in variable.get("valueFrom", {})), variable
+
+
+def nodes_of(cluster):
+    """Ray's resources of every node that the cluster starts with."""
+    nodes = []
+    for group in cluster["workerGroupSpecs"]:
+        limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+        parameters = group["rayStartParams"]
+        own = json.loads(json.loads(parameters["resources"])) if "resources" in parameters else {}
+        cpus = float(parameters.get("num-cpus", limits["cpu"]))
+        node = {"CPU": cpus, "GPU": float(limits.get("nvidia.com/gpu", 0)), **own}
+        nodes += [(group["groupName"], dict(node)) for _ in range(group["minReplicas"])]
+    return nodes
+
+
+def test_the_pools_of_the_recipe_land_on_their_groups():
+    """Every actor has room on one group only, and all of them have room at the start."""
+    pools = yaml.safe_load((FOLDER / "recipe.yaml").read_text())["pools"]
+    nodes = nodes_of(cluster_of(loaded("rayjob.yaml")))
+    for pool, group in (("decode", "decode"), ("compress", "encode"), ("answer", "answer")):
+        wanted = pools[pool]
+        needs = {"CPU": wanted.get("num_cpus", 0), "GPU": wanted.get("num_gpus", 0)}
+        needs |= wanted.get("resources", {})
+        for _ in range(wanted.get("num_actors", 1)):
+            room = [
+                (name, node)
+                for name, node in nodes
+                if all(node.get(kind, 0) >= amount for kind, amount in needs.items())
+            ]
+            assert {name for name, _ in room} == {group}, pool
+            for kind, amount in needs.items():
+                room[0][1][kind] = room[0][1].get(kind, 0) - amount
+
+
+def test_the_job_runs_a_recipe_that_is_one():
+    entrypoint = loaded("rayjob.yaml")["spec"]["entrypoint"].split()
+    assert entrypoint[:4] == ["exec", "tango", "sweep", "/recipes/recipe.yaml"]
+    assert "--continue" in entrypoint
+    recipe = yaml.safe_load((FOLDER / "recipe.yaml").read_text())
+    for pool in recipe["pools"].values():
+        pool.pop("resources", None)
+    assert parse_job(recipe, "recipe.yaml").all_methods[0][0] == "full"

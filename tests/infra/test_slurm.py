@@ -1,0 +1,214 @@
+"""The Slurm scripts: checked as shell, and run with stand-ins for what only a cluster has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "infra/slurm").iterdir())
+WAIT_S = 120
+
+# Every one writes its name and arguments into the file `said`.
+SAY = '#!/usr/bin/env bash\necho "$(basename "$0") $*" >> "$SAID"\n'
+UNTIL_TERM = 'trap \'echo "{0} ended" >> "$SAID"; exit 143\' TERM\nwhile :; do sleep 0.1; done\n'
+STAND_INS = {
+    "scontrol": SAY + "if [[ $1 == show ]]; then printf 'one\\ntwo\\n'; fi\n",
+    "srun": '#!/usr/bin/env bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
+    "hostname": "#!/usr/bin/env bash\necho 127.0.0.1 10.0.0.1\n",
+    "ray": SAY + UNTIL_TERM.format("ray"),
+    "python": SAY + "cat > /dev/null\n",
+    "tango": SAY + 'if [[ -e "$HOLD" ]]; then\n' + UNTIL_TERM.format("tango") + "fi\nexit 7\n",
+}
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """`slurm(script, *arguments, only=..., **variables)` starts a script as Slurm would."""
+    started = []
+
+    def start(script, *arguments, only=tuple(STAND_INS), **variables):
+        programs = tmp_path / "programs"
+        programs.mkdir(exist_ok=True)
+        for name in only:
+            path = programs / name
+            path.write_text(STAND_INS[name])
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        own = Path(sys.executable).parent
+        process = subprocess.Popen(
+            ["bash", ROOT / "infra/slurm" / script, *map(str, arguments)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PATH": os.pathsep.join([str(programs), str(own), os.environ["PATH"]]),
+                "PYTHONPATH": str(ROOT),
+                "SAID": str(tmp_path / "said"),
+                "HOLD": str(tmp_path / "hold"),
+                "SLURM_JOB_ID": "77",
+                "SLURM_JOB_NODELIST": "node[1-2]",
+                "SLURM_CPUS_ON_NODE": "2",
+                "SLURM_JOB_END_TIME": str(int(time.time()) + 100),
+                "SLURM_ARRAY_JOB_ID": "70",
+                "SLURM_ARRAY_TASK_ID": "1",
+                "SLURM_ARRAY_TASK_COUNT": "4",
+                "SLURM_ARRAY_TASK_MIN": "0",
+                "SLURM_ARRAY_TASK_MAX": "3",
+                **variables,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def said(tmp_path):
+    """What the stand-ins were asked, in order."""
+    path = tmp_path / "said"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_until(tmp_path, beginning):
+    """A stand-in was asked."""
+    end = time.monotonic() + WAIT_S
+    while not any(line.startswith(beginning) for line in said(tmp_path)):
+        assert time.monotonic() < end, said(tmp_path)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_the_shell_and_shellcheck_accept_it(script):
+    subprocess.run(["bash", "-n", script], check=True)
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([shellcheck, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_slurm_warns_before_the_limit_and_may_queue_it_again(script):
+    options = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+    assert "#SBATCH --signal=B:TERM@120" in options
+    assert "#SBATCH --requeue" in options
+    assert "#SBATCH --open-mode=append" in options
+
+
+def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
+    process = slurm("tango.sbatch", "my recipe.yaml", "--output", "/shared/runs")
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 7, output
+    lines = said(tmp_path)
+    starts = sorted(line for line in lines if line.startswith("ray start"))
+    common = "--num-cpus=2 --disable-usage-stats --block"
+    assert starts == [
+        f"ray start --address=127.0.0.1:20077 {common}",
+        f"ray start --head --node-ip-address=127.0.0.1 --port=20077 {common}",
+    ]
+    assert "python - 127.0.0.1:20077 2" in lines
+    assert (
+        "tango sweep my recipe.yaml --address 127.0.0.1:20077 --continue --output /shared/runs"
+        in lines
+    )
+    assert lines.count("ray ended") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("tango.sbatch", "77"), ("tango_array.sbatch", "70_1")]
+)
+def test_a_job_that_runs_out_of_time_ends_cleanly_and_is_queued_again(
+    slurm, tmp_path, script, name
+):
+    (tmp_path / "hold").touch()
+    process = slurm(script, "recipe.yaml")
+    wait_until(tmp_path, "tango sweep")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 143, output
+    lines = said(tmp_path)
+    assert "tango ended" in lines
+    assert f"scontrol requeue {name}" in lines
+    assert "SIGTERM from Slurm" in output
+
+
+@pytest.mark.parametrize("script", ["tango.sbatch", "tango_array.sbatch"])
+def test_a_job_that_is_cancelled_is_not_queued_again(slurm, tmp_path, script):
+    (tmp_path / "hold").touch()
+    later = str(int(time.time()) + 5000)
+    process = slurm(script, "recipe.yaml", SLURM_JOB_END_TIME=later)
+    wait_until(tmp_path, "tango sweep")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 143, output
+    assert not [line for line in said(tmp_path) if line.startswith("scontrol requeue")]
+
+
+def test_a_task_of_an_array_has_its_shard(slurm, tmp_path):
+    process = slurm("tango_array.sbatch", "recipe.yaml", "--limit", "8")
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 7
+    assert said(tmp_path) == ["tango sweep recipe.yaml --shard 1/4 --continue --limit 8"]
+
+
+def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
+    part = {
+        "SLURM_ARRAY_TASK_ID": "5",
+        "SLURM_ARRAY_TASK_MIN": "3",
+        "SLURM_ARRAY_TASK_MAX": "5",
+        "SLURM_ARRAY_TASK_COUNT": "2",
+    }
+    process = slurm("tango_array.sbatch", "recipe.yaml", **part)
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert "set TANGO_SHARDS to the number of shards" in output
+    process = slurm(
+        "tango_array.sbatch", "recipe.yaml", TANGO_SHARDS="8", TANGO_COMMAND="precompute", **part
+    )
+    process.communicate(timeout=WAIT_S)
+    assert said(tmp_path) == ["tango precompute recipe.yaml --shard 5/8"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
+    """Only Slurm itself is played: Ray, the wait for it, and the job are real."""
+    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    (tmp_path / "programs").mkdir()
+    tango = tmp_path / "programs" / "tango"
+    tango.write_text(f'#!/usr/bin/env bash\nexec "{sys.executable}" -m jobs.cli.entry "$@"\n')
+    tango.chmod(0o755)
+    one = "#!/usr/bin/env bash\nif [[ $1 == show ]]; then echo one; fi\n"
+    with socket.socket() as free:  # the port of the head follows the number of the job
+        free.bind(("127.0.0.1", 0))
+        number = str(free.getsockname()[1] % 10000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STAND_INS, "scontrol", one)
+        process = slurm(
+            "tango.sbatch",
+            "recipe.yaml",
+            only=("scontrol", "srun", "hostname"),
+            SLURM_JOB_ID=number,
+            RAY_AUTH_MODE="disabled",
+        )
+    output, _ = process.communicate(timeout=480)
+    assert process.returncode == 0, output
+    assert "tango: 1 Ray nodes at 127.0.0.1:2" in output
+    assert "2 decoded, 2 encoded, 0 failed" in output
+    (run,) = (tmp_path / "runs").glob("*/summary.json")
+    assert (run.parent / "job.digest").exists()

@@ -1,0 +1,173 @@
+"""Jobs sent to a real head with its dashboard and two nodes, from another directory.
+
+The client gets nothing but a copied recipe and four variables. The job's method waits for a file,
+so that every test decides itself how far the job is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from ray_head import ROOT, ray_head
+
+# A busy machine may be slow; what is waited for is a condition, never a time.
+WAIT_S = 180
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+HELD = '''
+"""A method of one's own, sent along: it keeps the first tokens, once a file is there."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from tango_core.compressors.base import Compressor, num_kept, select
+
+
+@dataclass(frozen=True)
+class Held(Compressor):
+    """Wait for a file, then keep the first tokens."""
+
+    file: str = ""
+
+    def _compress(self, features):
+        while not Path(self.file).exists():
+            time.sleep(0.1)
+        total = features.tokens[..., 0].numel()
+        return select(features, torch.arange(num_kept(total, self.retention)))
+'''
+
+
+class Client:
+    """A person at another machine, with a copied recipe and a method of their own.
+
+    Args:
+        folder: Their directory; the cluster gets one beside it.
+        address: Of the head.
+    """
+
+    def __init__(self, folder, address):
+        self.folder, self.address = folder / "client", address
+        self.go, self.runs = folder / "go", folder / "cluster" / "runs"
+        self.submit = ("submit", "recipe.yaml", "--working-dir", "code")
+        self.submit += ("--directory", str(folder / "cluster"))
+        (self.folder / "code").mkdir(parents=True)
+        (self.folder / "code" / "own_methods.py").write_text(HELD)
+        method = {"name": "own_methods:Held", "retention": 0.5, "file": str(self.go)}
+        recipe = {"benchmark": {"name": "shapes"}, "method": method, "limit": 3}
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+
+    def start(self, *arguments):
+        """The command, running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "jobs.cli.entry", *arguments],
+            cwd=self.folder,
+            env={
+                "PATH": os.defpath,
+                "HOME": str(self.folder),
+                "PYTHONPATH": str(ROOT),
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_ADDRESS": self.address,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments):
+        """Exit code and both outputs."""
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=2 * WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return process.returncode, out, err
+
+    def jobs(self):
+        """Their jobs on the cluster, the newest last."""
+        code, out, err = self.run("jobs", "list", "--json")
+        assert code == 0, err
+        return [job for job in json.loads(out) if str(self.runs.parent) in job["entrypoint"]]
+
+    def wait_for(self, status):
+        """The newest job, as soon as it has a status."""
+        end = time.monotonic() + WAIT_S
+        while (job := self.jobs()[-1])["status"] != status:
+            assert time.monotonic() < end, job
+            time.sleep(0.5)
+        return job
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The dashboard of a cluster."""
+    with ray_head(tmp_path_factory.mktemp("home")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address, tmp_path):
+    """A client whose jobs no other test has sent."""
+    return Client(tmp_path, address)
+
+
+def read_until(process, text):
+    """Read a command's output up to a line."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"no {text!r} in {seen} {process.stderr.read()}")
+
+
+def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
+    # A client that is killed takes nothing with it; `test_follow.py` has the one with Ctrl-C.
+    with client.start(*client.submit) as process:
+        read_until(process, "3 clips to decode and encode")
+        process.kill()
+
+    # The same job again is the same job.
+    code, out, err = client.run(*client.submit, "--no-wait")
+    assert code == 0, err
+    job_id = out.strip()
+    assert f"this job runs already as {job_id}" in err
+    (job,) = client.jobs()
+    assert (job["id"], job["status"]) == (job_id, "RUNNING")
+
+    # Stopped, it is continued by the same command; its run is the same directory.
+    code, _, err = client.run("jobs", "stop", job_id)
+    assert (code, "is stopping" in err) == (0, True)
+    assert client.wait_for("STOPPED")["exit_code"] == 143
+    (run_dir,) = (path.parent for path in client.runs.glob("*/job.yaml"))
+    client.go.touch()
+    code, out, err = client.run(*client.submit)
+    assert code == 0, err + out
+    assert f"continuing runs/{run_dir.name}" in out
+    assert "3 of 3 clips" in out
+    assert list(client.runs.glob("*/summary.json")) == [run_dir / "summary.json"]
+    (first, second) = client.jobs()
+    assert (first["id"], second["id"]) == (job_id, job_id[:-1] + "2")
+    assert f"{second['id']}: SUCCEEDED, exit code 0" in err
+
+
+def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
+    code, out, err = client.run(
+        *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1",
+        "--entrypoint-num-cpus", "1", "--",
+        "--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere",
+    )  # fmt: skip
+    assert code == 2, err + out
+    assert "benchmark.root '/nowhere' is not a folder" in out
+    assert f"in {client.runs.parent}" in out
+    assert "FAILED, exit code 2" in err
+    code, out, _ = client.run("jobs", "status", client.jobs()[-1]["id"])
+    assert code == 0
+    assert "failed with exit code 2" in out

@@ -1,0 +1,114 @@
+"""`--continue`: which run a job that is started again goes on with, and how it waits for it."""
+
+from __future__ import annotations
+
+import pytest
+from fake_clock import FakeClock
+from jobs_for_tests import job
+
+from jobs.config.identity import job_digest, jobs_digest
+from jobs.run.continuing import PatientLease, unfinished_run
+from jobs.run.directories import claim, new_run_dir
+from pipeline.lease import EXPIRES_S, FileLease, LeaseError
+from pipeline.storage import Storage
+
+
+@pytest.fixture
+def started(tmp_path):
+    """`started(**changes)` leaves a run that has begun, each a second after the last one."""
+    clock = FakeClock()
+
+    def start(finished=False, answers=True, **changes):
+        clock.sleep(1)
+        recipe = job(tmp_path / "shapes", **changes)
+        run_dir = new_run_dir(recipe, tmp_path / "runs", clock=clock)
+        claim(run_dir, recipe, answers=answers)
+        for name in ("facts.json", "summary.json") if finished else ():
+            (run_dir / name).write_text("{}")
+        return run_dir
+
+    return start
+
+
+def found(tmp_path, **changes):
+    return unfinished_run(job(tmp_path / "shapes", **changes), tmp_path / "runs")
+
+
+def test_the_newest_unfinished_run_of_the_same_job_goes_on(started, tmp_path):
+    assert found(tmp_path) is None
+    started()
+    newest = started()
+    started(limit=7)
+    started(finished=True)
+    assert found(tmp_path) == newest
+    assert found(tmp_path, executor="local", max_failures=3) == newest
+
+
+def test_a_run_without_a_summary_is_unfinished(started, tmp_path):
+    run_dir = started(finished=True)
+    assert found(tmp_path) is None
+    (run_dir / "summary.json").unlink()
+    assert found(tmp_path) == run_dir
+
+
+def test_a_run_that_fills_the_cache_only_is_not_continued(started, tmp_path):
+    started(answers=False)
+    assert found(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"executor": "local"},
+        {"pools": {"answer": {"num_actors": 4, "num_gpus": 1}}},
+        {"decode": {"timeout_s": 7}},
+        {"model": {"name": "tiny"}},
+    ],
+)
+def test_where_a_job_runs_is_not_part_of_it(tmp_path, changes):
+    assert job_digest(job(tmp_path, **changes)) == job_digest(job(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"limit": 5},
+        {"shard": "0/2"},
+        {"mode": "profile"},
+        {"model": {"name": "tiny", "num_frames": 4}},
+        {"methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}]},
+        {"decode": {"decoder": "pyav"}},
+    ],
+)
+def test_what_a_job_computes_is_part_of_it(tmp_path, changes):
+    assert job_digest(job(tmp_path, **changes)) != job_digest(job(tmp_path))
+
+
+def test_the_jobs_of_one_recipe_have_one_digest(tmp_path):
+    one, other = job(tmp_path), job(tmp_path, limit=2)
+    assert jobs_digest([one]) == job_digest(one)
+    assert len({jobs_digest(jobs) for jobs in ([one], [one, other], [other, one])}) == 3
+
+
+def test_the_lease_of_a_dead_driver_is_waited_for(tmp_path):
+    clock, storage = FakeClock(), Storage.at(tmp_path)
+    FileLease(storage, clock).take()  # this process lives, so that only time frees the run
+    PatientLease(FileLease(storage, clock), clock).take()
+    assert EXPIRES_S <= clock.passed_s <= EXPIRES_S + 5
+
+
+def test_a_living_driver_is_not_waited_for_without_end(tmp_path):
+    clock, storage = FakeClock(), Storage.at(tmp_path)
+    first = FileLease(storage, clock)
+    first.take()
+
+    class Living(FakeClock):
+        def sleep(self, seconds):
+            clock.sleep(seconds)
+            first.renew()
+
+        def monotonic(self):
+            return clock.monotonic()
+
+    with pytest.raises(LeaseError, match="works on this run"):
+        PatientLease(FileLease(storage, clock), Living()).take()

@@ -1,0 +1,121 @@
+"""What travels with a job: its recipe, what starts it, and code without what git ignores."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+
+import pytest
+
+from jobs.submit import package
+from jobs.submit.ignored import kept_files
+from jobs.submit.package import RECIPE_FILE, START_FILE, PackageError, write_package
+
+TREE = {
+    ".gitignore": "*.log\nbuild/\n/data\n!important.log\n",
+    "own_methods.py": "A = 1\n",
+    "notes.log": "",
+    "important.log": "",
+    "build/out.py": "",
+    "data/video.mp4": "",
+    "deep/data/table.csv": "",
+    "deep/.gitignore": "secret*\n!kept.log\n",
+    "deep/secret.txt": "",
+    "deep/kept.log": "",
+    "deep/other.log": "",
+    "deep/build/x.py": "",
+    "deep/__pycache__/x.pyc": "",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    root = tmp_path / "tree"
+    for name, text in TREE.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def packed(path):
+    """Name -> content of a package."""
+    with zipfile.ZipFile(path) as content:
+        return {name: content.read(name) for name in content.namelist()}
+
+
+def test_the_files_are_those_that_git_would_add(tree):
+    kept = {path.relative_to(tree).as_posix() for path in kept_files(tree)}
+    assert "deep/kept.log" in kept
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert kept == set(listed.stdout.split()) - {"deep/__pycache__/x.pyc"}
+    assert {path.relative_to(tree).as_posix() for path in kept_files(tree)} == kept
+
+
+def test_a_link_that_leads_back_is_not_followed(tree):
+    (tree / "deep" / "back").symlink_to(tree)
+    assert not any("back" in path.parts for path in kept_files(tree))
+
+
+def test_a_package_holds_recipe_starter_and_the_tree(tree, tmp_path):
+    target = tmp_path / "package.zip"
+    count = write_package(target, "method: {}\n", working_dir=tree)
+    content = packed(target)
+    assert count == len(content)
+    assert content[RECIPE_FILE] == b"method: {}\n"
+    assert b"runpy" in content[START_FILE]
+    assert content["own_methods.py"] == b"A = 1\n"
+    assert "data/video.mp4" not in content
+
+
+def test_a_recipe_alone_is_a_small_package(tmp_path):
+    target = tmp_path / "package.zip"
+    assert write_package(target, "method: {}\n") == 2
+    assert target.stat().st_size < 10_000
+
+
+def test_equal_content_gives_equal_bytes(tree, tmp_path):
+    first, second = tmp_path / "first.zip", tmp_path / "second.zip"
+    write_package(first, "a: 1\n", working_dir=tree)
+    (tree / "own_methods.py").touch()  # another time, the same content
+    write_package(second, "a: 1\n", working_dir=tree)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_code_of_this_installation_goes_along(tmp_path):
+    target = tmp_path / "package.zip"
+    write_package(target, "a: 1\n", with_code=True)
+    content = packed(target)
+    assert {
+        "tango_core/tiny/model.safetensors",
+        "pipeline/__init__.py",
+        "jobs/cli/entry.py",
+        "jobs/report/templates/report.html.j2",
+    } <= set(content)
+    assert not [name for name in content if name.endswith(".pyc") or name.startswith("tests")]
+    assert target.stat().st_size < 20_000_000
+
+
+def test_a_directory_that_is_too_large_is_refused_with_its_largest_files(
+    tree, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(package, "MAX_BYTES", 1000)
+    (tree / "model.bin").write_bytes(b"x" * 5000)
+    (tree / "small.bin").write_bytes(b"x" * 10)
+    with pytest.raises(PackageError, match=r"the largest are model\.bin \(5\.0 kB\)") as error:
+        write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tree)
+    assert "\n" not in str(error.value)
+    (tree / ".gitignore").write_text("model.bin\n")
+    write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tree)
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(PackageError, match=r"--working-dir .*nowhere: no such directory"):
+        write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tmp_path / "nowhere")
