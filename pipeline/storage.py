@@ -47,7 +47,10 @@ class Storage:
         where = place(location)
         if isinstance(where, Url):
             store = ObjectStore(where.scheme)
-            store.open()
+            try:
+                store.open()
+            except ValueError as error:
+                raise ValueError(f"cannot open {where}: {error}") from error
             return cls(store, where.path)
         import pyarrow.fs as pafs
 

@@ -38,8 +38,7 @@ def open_filesystem(scheme: str) -> Any:
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"cannot open {scheme}:// ({redacted(str(error))}); use a local path, s3://, gs:// or "
-            "hf://"
+            f"{redacted(str(error))}; use a local path, s3://, gs:// or hf://"
         ) from error
 
 
