@@ -96,6 +96,7 @@ def test_one_that_can_never_fit_names_the_setting(put, tmp_path):
     assert not files(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_fetch_that_fails_leaves_nothing(server, put, tmp_path):
     cache, video = VideoCache(str(tmp_path), 1), put("a.mp4", MIB)
     with (
