@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-import yaml
 from rich.console import Console
 
-from jobs.config.recipe import DecodeSection, RecipeError
+from jobs.config.recipe import DecodeSection
 from jobs.report.formatting import milliseconds
 from pipeline.remote.urls import is_url
 from pipeline.remote.videos import VideoCache
@@ -25,9 +24,6 @@ _STAGE_NAMES = {
     "decode": "rest",
 }
 
-# Arguments of `VideoChat.ask` that are flags of the command, not options of a method.
-_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
-
 
 def ask(
     video: str,
@@ -38,10 +34,10 @@ def ask(
     path: str | None = None,
     method: str = "tango",
     retention: float | None = None,
-    clip: str | None = None,
+    clip: tuple[float, float] | None = None,
     max_new_tokens: int | None = None,
     model_options: Mapping[str, Any] | None = None,
-    method_options: Sequence[str] = (),
+    method_options: Mapping[str, Any] | None = None,
     console: Console,
 ) -> int:
     """Answer and print; returns 0, or 1 if the reply is none of the options.
@@ -54,31 +50,29 @@ def ask(
         path: See `VideoChat`.
         method: See `VideoChat.ask`.
         retention: See `VideoChat.ask`.
-        clip: Start and end in seconds, `"12.5-30"`; `None` for the whole video.
+        clip: Start and end in seconds; `None` for the whole video.
         max_new_tokens: See `VideoChat.ask`.
         model_options: See `VideoChat`; `None` values are not passed on.
-        method_options: `"name=value"` with a YAML value.
+        method_options: Other options of the method.
         console: Where to print.
 
     Raises:
         ValueError: If an option is wrong, in one line.
         FileNotFoundError: If the video or the checkpoint is missing.
     """
-    bounds = None if clip is None else _bounds(clip)
     options = [option for given in choices for option in given.split("|")]
-    of_method = dict(_option(text) for text in method_options)
     of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
     chat = VideoChat(model, path, **of_model)
-    with _local(video) as path:
+    with _local(video) as local:
         answer = chat.ask(
-            path,
+            local,
             question,
             options,
             method=method,
             retention=retention,
-            clip=bounds,
+            clip=clip,
             max_new_tokens=max_new_tokens,
-            **of_method,
+            **(method_options or {}),
         )
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(reply(answer))
@@ -117,26 +111,3 @@ def cost(answer: VideoAnswer) -> str:
         f"{answer.tokens_kept} of {answer.tokens_total} visual tokens ({share:.1f} %); "
         f"ms: {', '.join(times)}"
     )
-
-
-def _bounds(text: str) -> tuple[float, float]:
-    """Parse `"12.5-30"`."""
-    start, dash, end = text.partition("-")
-    try:
-        bounds = float(start), float(end)
-    except ValueError:
-        bounds = (0.0, -1.0)
-    if not dash or not 0 <= bounds[0] <= bounds[1]:
-        raise RecipeError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
-    return bounds
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """Parse `"alpha=2"`."""
-    name, equals, value = text.partition("=")
-    if not equals or not name or name in _FLAGS:
-        raise RecipeError(f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--option {text!r}: {value!r} is not a YAML value") from error

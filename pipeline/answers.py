@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import re
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 
+from pipeline.answer_parts import (
+    ANSWER_KEY,
+    PART,
+    AnswerName,
+    AnswerParts,
+    joined,
+    run_of_folder,
+)
+from pipeline.clip_digests import Digests, clips_of, digests_of, is_in
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.finished import AnsweredClips
 from pipeline.rows import ANSWER, Row, to_table
-from pipeline.seal import DamagedFileError, read_sealed, write_sealed
-from pipeline.stages.declarations import is_failed
+from pipeline.seal import write_sealed
 from pipeline.storage import Storage
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-ClipName = tuple[str, str]
-"""Benchmark and video id."""
-
-AnswerName = tuple[str, str, str, str]
-"""Benchmark, video id, cell and question id."""
-
-ANSWER_KEY = ("benchmark", "video_id", "cell", "question_id")
-"""The columns that name an answer."""
+from tango_core.types import Question, VideoItem
 
 _FLUSH_ROWS = 5_000
 _FLUSH_SECONDS = 10.0
-# Release 0.1 wrote parts without the random half of the name, and without a seal.
-_PART = re.compile(r"part-(\d+)(-[0-9a-f]{12})?\.parquet")
 
 
 class AnswerWriter:
@@ -58,12 +50,12 @@ class AnswerWriter:
         self.storage = Storage.at(folder)
         self._clock = clock
         self._may_write = may_write
-        self._run = _run_of_folder(self.storage)
-        numbers = (found for name in self.storage.names() if (found := _PART.match(name)))
+        self._run = run_of_folder(self.storage)
+        numbers = (found for name in self.storage.names() if (found := PART.match(name)))
         self._next = 1 + max((int(found[1]) for found in numbers), default=-1)
         self._pending: list[Row] = []
-        self._kept: frozenset[ClipName] | None = None
-        self._read: dict[str, pa.Table] = {}
+        self._kept: Digests | None = None
+        self._read: AnswerParts | None = None
         self._last_flush = self._clock.monotonic()
 
     def add(self, answers: Sequence[Row]) -> None:
@@ -77,132 +69,113 @@ class AnswerWriter:
 
     def flush(self) -> None:
         """Write what is pending as one more part; a run has at least one, if only an empty one."""
-        if self._pending:
-            self._may_write()
-            self._drop_the_others()
         if self._pending or not self.storage.names(".parquet"):
-            self._write(to_table(self._pending, ANSWER))
+            new = self._pending
+            self._write(to_table(new, ANSWER))
             self._pending = []
+            if new:
+                self._drop_the_others()
         self._last_flush = self._clock.monotonic()
 
     def _write(self, table: pa.Table) -> None:
-        """Write one part atomically."""
+        """Write one part atomically, if this driver still may."""
+        self._may_write()
         name = f"part-{self._next:05d}-{uuid.uuid4().hex[:12]}.parquet"
         write_sealed(table, self.storage, name, self._run)
         self._next += 1
 
-    def finished(self, cells: Sequence[str]) -> dict[ClipName, frozenset[str]]:
+    def finished(self, cells: Sequence[str]) -> AnsweredClips:
         """What an earlier attempt finished. A damaged part is renamed, so its clips are not.
 
         Args:
-            cells: Names of the job's cells; a clip is finished when every one of them has its
-                answers and none of these failed.
+            cells: Names of the job's cells; a clip is finished when it has the same questions
+                under every one of them and no answer failed.
+        """
+        self._read = AnswerParts(self.storage, set_aside=True)
+        self._run = self._read.overview.run
+        return AnsweredClips.of(self._read.whole_clips(), cells).without_failed()
+
+    def keep(self, clips: AnsweredClips) -> None:
+        """Drop what `finished` read of all other clips, once the first new answers arrive."""
+        self._kept = clips.digests
+
+    def missing(
+        self, expected: Iterable[tuple[str, VideoItem]], cells: Sequence[str]
+    ) -> list[tuple[str, VideoItem, str, Question]]:
+        """The expected answers that are in no good part; call it after the last flush.
+
+        Args:
+            expected: Benchmark and clip, whose questions are asked under every cell.
+            cells: Names of the cells.
 
         Returns:
-            For each finished clip, the ids of its questions.
+            Benchmark, clip, cell and question of every answer that is not there.
         """
-        self._read, self._run = _checked_parts(self.storage, set_aside=True)
-        found = {}
-        for clip, answers in _by_clip(self._read).items():
-            failed = any(map(is_failed, answers.values()))
-            if not failed and {cell for cell, _ in answers} == set(cells):
-                found[clip] = frozenset(question for _, question in answers)
-        return found
-
-    def keep(self, clips: Collection[ClipName]) -> None:
-        """Drop what `finished` read of all other clips, once the first new answers arrive."""
-        self._kept = frozenset(clips)
-
-    def missing(self, expected: Iterable[tuple[AnswerName, T]]) -> dict[AnswerName, T]:
-        """Of the expected answers, those that are in no good part; call it after the last flush."""
-        there: set[AnswerName] = set()
-        for table in _checked_parts(self.storage, set_aside=True)[0].values():
-            there.update(zip(*(table[key].to_pylist() for key in ANSWER_KEY), strict=True))
-        return {name: about for name, about in expected if name not in there}
+        parts = AnswerParts(self.storage, set_aside=True)
+        answered = AnsweredClips.of(parts.whole_clips(), cells)
+        lacking = [
+            (benchmark, item)
+            for benchmark, item in expected
+            if not answered.has(benchmark, item.video_id, (one.id for one in item.questions))
+        ]
+        there = _names_of(parts, {(benchmark, item.video_id) for benchmark, item in lacking})
+        return [
+            (benchmark, item, cell, question)
+            for benchmark, item in lacking
+            for question in item.questions
+            for cell in cells
+            if (benchmark, item.video_id, cell, question.id) not in there
+        ]
 
     def _drop_the_others(self) -> None:
-        """Write the kept clips as one part, then delete the parts they were read from.
+        """Rewrite the parts that hold clips which are not kept, without them.
 
-        A driver that dies in between leaves rows twice; readers take the later one.
+        Clips that are in several parts are put together. A driver that dies in between leaves rows
+        twice; readers take the later one.
         """
-        if self._kept is None:
+        if self._kept is None or self._read is None:
             return
-        clips = _by_clip(self._read)
-        rows = [row for clip in clips if clip in self._kept for row in clips[clip].values()]
-        if self._read:
-            self._write(to_table(rows, ANSWER))
-        for name in self._read:
+        kept, parts = self._kept, self._read
+        overview = parts.overview
+        for table in parts.whole_clips(only_split=True):
+            self._write_kept(table, kept)
+        for index, name in enumerate(overview.names):
+            clips = overview.of_part(index)
+            split = is_in(clips, overview.split_digests)
+            stays = is_in(clips, kept) & ~split
+            if (len(clips) and stays.all()) or not self.storage.exists(name):
+                continue
+            if stays.any() and (table := parts.read(name)) is not None:
+                self._write_kept(table, clips[stays])
+            self._may_write()
             with suppress(FileNotFoundError):
                 self.storage.delete(name)
-        self._kept, self._read = None, {}
+        self._kept = self._read = None
+
+    def _write_kept(self, table: pa.Table, kept: Digests) -> None:
+        """Write the answers of some clips, whose digests are sorted, as one more part."""
+        codes, names = clips_of(table)
+        stays = is_in(digests_of(names), kept)[codes]
+        if stays.any():
+            table = joined([ANSWER.empty_table(), table.filter(pa.array(stays))])
+            self._write(table.select(ANSWER.names).cast(ANSWER))
 
 
-def _by_clip(parts: dict[str, pa.Table]) -> dict[ClipName, dict[tuple[str, str], Row]]:
-    """All rows of the parts; of a row that is there twice the later one."""
-    by_clip: dict[ClipName, dict[tuple[str, str], Row]] = {}
-    for table in parts.values():
-        for row in table.to_pylist():
-            clip = by_clip.setdefault((row["benchmark"], row["video_id"]), {})
-            clip[row["cell"], row["question_id"]] = row
-    return by_clip
+def _names_of(parts: AnswerParts, clips: set[tuple[str, str]]) -> set[AnswerName]:
+    """The answers there are about some clips."""
+    found: set[AnswerName] = set()
+    for table in parts.whole_clips() if clips else ():
+        codes, names = clips_of(table)
+        asked = pa.array([name in clips for name in names], pa.bool_()).take(pa.array(codes))
+        some = table.filter(asked)
+        found.update(zip(*(some[key].to_pylist() for key in ANSWER_KEY), strict=True))
+    return found
 
 
-def read_parts(folder: Path | Storage) -> dict[str, pa.Table]:
-    """The parts of a run's `answers` directory by name, in order, each checked.
+def read_answers(folder: Path | Storage) -> pa.Table:
+    """All answers of a run at once, no answer twice, for runs that fit into memory.
 
     Raises:
         DamagedFileError: If a part is damaged, or belongs to another run.
     """
-    return _checked_parts(Storage.at(folder), set_aside=False)[0]
-
-
-def _checked_parts(storage: Storage, *, set_aside: bool) -> tuple[dict[str, pa.Table], str]:
-    """The good parts, and the run that their seals name.
-
-    Args:
-        storage: The directory.
-        set_aside: Whether a damaged part is renamed to `<name>.damaged` with a warning, as the
-            driver of the run does; otherwise it is an error.
-    """
-    parts: dict[str, pa.Table] = {}
-    runs: dict[str, str] = {}
-    for name in storage.names(".parquet"):
-        found = _PART.fullmatch(name)
-        try:
-            sealed = read_sealed(storage, name, must=bool(found and found[2]))
-        except DamagedFileError as error:
-            _report_damage(storage, name, error, set_aside)
-            continue
-        parts[name] = sealed.table
-        if sealed.run is not None:
-            runs[name] = sealed.run
-    own = _run_of_folder(storage)
-    if runs and own not in runs.values():  # the directory was renamed
-        own = Counter(runs.values()).most_common(1)[0][0]
-    for name in [name for name, run in runs.items() if run != own]:
-        stranger = DamagedFileError(f"{storage.path(name)} belongs to the run {runs[name]}")
-        _report_damage(storage, name, stranger, set_aside)
-        del parts[name]
-    return parts, own
-
-
-def _report_damage(storage: Storage, name: str, error: DamagedFileError, set_aside: bool) -> None:
-    """Rename a damaged part and say so, or refuse to go on."""
-    if not set_aside:
-        raise DamagedFileError(
-            f"{error}; --resume {_run_of_folder(storage)} sets it aside and asks its questions "
-            "again"
-        ) from error
-    storage.move(name, f"{name}.damaged")
-    logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
-
-
-def _run_of_folder(storage: Storage) -> str:
-    """Name of the run directory around an `answers` directory."""
-    return storage.root.rstrip("/").split("/")[-2]
-
-
-def read_answers(folder: Path | Storage) -> pa.Table:
-    """All parts of a run's `answers` directory, in order; see `read_parts`."""
-    parts = read_parts(folder).values()
-    return pa.concat_tables([ANSWER.empty_table(), *parts], promote_options="default")
+    return joined([ANSWER.empty_table(), *AnswerParts(folder).whole_clips()])

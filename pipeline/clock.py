@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -40,3 +42,37 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+class Ticker:
+    """Calls a function at intervals, in a thread that never keeps a process alive.
+
+    Args:
+        call: Must not raise; it is called by one thread at a time.
+        every_s: Seconds between two calls.
+        name: Of the thread.
+    """
+
+    def __init__(self, call: Callable[[], object], every_s: float, name: str) -> None:
+        self._call = call
+        self._every_s = every_s
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Call from now on, the first time after one interval."""
+        self._thread.start()
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Call no more.
+
+        Args:
+            wait: Whether to wait for a call that is under way.
+        """
+        self._end.set()
+        if wait and self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._every_s):
+            self._call()

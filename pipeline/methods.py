@@ -30,7 +30,7 @@ class PlannedMethod:
     @property
     def retention(self) -> float:
         """Share of the visual tokens asked for."""
-        return float(self.method.options.get("retention", 1.0))
+        return float(self.method.options.get("retention", self.method.compressor.retention))
 
 
 def plan_methods(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +11,17 @@ import pyarrow.compute as pc
 
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.tokens import TokenCache
+from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import PlannedMethod
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
 from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
+from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
 _ROWS_PER_CHUNK = 10_000
-NOTHING_DONE: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def plan_clips(
     caches: Mapping[str, TokenCache],
     *,
     hash_content: bool = False,
-    done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
+    done: AnsweredClips = NOTHING_DONE,
     recompute: bool = False,
     identify: Callable[[str, bool], str] = source_fingerprint,
 ) -> pa.Table:
@@ -63,8 +63,8 @@ def plan_clips(
         items: (benchmark name, clip) pairs.
         caches: Caches that must hold every clip before it can be answered.
         hash_content: Identify files by their bytes and not by size and modification time.
-        done: (benchmark name, video id) -> ids of the questions that an earlier attempt answered;
-            a clip with exactly these is skipped.
+        done: What an earlier attempt finished; a clip that is there with exactly its questions is
+            skipped.
         recompute: Compute every clip for every cache, whether it is there or not.
         identify: Path and `hash_content` -> what identifies the source; see `source_fingerprint`.
 
@@ -81,7 +81,7 @@ def plan_clips(
                 f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)
-        if done.get(identity) == frozenset(question.id for question in item.questions):
+        if len(done) and done.has(*identity, (question.id for question in item.questions)):
             continue
         pending.append(_plan_clip(benchmark, item, hash_content, identify))
         if len(pending) == _ROWS_PER_CHUNK:
@@ -117,7 +117,11 @@ def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool)
 def _plan_clip(
     benchmark: str, item: VideoItem, hash_content: bool, identify: Callable[[str, bool], str]
 ) -> Row:
-    """One row; a clip whose file is missing has failed before the job starts."""
+    """One row; a clip whose file cannot be read has failed before the job starts."""
+    if not is_printable(item.path):
+        shown = replace(item, path=printable(item.path))
+        why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
+        return failed(clip_row(benchmark, shown, "", ""), DECODE_VIDEO.failure, why)
     try:
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:

@@ -31,8 +31,20 @@ def machine() -> str:
 
 def is_running(pid: int) -> bool:
     """Whether a process of this machine is there and is not only waiting to be collected."""
+    return _stat(pid, 0) not in ("", "Z", "X")
+
+
+def started(pid: int) -> str:
+    """When a process of this machine started, in the kernel's ticks; empty where it is not known.
+
+    A process id is given to another process sooner or later; with this beside it, it is not.
+    """
+    return _stat(pid, 19)
+
+
+def _stat(pid: int, field: int) -> str:
+    """A field behind the name of a process in its `/proc` entry; empty if there is none."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
     except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")
+        return ""

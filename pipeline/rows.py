@@ -15,7 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.redaction import redacted
 from pipeline.remote.urls import is_url
+from tango_core.printable import printable
 from tango_core.types import ClipSource, Question, VideoItem
 
 Row = dict[str, Any]
@@ -177,8 +179,12 @@ def option_text(question: Question, index: int | None) -> str | None:
 
 def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
     """The same row with a failure and a one-line reason."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return {**row, "status": status, "error": reason[:2000]}
+    return {**row, "status": status, "error": one_line(str(error) or type(error).__name__)}
+
+
+def one_line(reason: str) -> str:
+    """A reason as every table can hold it: one line, printable, without secrets, not too long."""
+    return printable(redacted(" ".join(reason.split())))[:2000]
 
 
 def to_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pipeline.executors import local
 from pipeline.executors.early import EarlyRay
+from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.pools import preflight
 from pipeline.rows import Row
@@ -13,13 +14,19 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
 
 
-def run(plan: Plan, settings: Settings, early: EarlyRay | None = None) -> Iterator[Row]:
+def run(
+    plan: Plan,
+    settings: Settings,
+    early: EarlyRay | None = None,
+    board: JobBoard | None = None,
+) -> Iterator[Row]:
     """Yield one `rows.RESULT` per clip of the plan, in the order in which clips are finished.
 
     Args:
         plan: What to do.
         settings: How to run it.
         early: A Ray that is on its way to `settings.address`; the caller ends it.
+        board: Shows what the stages have done while they work.
 
     Raises:
         PoolError: If a pool does not fit the cluster.
@@ -30,16 +37,18 @@ def run(plan: Plan, settings: Settings, early: EarlyRay | None = None) -> Iterat
     for cache in plan.caches.values():
         cache.prepare()
     yield from (
-        _on_ray(plan, settings, early)
+        _on_ray(plan, settings, early, board)
         if settings.executor == "ray"
-        else local.stream(plan, settings)
+        else local.stream(plan, settings, board)
     )
 
 
-def _on_ray(plan: Plan, settings: Settings, early: EarlyRay | None) -> Iterator[Row]:
+def _on_ray(
+    plan: Plan, settings: Settings, early: EarlyRay | None, board: JobBoard | None
+) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import cluster, ray_data
 
     with cluster.connected(settings.address, early) as nodes:
         preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
-        yield from ray_data.stream(plan, settings)
+        yield from ray_data.stream(plan, settings, board)

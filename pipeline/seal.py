@@ -22,7 +22,7 @@ from pipeline.storage import Storage
 SEAL = b"tango_seal"
 
 # What damaged bytes lead to when Parquet is parsed; zstd raises OSError.
-_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 
 
 class DamagedFileError(ValueError):
@@ -103,6 +103,16 @@ def write_sealed(table: pa.Table, folder: Storage, name: str, run: str) -> None:
     folder.write(name, memoryview(sink.getvalue()))
 
 
+def sealed_run(schema: pa.Schema) -> str | None:
+    """Run that the seal of a file names, unchecked; `None` for a file without a seal.
+
+    Raises:
+        ValueError: If the seal cannot be read.
+    """
+    stored = (schema.metadata or {}).get(SEAL)
+    return None if stored is None else str(json.loads(stored)["run"])
+
+
 def read_sealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
     """Read one Parquet file and check its seal.
 
@@ -133,6 +143,6 @@ def read_sealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
         if seal["file"] != name:
             raise ValueError(f"it was written as {seal['file']} of the run {seal['run']}")
         return SealedTable(table, str(seal["run"]))
-    except _DAMAGE as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DamagedFileError(f"{folder.path(name)} is damaged ({reason})") from error

@@ -168,7 +168,9 @@ class VideoChat:
             retention = DEFAULT_RETENTION
         if retention is not None:
             options = {"retention": retention, **options}
-        built = build_method(method, num_layers=self.spec.llm.num_layers, **options)
+        built = build_method(
+            method, num_layers=self.spec.llm.num_layers, model=self.spec.name, **options
+        )
         self._add_pooling_head(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
         with profile.clip() as latency:

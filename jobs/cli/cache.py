@@ -7,11 +7,16 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.options import expanded_text
 from jobs.cli.path_checks import check_cache_root
+from pipeline.redaction import redacted
 
 cache = typer.Typer(no_args_is_help=True, help="Look after the token caches.")
 
-Root = Annotated[str, typer.Option("--cache", help="Directory or URL of the token caches.")]
+Root = Annotated[
+    str,
+    typer.Option("--cache", help="Directory or URL of the token caches.", callback=expanded_text),
+]
 
 Names = Annotated[
     list[str],
@@ -27,7 +32,7 @@ def list_(root: Root = CACHE) -> None:
     from jobs.cache.table import cache_table
     from pipeline.cache.folders import find_caches
 
-    print(cache_table(find_caches(root)) or f"no token caches in {root}")
+    print(cache_table(find_caches(root)) or f"no token caches in {redacted(root)}")
 
 
 @cache.command()
@@ -74,7 +79,10 @@ def gc(
 @cache.command()
 def export(
     name: Annotated[str, typer.Argument(help="Name or pattern of one cache.", show_default=False)],
-    dest: Annotated[str, typer.Argument(help="New directory, or URL.", show_default=False)],
+    dest: Annotated[
+        str,
+        typer.Argument(help="New directory, or URL.", show_default=False, callback=expanded_text),
+    ],
     root: Root = CACHE,
     form: Annotated[
         Literal["safetensors", "parquet"],

@@ -29,6 +29,7 @@ EXTRAS = {
         "psutil",
         "pyarrow",
         "pydantic",
+        "pynvml",
         "rich",
         "typer",
         "yaml",

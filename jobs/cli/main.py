@@ -6,8 +6,10 @@ mistake is reported at once.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,10 +23,30 @@ from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli.options import (
+    RUNS,
+    Address,
+    Cache,
+    Continue,
+    Controls,
+    HashContent,
+    Limit,
+    Mode,
+    Output,
+    Recipe,
+    Resume,
+    Set,
+    Shard,
+    Steal,
+    Tracking,
+    VideoCacheGib,
+    expanded,
+)
+from jobs.cli.output import Json, Quiet, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from pipeline.errors import WorkerError
-from pipeline.redaction import redacted
+from pipeline.redaction import RedactingFilter, redacted
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -38,45 +60,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Recipe = Annotated[
-    Path, typer.Argument(help="YAML recipe, e.g. one of jobs/recipes.", show_default=False)
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Change one key: --set method.retention=0.2.")
-]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
-]
-Output = Annotated[str, typer.Option(help="Directory or URL that receives one directory per run.")]
-Cache = Annotated[
-    str | None, typer.Option(help="Directory or URL of the token caches.  [default: OUTPUT/cache]")
-]
-Tracking = Annotated[
-    str | None, typer.Option(help="MLflow server or store.  [default: sqlite in OUTPUT]")
-]
-Resume = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Continue this run; failed clips are tried again.")
-]
-Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
-Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
-Address = Annotated[
-    str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
-]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Only every N-th clip, from the I-th (0-based).")
-]
-Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
-HashContent = Annotated[
-    bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
-]
-
-VideoCacheGib = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="Bound of the videos that a node keeps of a store, in GiB."),
-]
-
-RUNS = "runs"
 
 
 def _print_version(wanted: bool) -> None:
@@ -100,11 +83,13 @@ def _options(
     """Hold the options of `tango` itself."""
 
 
-def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[..., None]:
+def _measuring(
+    run: Callable[[Path, list[str], Locations, bool, bool], int],
+) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
-        run: Recipe, changed keys and locations -> exit code.
+        run: Recipe, changed keys, locations, `--quiet` and `--json` -> exit code.
     """
 
     def command(
@@ -121,36 +106,45 @@ def _measuring(run: Callable[[Path, list[str], Locations], int]) -> Callable[...
         shard: Shard = None,
         mode: Mode = None,
         hash_content: HashContent = False,
+        controls: Controls = False,
+        quiet: Quiet = False,
+        json: Json = False,
         video_cache_gib: VideoCacheGib = None,
     ) -> None:
-        changes = _overrides(set_, limit=limit, shard=shard, mode=mode, hash_content=hash_content)
+        flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
+        changes = _overrides(set_, limit=limit, shard=shard, **flags)
         changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        _exit(run(recipe, changes, where))
+        _exit(run(recipe, changes, where, quiet, json))
 
     return command
 
 
-def _evaluate(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _evaluate(
+    recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool
+) -> int:
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, changes)
-    check_jobs([job], locations.output, locations.resume)
+    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
-        return evaluate(job, locations, Console(), early)
+        console = console_of(json)
+        return evaluate(job, locations, console, early, display_of(console, quiet, json))
 
 
-def _sweep(recipe: Path, changes: list[str], locations: Locations) -> int:
+def _sweep(recipe: Path, changes: list[str], locations: Locations, quiet: bool, json: bool) -> int:
     from jobs.config.recipe import load_jobs
 
     jobs = load_jobs(recipe, changes)
-    check_jobs(jobs, locations.output, None if len(jobs) > 1 else locations.resume)
+    resume = None if len(jobs) > 1 else locations.resume
+    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
-        return sweep(jobs, locations, Console(), early)
+        console = console_of(json)
+        return sweep(jobs, locations, console, early, display_of(console, quiet, json))
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
@@ -166,9 +160,12 @@ def precompute(
     limit: Limit = None,
     output: Output = RUNS,
     cache: Cache = None,
+    tracking_uri: Tracking = None,
     address: Address = None,
     shard: Shard = None,
     hash_content: HashContent = False,
+    quiet: Quiet = False,
+    json: Json = False,
     video_cache_gib: VideoCacheGib = None,
 ) -> None:
     """Fill the token caches and answer nothing."""
@@ -177,19 +174,22 @@ def precompute(
     changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
     changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
     jobs = load_jobs(recipe, changes)
-    locations = _locations(output, cache, address)
-    check_jobs(jobs, locations.output)
+    locations = _locations(output, cache, address, tracking_uri)
+    check_jobs(jobs, recipe, locations.output, cache=cache)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
-        code = max(precompute(job, locations, Console(), early) for job in jobs)
+        console = console_of(json)
+        display = display_of(console, quiet, json)
+        code = max(precompute(job, locations, console, early, display) for job in jobs)
     _exit(code)
 
 
 @app.command()
 def doctor(
     recipe: Annotated[
-        Path | None, typer.Argument(help="Look also at what this recipe needs.")
+        Path | None,
+        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
     ] = None,
     set_: Set = [],  # noqa: B006
     output: Output = RUNS,
@@ -204,28 +204,13 @@ def doctor(
     _exit(doctor(recipe, set_, where, Console()))
 
 
-@app.command("log-run")
-def log_run(
-    run: Annotated[str, typer.Argument(help="Run directory, or its URL.")],
-    tracking_uri: Tracking = None,
-) -> None:
-    """Upload a finished run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.log_run import log_run
-    from jobs.tracking.server import default_tracking_uri
-    from pipeline.remote.urls import place
-
-    where = place(run)
-    uri = tracking_uri or default_tracking_uri(where.parent)
-    log_run(where, uri)
-    print(f"logged to {uri}")
-
-
 app.command()(cli_submit.submit)
 app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
 app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
+app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
@@ -235,7 +220,11 @@ app.add_typer(cli_cache.cache, name="cache")
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
+    handler.addFilter(RedactingFilter())
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in (
@@ -254,7 +243,12 @@ def main() -> None:
             _fail("interrupted; what was finished is kept, --resume continues it", 130)
         sys.exit(code)
     except (ValueError, OSError, WorkerError) as error:
-        _fail(redacted(str(error)), 2)
+        _fail(str(error), 2)
+    except ModuleNotFoundError:
+        raise  # `entry.py` names the extra
+    except Exception:  # a mistake of ours: everything about it, but no secret
+        print(redacted(traceback.format_exc()), file=sys.stderr)
+        sys.exit(1)
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -296,7 +290,7 @@ def _locations(
 
 def _fail(message: str, code: int) -> None:
     """One line on standard error, and out."""
-    print(f"tango: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tango: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -2,59 +2,102 @@
 
 The rooms that use them report the same mistakes with the same words, but importing them takes
 seconds. So nothing here decides what is allowed: a path or a name is handed to the function that
-will refuse it. Methods come last, because they need torch.
+will refuse it. Values of methods come last, because checking them takes torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.remote.urls import Place, is_url, place, raise_if_secret
 
 if TYPE_CHECKING:
-    from jobs.config.recipe import Job
+    from jobs.config.recipe import BenchmarkSection, Job
     from tango_core.extensions import Kind
 
 
-def check_jobs(jobs: Sequence[Job], output: Place, resume: str | None = None) -> None:
-    """Refuse a benchmark, a checkpoint, a run or a method that is not there.
+def check_jobs(
+    jobs: Sequence[Job],
+    recipe: Path,
+    output: Place,
+    resume: str | None = None,
+    cache: str | None = None,
+) -> None:
+    """Refuse an output, a benchmark, a checkpoint, a run or a method that cannot be used.
 
     Args:
         jobs: What the recipe stands for.
+        recipe: The file, for messages.
         output: Directory of all runs.
         resume: Run to continue, as a path or a name inside `output`.
+        cache: Directory or URL of the token caches, if it is not inside `output`.
 
     Raises:
         ValueError: In one line that names the setting.
         FileNotFoundError: Likewise.
     """
-    from jobs.config.methods import raise_if_wrong_methods
+    from jobs.config.methods import raise_if_unknown_methods, raise_if_wrong_methods
     from jobs.results.facts import JOB_FILE
     from jobs.run.directories import no_run
-    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+    from jobs.run.locations import raise_if_unusable
 
-    for job in jobs:
-        for section in job.all_benchmarks:
-            if section.name in BENCHMARKS:
-                benchmark_class(section.name).check_names(section.split, section.protocol)
-            if not _is_known("benchmark", section.name, BENCHMARKS) or not _is_there(section.root):
-                build_benchmark(
-                    section.name,
-                    root=section.root,
-                    split=section.split,
-                    seed=section.seed,
-                    protocol=section.protocol,
-                )
-        check_model(job.model.name, job.model.path)
+    raise_if_unusable(output)
+    if cache is not None and "://" not in cache:
+        raise_if_unusable(Path(cache), "--cache")
+    with _naming(recipe):
+        for job in jobs:
+            raise_if_unknown_methods(job.all_methods)
+            for section in job.all_benchmarks:
+                _check_benchmark(section)
+            check_model(job.model.name, job.model.path)
     if resume is not None and not any(
         not isinstance(path, Path) or (path / JOB_FILE).is_file()
         for path in (place(resume), output / resume)
     ):
         raise no_run(resume, output)
-    for job in jobs:
-        raise_if_wrong_methods(job.all_methods)
+    with _naming(recipe):
+        for job in jobs:
+            raise_if_wrong_methods(job.all_methods)
+
+
+def check_method(name: str, retention: float | None, options: Mapping[str, Any]) -> None:
+    """Refuse a method or an option of it that does not exist."""
+    from jobs.config.methods import raise_if_unknown_methods
+
+    share = 0.1 if retention is None else retention
+    raise_if_unknown_methods([(name, {"name": name, **options, "retention": share})])
+
+
+def _check_benchmark(section: BenchmarkSection) -> None:
+    """Refuse a benchmark that has no such name, split or protocol, or whose files are not there."""
+    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+
+    if section.name in BENCHMARKS:
+        benchmark_class(section.name).check_names(section.split, section.protocol)
+    is_table = section.root is not None and Path(section.root).is_file()
+    is_known = _is_known("benchmark", section.name, BENCHMARKS)
+    if not is_known or is_table or not _is_there(section.root):
+        build_benchmark(
+            section.name,
+            root=section.root,
+            split=section.split,
+            seed=section.seed,
+            protocol=section.protocol,
+        )
+
+
+@contextmanager
+def _naming(recipe: Path) -> Iterator[None]:
+    """Name the recipe in what is wrong with it."""
+    from jobs.config.errors import RecipeError
+
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise RecipeError(f"{recipe}: {error}") from error
 
 
 def check_names(jobs: Sequence[Job]) -> None:
@@ -90,10 +133,10 @@ def check_model(name: str, path: str | None) -> None:
 
     if not _is_known("model", name, MODELS):
         describe_model(name, path)
-    if path is not None and path.startswith(("/", ".", "~")) and not _is_there(path):
+    if path is not None and (Path(path).is_dir() or path.startswith(("/", ".", "~"))):
         from tango_core.models.checkpoints.directory import resolve_checkpoint
 
-        resolve_checkpoint(path)
+        resolve_checkpoint(path).config()
 
 
 def check_runs(runs: Sequence[Place]) -> None:

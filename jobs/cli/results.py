@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
 from pipeline.redaction import redacted
 from pipeline.remote.copies import local_copy
@@ -16,7 +17,10 @@ from pipeline.remote.urls import is_url, place
 
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
-Run = Annotated[str, typer.Argument(help="Run directory, or its URL.", show_default=False)]
+Run = Annotated[
+    str,
+    typer.Argument(help="Run directory, or its URL.", show_default=False, callback=expanded_text),
+]
 FileFormat = Annotated[
     Literal["vlmevalkit", "lmms_eval"],
     typer.Option("--format", help="Whose files.", show_default=False),
@@ -25,11 +29,19 @@ FileFormat = Annotated[
 
 def report(
     runs: Annotated[
-        list[str], typer.Argument(help="Run directories, or their URLs.", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Run directories, or their URLs.",
+            show_default=False,
+            callback=lambda runs: [expanded_text(run) for run in runs],
+        ),
     ],
     output: Annotated[
         str | None,
-        typer.Option(help="Directory or URL to write to.  [default: the run, if it is one]"),
+        typer.Option(
+            help="Directory or URL to write to.  [default: the run, if it is one]",
+            callback=expanded_text,
+        ),
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
@@ -50,8 +62,12 @@ def report(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        Literal["common", "all"],
+        typer.Option(help="Questions that count where several runs were asked different ones."),
+    ] = "common",
 ) -> None:
-    """Write tables, plots and a page for one run, or compare several."""
+    """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     places = [place(run) for run in runs]
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
         check_runs(places)
@@ -63,7 +79,7 @@ def report(
         # What is there already is of no use to a new report.
         into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
         page = report_runs(
-            folders, into, published=published, baselines=baseline or (), confusion=confusion
+            folders, into, published=published, baselines=baseline or (), confusion=confusion, on=on
         )
         table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     shown = (target or places[0]) / page.name
@@ -76,7 +92,10 @@ def export(
     run: Run,
     harness: FileFormat,
     output: Annotated[
-        Path | None, typer.Option(help="Directory to write to.  [default: RUN/export/FORMAT]")
+        Path | None,
+        typer.Option(
+            help="Directory to write to.  [default: RUN/export/FORMAT]", callback=expanded
+        ),
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
@@ -91,11 +110,17 @@ def export(
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Prediction file, or samples files.", show_default=False)
+        list[Path],
+        typer.Argument(
+            help="Prediction file, or samples files.", show_default=False, callback=expanded_all
+        ),
     ],
     harness: FileFormat,
     benchmark: Annotated[str, typer.Option(help="Which benchmark.", show_default=False)],
-    root: Annotated[str | None, typer.Option(help="Directory of the benchmark's files.")] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(help="Directory of the benchmark's files.", callback=expanded_text),
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     protocol: Annotated[
         str | None, typer.Option(help="Whose rules read the replies.  [default: FORMAT]")
@@ -131,13 +156,38 @@ def import_(
     print(f"run: {where / run_dir.name}")
 
 
+def log_run(
+    run: Run,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow server or store.  [default: sqlite beside RUN]")
+    ] = None,
+) -> None:
+    """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.spool import has_events
+    from jobs.tracking.upload import upload_run
+    from pipeline.redaction import redacted
+
+    where = place(run)
+    uri = tracking_uri or default_tracking_uri(where.parent)
+    try:
+        with local_copy(where) as folder:
+            if not has_events(folder):
+                check_runs([folder])
+            upload_run(folder, uri)
+    except TrackingError as error:
+        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    print(f"logged to {redacted(uri)}")
+
+
 @data.command("check")
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
     root: Annotated[str | None, typer.Argument(help="Directory of its files.")] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[
-        Path | None, typer.Option(help="Write every finding to a .csv or .parquet file.")
+        Path | None,
+        typer.Option(help="Write every finding to a .csv or .parquet file.", callback=expanded),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
 ) -> None:

@@ -86,7 +86,7 @@ def submit(
 
     changes, rest = split_options(context, command or "sweep", recipe, options)
     raise_if_secret(rest)
-    loaded = load_jobs(recipe, changes)
+    loaded = load_jobs(recipe, changes, elsewhere=True)
     wanted = command or default_command(loaded)
     if wanted == "evaluate" and len(loaded) > 1:
         raise ValueError(

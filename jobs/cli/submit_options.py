@@ -72,15 +72,16 @@ def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, An
     Raises:
         ValueError: If the file is no runtime environment, or a variable is not set.
     """
-    import yaml
+    from jobs.config.bounded_yaml import YamlError, load_yaml
 
     content: Any = {}
     if path is not None:
         try:
-            content = yaml.safe_load(path.read_bytes()) or {}
-        except (OSError, yaml.YAMLError) as error:
-            reason = getattr(error, "strerror", None) or "it is not YAML"
-            raise ValueError(f"--runtime-env {path} cannot be read: {reason}") from error
+            content = load_yaml(path.read_bytes()) or {}
+        except YamlError as error:
+            raise ValueError(f"--runtime-env {path} {error}") from error
+        except OSError as error:
+            raise ValueError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
         if not isinstance(content, dict) or "working_dir" in content:
             raise ValueError(
                 f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "

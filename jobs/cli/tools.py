@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from jobs.cli.path_checks import check_jobs, check_model, check_video
+from jobs.cli.options import expanded, expanded_all, expanded_text
+from jobs.cli.path_checks import check_jobs, check_method, check_model, check_video
 
 analyze = typer.Typer(no_args_is_help=True, help="Look at what an encoder does with every clip.")
 
@@ -16,7 +17,9 @@ SINKS_FILE = Path("sinks.json")
 
 
 def ask(
-    video: Annotated[str, typer.Argument(help="Video file, directory of frames, or URL.")],
+    video: Annotated[
+        str, typer.Argument(help="Video file, directory of frames, or URL.", callback=expanded_text)
+    ],
     question: Annotated[str, typer.Argument(help="What to ask.")],
     choices: Annotated[
         list[str],
@@ -26,7 +29,10 @@ def ask(
         str, typer.Option(help="Name of a model, or a checkpoint: directory or hub id.")
     ] = "tiny",
     path: Annotated[
-        str | None, typer.Option(help="Checkpoint for the named model.  [default: its own]")
+        str | None,
+        typer.Option(
+            help="Checkpoint for the named model.  [default: its own]", callback=expanded_text
+        ),
     ] = None,
     method: Annotated[str, typer.Option(help="Pruning method.")] = "tango",
     retention: Annotated[
@@ -43,10 +49,12 @@ def ask(
         int | None, typer.Option(help="Frames to look at.  [default: the model's]")
     ] = None,
     saliency_from: Annotated[
-        str | None, typer.Option(help="SigLIP checkpoint with a pooling head.")
+        str | None,
+        typer.Option(help="SigLIP checkpoint with a pooling head.", callback=expanded_text),
     ] = None,
     sinks: Annotated[
-        str | None, typer.Option(help="File that `tango analyze sinks` wrote.")
+        str | None,
+        typer.Option(help="File that `tango analyze sinks` wrote.", callback=expanded_text),
     ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Processor.")] = "auto",
     max_new_tokens: Annotated[
@@ -54,8 +62,13 @@ def ask(
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""
+    from jobs.cli.ask_options import parse_bounds, parse_options
+
+    bounds = None if clip is None else parse_bounds(clip)
+    method_options = parse_options(option)
     check_model(model, path)
     check_video(video)
+    check_method(method, retention, method_options)
     from jobs.ask import ask
 
     code = ask(
@@ -66,7 +79,7 @@ def ask(
         path=path,
         method=method,
         retention=retention,
-        clip=clip,
+        clip=bounds,
         max_new_tokens=max_new_tokens,
         model_options={
             "num_frames": num_frames,
@@ -74,7 +87,7 @@ def ask(
             "sinks": sinks,
             "device": device,
         },
-        method_options=option,
+        method_options=method_options,
         console=Console(),
     )
     raise typer.Exit(code)
@@ -82,12 +95,14 @@ def ask(
 
 @analyze.command("sinks")
 def analyze_sinks(
-    recipe: Annotated[Path, typer.Argument(help="Recipe whose model and clips to look at.")],
+    recipe: Annotated[
+        Path, typer.Argument(help="Recipe whose model and clips to look at.", callback=expanded)
+    ],
     set_: Annotated[
         list[str], typer.Option("--set", help="Change one key: --set model.name=tiny.")
     ] = [],  # noqa: B006
     limit: Annotated[int, typer.Option(min=1, help="Only the first N clips.")] = 100,
-    output: Annotated[Path, typer.Option(help="File to write.")] = SINKS_FILE,
+    output: Annotated[Path, typer.Option(help="File to write.", callback=expanded)] = SINKS_FILE,
     score: Annotated[
         Literal["saliency", "attention"] | None,
         typer.Option(help="Signal to rank.  [default: saliency, where there is one]"),
@@ -103,7 +118,7 @@ def analyze_sinks(
     from jobs.config.recipe import load_job
 
     job = load_job(recipe, [*set_, f"limit={limit}"])
-    check_jobs([job], output.parent)
+    check_jobs([job], recipe, output.parent)
     from jobs.analysis.sinks import SinkOptions, analyze_sinks
     from tango_core.analysis.sinks import SinkRule
 
@@ -112,7 +127,9 @@ def analyze_sinks(
 
 
 def train_tiny(
-    output: Annotated[Path, typer.Option(help="Directory that receives the model.")] = Path("tiny"),
+    output: Annotated[
+        Path, typer.Option(help="Directory that receives the model.", callback=expanded)
+    ] = Path("tiny"),
     seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
     minutes: Annotated[
         float, typer.Option(help="Time on two free cores; less shortens every stage.")
@@ -122,11 +139,17 @@ def train_tiny(
     ] = False,
     beside: Annotated[
         list[Path],
-        typer.Option(help="Finished training with another seed, for the card; may be repeated."),
+        typer.Option(
+            help="Finished training with another seed, for the card; may be repeated.",
+            callback=expanded_all,
+        ),
     ] = [],  # noqa: B006
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
 ) -> None:
     """Train the embedded model from nothing."""
+    from jobs.run.locations import raise_if_unusable
+
+    raise_if_unusable(output)
     from jobs.training.command import train_tiny
 
     trial = train_tiny(

@@ -12,6 +12,11 @@ from pydantic import ValidationError
 from jobs.config.model_options import flat_model
 
 
+def shortened(text: str, length: int = 80) -> str:
+    """A text of the user for a message: its beginning, if it is long."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
 class RecipeError(ValueError):
     """A recipe or a `--set` that cannot be used; the message is one line for the user."""
 

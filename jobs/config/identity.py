@@ -11,12 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job
 
 # A run may be continued with other workers and other time limits; the rest decides its results.
-_NOT_COMPUTED = ("pools", "decode", "executor", "max_failures", "infeasible")
+_NOT_COMPUTED = ("pools", "decode", "tracking", "executor", "max_failures", "infeasible")
 
 
 def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def job_digest(job: Job) -> str:
     `shard` and `limit` count, because they decide which clips are asked about; pools and executor
     do not.
     """
-    plain = computed_part(yaml.safe_load(job.to_yaml()))
+    plain = computed_part(load_yaml(job.to_yaml()))
     return _digest(plain)
 
 

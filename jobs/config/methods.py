@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
-from tango_core.extensions import short_name
+from jobs.config.method_names import shipped_methods
+from tango_core.extensions import announced, is_reference, load_extension, short_name
+from tango_core.wrong_options import raise_if_missing, raise_if_no_share, raise_if_unknown
 
 
 def cell_name(options: Mapping[str, Any]) -> str:
@@ -43,6 +45,35 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Check the names of methods and of their options, at once; those from outside are left out.
+
+    Args:
+        methods: As `raise_if_wrong_methods`.
+
+    Raises:
+        ValueError: If there is no such method or option, or no such share.
+    """
+    shipped = shipped_methods()
+    for cell, options in methods:
+        name = options["name"]
+        if name not in shipped:
+            if not is_reference(name) and name not in announced("method"):
+                load_extension("method", "method", name, sorted(shipped))
+            continue
+        given = [key for key in options if key != "name"]
+        if "num_layers" in given:
+            raise ValueError(f"method {cell!r} has no option 'num_layers'; the model has it")
+        raise_if_unknown(name, given, shipped[name].names)
+        raise_if_missing(name, given, shipped[name].required)
+        retention = options.get("retention")
+        if isinstance(retention, int | float) and not isinstance(retention, bool):
+            try:
+                raise_if_no_share("retention", float(retention))
+            except ValueError as error:
+                raise ValueError(f"method {cell!r}: {error}") from error
+
+
 def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Check names and options of the methods without a model.
 
@@ -55,9 +86,12 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
     from tango_core.compressors import build_method  # it imports torch, reading a recipe does not
 
     for name, options in methods:
-        if "num_layers" in options:
-            raise ValueError(f"method {name!r} has no option 'num_layers'; the model has it")
+        for option in ("num_layers", "model"):
+            if option in options:
+                raise ValueError(f"method {name!r} has no option {option!r}; the model has it")
         try:
             build_method(**options)
-        except TypeError as error:
-            raise RecipeError(str(error)) from error
+        except (TypeError, ValueError) as error:
+            text = str(error)
+            named = text if text.startswith(("method ", "unknown ")) else f"method {name!r}: {text}"
+            raise RecipeError(named) from error

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from jobs.config.errors import RecipeError
+from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
+from jobs.config.errors import RecipeError, shortened
 from tango_core.models import MODELS
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
+_VIDEO_SUFFIXES = (".mp4", ".mkv", ".webm", ".mov", ".avi")
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 
 
@@ -33,12 +33,25 @@ def read_recipe(path: Path) -> dict[str, Any]:
         RecipeError: If it cannot be read, is not YAML, or holds something else than sections.
     """
     try:
-        text = path.read_bytes()
+        with path.expanduser().open("rb") as file:  # may be a pipe: <(make-recipe)
+            text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise RecipeError(
             f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
         ) from error
+    what = _what_it_is(path, text)
+    if what:
+        raise RecipeError(f"{path} is {what}, not a recipe; see jobs/recipes for examples")
     return recipe_of(text, str(path))
+
+
+def _what_it_is(path: Path, text: bytes) -> str:
+    """What people give by mistake where a recipe is asked for; "" for anything else."""
+    if path.suffix.lower() in _VIDEO_SUFFIXES or text[4:8] == b"ftyp":
+        return "a video (for one question: `tango ask`; for your own videos: benchmark.root)"
+    if b"\0" in text[:1024]:
+        return "a binary file"
+    return ""
 
 
 def recipe_of(text: bytes, source: str) -> dict[str, Any]:
@@ -48,9 +61,9 @@ def recipe_of(text: bytes, source: str) -> dict[str, Any]:
         RecipeError: If it is not YAML, or holds something else than sections.
     """
     try:
-        content = yaml.safe_load(text.decode())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+        content = load_yaml(text)
+    except YamlError as error:
+        raise RecipeError(f"{source} {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(
             f"{source}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
@@ -97,9 +110,9 @@ def _parsed(override: str) -> tuple[list[str], Any, str]:
     if not equals or not key:
         raise RecipeError(f"--set {override!r} is not of the form key.subkey=value")
     try:
-        return key.split("."), yaml.safe_load(text), override
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--set {override!r}: {text!r} is not a YAML value") from error
+        return key.split("."), load_yaml(text), override
+    except YamlError as error:
+        raise RecipeError(f"--set {shortened(override)!r}: {shortened(text)!r} {error}") from error
 
 
 def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> Any:

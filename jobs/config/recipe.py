@@ -7,26 +7,48 @@ fields with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic.dataclasses import dataclass
 
+from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from pipeline.redaction import first_with_credentials
 from pipeline.remote.urls import raise_if_secret
 from tango_core.extensions import short_name
+from tango_core.printable import is_printable
 from tango_core.video.sampling import Sampling
 
 _STRICT = ConfigDict(extra="forbid")
+_ELSEWHERE = "elsewhere"
+
+
+def _expanded(place: str, info: ValidationInfo) -> str:
+    """A path with a leading `~` replaced, if the job runs here; a URL as it is."""
+    return place if "://" in place or info.context == _ELSEWHERE else os.path.expanduser(place)
+
+
+Place = Annotated[str, AfterValidator(_expanded)]
+"""A path, in which a leading `~` is the home directory, or a URL."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -44,7 +66,7 @@ class BenchmarkSection:
     """
 
     name: str
-    root: str | None = None
+    root: Place | None = None
     split: str = "test"
     seed: int = 0
     protocol: str = "vlmevalkit"
@@ -75,14 +97,14 @@ class ModelSection:
     """
 
     name: str = "tiny"
-    path: str | None = None
+    path: Place | None = None
     num_frames: Annotated[int, Field(ge=1)] | None = None
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     revision: str | None = None
-    saliency_from: str | None = None
+    saliency_from: Place | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    sinks: str | None = None
+    sinks: Place | None = None
     sampling: Sampling | None = None
 
 
@@ -91,7 +113,8 @@ class DecodeSection:
     """How clips are decoded.
 
     Attributes:
-        decoder: `auto | decord | pyav | torchcodec`.
+        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord fills damaged parts of
+            a stream with pictures of its own, which nothing can notice.
         timeout_s: Seconds after which decoding of a clip is stopped.
         memory_gib: Memory one decoder may use, in GiB.
         damaged: What to do with a clip whose stream is damaged where the clip is: `fail`, or `keep`
@@ -109,6 +132,17 @@ class DecodeSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class TrackingSection:
+    """How a job is shown in MLflow while it runs.
+
+    Attributes:
+        every_s: Seconds between two points of its metrics.
+    """
+
+    every_s: Annotated[float, Field(ge=0.1, le=3600)] = 10
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Job:
     """A whole recipe.
 
@@ -121,6 +155,7 @@ class Job:
             value.
         decode: How clips are decoded.
         pools: Workers of each stage.
+        tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
@@ -133,6 +168,7 @@ class Job:
         infeasible: What happens if the model has too few layers for a method to reach its
             retention: `error`, or `skip` the method; a warning, the summary and the report name
             it.
+        controls: Add the controls at every retention of the methods (`tango sweep --controls`).
     """
 
     benchmark: BenchmarkSection | None = None
@@ -142,6 +178,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     pools: Pools = field(default_factory=Pools)
+    tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
@@ -149,6 +186,7 @@ class Job:
     shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
     hash_content: bool = False
     infeasible: Literal["error", "skip"] = "error"
+    controls: bool = False
 
     def __post_init__(self) -> None:
         """Check that exactly one key of each pair is given, and that the shard exists."""
@@ -174,19 +212,22 @@ class Job:
         """
         cells: dict[str, dict[str, Any]] = {}
         shown: dict[str, str] = {}
-        for entry in self.methods or ((self.method,) if self.method else ()):
-            for options in expand_method(entry):
-                name = cell_name(options)
-                own = options["name"]
-                other = shown.setdefault(short_name(own), own)
-                if other != own:
-                    raise RecipeError(
-                        f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
-                        "rename one of the classes, or measure them in two runs"
-                    )
-                if name in cells:
-                    raise RecipeError(f"methods: {name!r} is listed twice; remove one")
-                cells[name] = options
+        entries = self.methods or ((self.method,) if self.method else ())
+        methods = [options for entry in entries for options in expand_method(entry)]
+        if self.controls:
+            methods += control_methods(methods)
+        for options in methods:
+            name = cell_name(options)
+            own = options["name"]
+            other = shown.setdefault(short_name(own), own)
+            if other != own:
+                raise RecipeError(
+                    f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
+                    "rename one of the classes, or measure them in two runs"
+                )
+            if name in cells:
+                raise RecipeError(f"methods: {name!r} is listed twice; remove one")
+            cells[name] = options
         return tuple(cells.items())
 
     def to_yaml(self) -> str:
@@ -212,11 +253,18 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return jobs[0]
 
 
-def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
+def load_jobs(
+    path: Path, overrides: Sequence[str] = (), *, elsewhere: bool = False
+) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and check everything.
 
     A list in `model.num_frames` stands for one job per number, because clips with another number of
     frames share no features.
+
+    Args:
+        path: The recipe.
+        overrides: The values of `--set`.
+        elsewhere: Whether the jobs run on another machine, whose home directory a `~` then is.
 
     Raises:
         RecipeError: As `load_job`, but several jobs are allowed.
@@ -225,27 +273,49 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     model = content.get("model")
     counts = model.get("num_frames") if isinstance(model, dict) else None
     if not isinstance(model, dict) or not isinstance(counts, list) or not counts:
-        return (parse_job(content, str(path)),)
+        return (parse_job(content, str(path), elsewhere=elsewhere),)
     return tuple(
-        parse_job({**content, "model": {**model, "num_frames": count}}, str(path))
+        parse_job(
+            {**content, "model": {**model, "num_frames": count}}, str(path), elsewhere=elsewhere
+        )
         for count in counts
     )
 
 
-def parse_job(content: Mapping[str, Any], source: str) -> Job:
+def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
     """Check a recipe that is already read; errors name `source`.
 
     Raises:
         RecipeError: In one line.
     """
+    _raise_if_not_for_a_file(content, source)
     try:
-        job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
+        job = TypeAdapter(Job).validate_python(
+            with_model_options(content, _COMMON_KEYS), context=_ELSEWHERE if elsewhere else None
+        )
     except ValidationError as error:
         raise RecipeError(f"{source}: {explain(error, Job)}") from error
     except ValueError as error:
         raise RecipeError(f"{source}: {error}") from error
     job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     return job
+
+
+def _raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
+    """Refuse what must not or cannot be written into the files of a run.
+
+    Raises:
+        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
+    """
+    key = first_with_credentials(content)
+    if key is not None:
+        raise RecipeError(
+            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
+            "them out of the URL: object stores find them in the environment or in their own "
+            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
+        )
+    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
+        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")
 
 
 # Keys under `model` that every model has.

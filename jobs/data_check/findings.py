@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
@@ -13,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
+
+from jobs.report.formatting import csv_text
 
 Severity = Literal["error", "warning", "withheld", "note"]
 SUFFIXES = (".csv", ".parquet")
@@ -58,10 +59,7 @@ def write_findings(findings: Sequence[Finding], path: Path) -> None:
         columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types)]
         pq.write_table(pa.table(columns, names=names), path)
         return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(["" if value is None else value for value in row] for row in rows)
+    path.write_text(csv_text(names, rows), encoding="utf-8")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

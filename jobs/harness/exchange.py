@@ -16,12 +16,13 @@ import pyarrow as pa
 from jobs.config.methods import cell_name
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import BenchmarkSection, Job, parse_job
+from jobs.harness.answers import NO_REPLIES, replies_by_cell
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
 from jobs.report.page import write_report
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.run_summary import RunSummary
-from jobs.results.summary import failed_rows, read_answers, write_summary
+from jobs.results.summary import failed_rows, write_summary
 from jobs.run.directories import make_run_dir
 from jobs.run.driver import FAILURE
 from pipeline.rows import ANSWER
@@ -78,7 +79,8 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         FileNotFoundError: If the directory is no run, or the benchmark's annotations are missing.
         ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
     """
-    facts, answers, job = JobFacts.load(run_dir), read_answers(run_dir), _job_of(run_dir)
+    facts, job = JobFacts.load(run_dir), _job_of(run_dir)
+    answers = replies_by_cell(run_dir)
     folder = output or run_dir / "export" / harness
     date, partial = datetime.now(), job.limit is not None or job.shard is not None
     paths: list[Path] = []
@@ -88,7 +90,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
             logger.warning("%s: not in %s; skipped", section.name, _TITLES[harness])
             continue
         for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
-            rows = answers[(answers["benchmark"] == section.name) & (answers["cell"] == cell.name)]
+            rows = answers.get((section.name, cell.name), NO_REPLIES)
             model = _slug(f"{facts.model}-{cell.name}")
             if harness == "vlmevalkit":
                 paths.append(folder / model / f"{model}_{dataset_name(benchmark)}.tsv")

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
-
+from jobs.report.common import (
+    On,
+    common_questions,
+    question_notes,
+    raise_if_none,
+    shown_notes,
+)
+from jobs.report.controls import control_notes
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
+from jobs.report.shards import RunGroup, grouped, joined
+from jobs.report.tables.confusion import Confusions
 from jobs.report.tables.files import write_confusion, write_tables
 from jobs.report.tables.labels import labels
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.compared import compare_cells
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.measurements import normalize
+from jobs.results.failures import FailureList, FailureReasons
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
+from jobs.results.reduction import Reduction, questions_asked, reduce_runs
 from jobs.results.run_summary import RunsSummary, RunSummary
-from jobs.results.summary import compare_rows, failed_rows, read_answers, save_summary, summarize
+from jobs.results.summary import save_summary, summarize_reduced
+from pipeline.clip_digests import Digests
 from pipeline.storage import Storage
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """One run with everything a comparison reads of it."""
+    """One run, or the shards of one job, with everything a comparison reads of it."""
 
-    folder: Path
+    group: RunGroup
     facts: JobFacts
-    answers: pd.DataFrame
+    reduction: Reduction
     summary: RunSummary
-
-    def rows(self, cell: CellSummary) -> pd.DataFrame:
-        """Answers of one cell."""
-        own = (self.answers["cell"] == cell.name) & (self.answers["benchmark"] == cell.benchmark)
-        return self.answers.loc[own]
+    confusions: Confusions | None
 
 
 # A cell and the run it is of.
@@ -49,8 +56,12 @@ def report_runs(
     published: bool = False,
     baselines: Sequence[str] = (),
     confusion: str | None = None,
+    on: On = "common",
 ) -> Path:
     """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
+
+    Runs that are shards of one job become one result. Other runs are compared on the questions that
+    all of them were asked.
 
     Args:
         run_dirs: Finished runs.
@@ -58,6 +69,7 @@ def report_runs(
         published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
         baselines: What every cell is compared with besides `full`; see `with_baselines`.
         confusion: Group of the questions for `confusion.*`; `None` writes none.
+        on: `"common"`, or `"all"` to let every run count all of its questions.
 
     Returns:
         Path of the page.
@@ -65,14 +77,16 @@ def report_runs(
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
         ValueError: If there is no run, or several and no place to write to, or a baseline or group
-            that the runs do not have.
+            that the runs do not have, or shards overlap, or runs have no question in common.
     """
     if not run_dirs or (len(run_dirs) > 1 and output is None):
         raise ValueError(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    runs = [_load(folder) for folder in run_dirs]
+    groups = grouped(run_dirs)
+    about_questions, only = _common(groups, on)
+    runs = [_load(group, only, confusion) for group in groups]
     pairs = [(run, cell) for run in runs for cell in run.summary.cells]
     cells, reference = [cell for _, cell in pairs], BASELINE
     if output is not None:
@@ -80,9 +94,13 @@ def report_runs(
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
-    if confusion is not None:
-        write_confusion(cells, [run.rows(cell) for run, cell in pairs], confusion, folder)
+    counted = [run.confusions for run, _ in pairs if run.confusions is not None]
+    if counted:
+        write_confusion(cells, counted, folder)
     notes = [
+        *(note for run in runs for note in run.group.notes()),
+        *about_questions,
+        *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
         *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
@@ -91,7 +109,26 @@ def report_runs(
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
+    notes += control_notes(cells, lambda index: pairs[index][0].reduction, output)
     return _write_comparison(runs, cells, output, reference, notes)
+
+
+def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
+    """What to say about questions that not all runs were asked, and which ones count.
+
+    Raises:
+        ValueError: If runs have no question in common, or shards have some.
+    """
+    if len(groups) == 1 and not groups[0].shards:
+        return [], None
+    asked = []
+    for group in groups:
+        parts = [questions_asked(folder) for folder in group.folders]
+        asked.append((group.merged_facts().run_id, group.union(parts)))
+    common = common_questions(asked)
+    if on == "common":
+        raise_if_none(asked, common)
+    return question_notes(asked, common, on), common if on == "common" else None
 
 
 def _write_comparison(
@@ -103,36 +140,46 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
-    summary = RunsSummary(
-        run_id=facts.run_id,
-        kind=facts.kind,
-        runs=tuple(run.facts.run_id for run in runs),
-        note=facts.note,
-        skipped=facts.skipped,
-        counts=QuestionCounts.total(run.summary.counts for run in runs),
-        cache=CacheCounts.total(run.summary.cache for run in runs),
-        cells=tuple(cells),
-    )
+    summary: RunSummary | RunsSummary = _summary(runs, cells, facts)
+    if len(runs) == 1 and runs[0].group.shards:  # what the whole job would have written
+        facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     save_summary(summary, output)
     save_plots(cells, output / "plots")
-    failures = pd.concat([failed_rows(run.answers) for run in runs], ignore_index=True)
     jobs = {
-        f"{run.facts.run_id}/{JOB_FILE}": (run.folder / JOB_FILE).read_text()
+        f"{facts.run_id}/{JOB_FILE}": (folder / JOB_FILE).read_text()
         for run in runs
-        if (run.folder / JOB_FILE).is_file()
+        for folder, facts in zip(run.group.folders, run.group.facts, strict=True)
+        if (folder / JOB_FILE).is_file()
     }
-    page = render_html(
-        summary, facts, failures=failures, jobs=jobs, baseline=reference, notes=notes
-    )
+    page = render_html(summary, facts, jobs=jobs, baseline=reference, notes=notes)
     Storage.at(output).write(REPORT_FILE, page.encode())
     return output / REPORT_FILE
 
 
-def _load(folder: Path) -> LoadedRun:
-    """Read and summarise one run."""
-    facts = JobFacts.load(folder)
-    answers = normalize(read_answers(folder))
-    return LoadedRun(folder, facts, answers, summarize(answers, facts))
+def _summary(
+    runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
+) -> RunsSummary:
+    """The numbers of several runs."""
+    return RunsSummary(
+        run_id=facts.run_id,
+        kind=facts.kind,
+        runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
+        note=facts.note,
+        skipped=facts.skipped,
+        counts=QuestionCounts.total(run.summary.counts for run in runs),
+        cache=CacheCounts.total(run.summary.cache for run in runs),
+        failures=FailureList.of(FailureReasons().merge(run.reduction.failures for run in runs)),
+        cells=tuple(cells),
+    )
+
+
+def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str | None) -> LoadedRun:
+    """Read and summarise one run, or the shards of one job."""
+    facts = group.merged_facts()
+    counted = None if confusion is None else Confusions(confusion)
+    readers = [] if counted is None else [counted]
+    reduction = reduce_runs(group.folders, facts.mode, only=only, readers=readers)
+    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts), counted)
 
 
 def _paired_cells(pairs: Sequence[_Pair]) -> tuple[list[CellSummary], str]:
@@ -158,13 +205,18 @@ def _paired_cells(pairs: Sequence[_Pair]) -> tuple[list[CellSummary], str]:
 def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
     """The paired comparison of two cells."""
     (run, cell), (other_run, other_cell) = pair, other
-    return compare_rows(run.rows(cell), other_run.rows(other_cell), _shared_mode(run, other_run))
-
-
-def _shared_mode(run: LoadedRun, other: LoadedRun) -> str:
-    """Latencies may be compared only if both runs measured in profile mode on equal devices."""
-    alike = (run.facts.mode, run.facts.device) == (other.facts.mode, other.facts.device)
-    return run.facts.mode if alike else "throughput"
+    ours, theirs = (one.reduction.outcomes.get(cell.benchmark) for one in (run, other_run))
+    if ours is None or theirs is None:
+        return None
+    # Latencies may be compared only if both were measured in profile mode on equal devices.
+    profile = run.facts.mode == "profile" == other_run.facts.mode
+    return compare_cells(
+        ours,
+        cell.name,
+        theirs,
+        other_cell.name,
+        profile=profile and run.facts.device == other_run.facts.device,
+    )
 
 
 def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
@@ -175,15 +227,15 @@ def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
         first,
         run_id=f"comparison of {len(runs)} runs",
         kind="comparison",
-        model=", ".join(dict.fromkeys(facts.model for facts in every)),
+        model=joined(facts.model for facts in every),
         cells=tuple(cell for facts in every for cell in facts.cells),
         mode=first.mode if len({facts.mode for facts in every}) == 1 else "throughput",
         wall_s=None,
         started_at="",
         note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
-        git_commit=", ".join(dict.fromkeys(facts.git_commit for facts in every)),
+        git_commit=joined(facts.git_commit for facts in every),
         skipped=tuple(dict.fromkeys(entry for facts in every for entry in facts.skipped)),
         caches=tuple(dict.fromkeys(cache for facts in every for cache in facts.caches)),
-        device=", ".join(dict.fromkeys(facts.device for facts in every)),
+        device=joined(facts.device for facts in every),
         peak_gib=None,
     )

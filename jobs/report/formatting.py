@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from jobs.report.escaping import csv_field, latex_text, markdown_text
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Accuracy
 
@@ -82,6 +83,16 @@ def detectable(versus: Comparison | None) -> str:
     return percent(paired.detectable_difference if paired else None)
 
 
+def markdown_notes(notes: Iterable[str]) -> list[str]:
+    """Sentences to print under a Markdown table."""
+    return [markdown_text(note) for note in notes]
+
+
+def latex_notes(notes: Iterable[str]) -> list[str]:
+    """Sentences as comments of LaTeX, each on one line."""
+    return [f"% {' '.join(note.split())}" for note in notes]
+
+
 def markdown_table(header: Row, rows: Sequence[Row], text_columns: int = 1) -> str:
     """A GitHub-flavoured Markdown table.
 
@@ -92,35 +103,22 @@ def markdown_table(header: Row, rows: Sequence[Row], text_columns: int = 1) -> s
     """
     marks = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     return "\n".join(
-        "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |"
-        for row in (header, marks, *rows)
+        "| " + " | ".join(row) + " |"
+        for row in (map(markdown_text, header), marks, *(map(markdown_text, row) for row in rows))
     )
 
 
 def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file; `None` becomes an empty field."""
+    """A CSV file; `None` becomes an empty field, and no field is a formula."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([csv_field(value) for value in row] for row in (header, *rows))
     return stream.getvalue()
-
-
-def latex_escaped(text: str) -> str:
-    """Text as LaTeX prints it, whatever characters it holds."""
-    escapes = {
-        "\\": r"\textbackslash{}",
-        "\N{MINUS SIGN}": "$-$",
-        "<": "$<$",
-        "~": r"\textasciitilde{}",
-    }
-    escapes |= {char: f"\\{char}" for char in "%&_#${}"}
-    return "".join(escapes.get(char, char) for char in text)
 
 
 def latex_row(row: Row) -> str:
     """One row of a LaTeX `tabular`, escaped."""
-    return " & ".join(map(latex_escaped, row)) + r" \\"
+    return " & ".join(map(latex_text, row)) + r" \\"
 
 
 def aligned_rows(header: Row, rows: Sequence[Row], max_width: int | None = None) -> list[str]:

@@ -7,25 +7,25 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader
 
+from jobs.report.controls import control_notes, has_controls
 from jobs.report.formatting import accuracy_percent, interval, percent
 from jobs.report.notes import few_clips_notes, skipped_notes
 from jobs.report.plots import draw_plots, save_plots
-from jobs.report.sections import Row, cell_rows, failure_reasons, latency_table, provenance
+from jobs.report.sections import Row, cell_rows, failure_rows, latency_table, provenance
 from jobs.report.tables.breakdowns import breakdowns
 from jobs.report.tables.labels import baseline_names, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.reduction import reduce_runs
 from jobs.results.run_summary import RunsSummary, RunSummary
-from jobs.results.summary import failed_rows, read_answers, write_summary
+from jobs.results.summary import write_summary
 from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 
 REPORT_FILE = "report.html"
-MAX_REASONS = 50
 CAPTIONS = {
     "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",
     "latency.png": "Where the time of one question goes",
@@ -53,19 +53,29 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
     page = render_html(
         summary,
         facts,
-        failures=failed_rows(read_answers(run_dir)),
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=[*skipped_notes([facts]), *few_clips_notes(summary.cells)],
+        notes=[
+            *skipped_notes([facts]),
+            *few_clips_notes(summary.cells),
+            *_control_notes(run_dir, summary, facts),
+        ],
     )
     Storage.at(run_dir).write(REPORT_FILE, page.encode())
     return run_dir / REPORT_FILE
+
+
+def _control_notes(run_dir: Path, summary: RunSummary, facts: JobFacts) -> list[str]:
+    """What the run says about its controls; its answers are read again only if it has some."""
+    if not has_controls(summary.cells):
+        return []
+    reduction = reduce_runs([run_dir], facts.mode)
+    return control_notes(summary.cells, lambda _: reduction, run_dir)
 
 
 def render_html(
     summary: RunSummary | RunsSummary,
     facts: JobFacts,
     *,
-    failures: pd.DataFrame,
     jobs: Mapping[str, str],
     baseline: str = BASELINE,
     notes: Sequence[str] = (),
@@ -75,14 +85,12 @@ def render_html(
     Args:
         summary: Of a run, or of several.
         facts: What the run says about itself.
-        failures: Rows of `failed_rows`.
         jobs: Title -> resolved job as YAML.
         baseline: What the column of differences compares with.
         notes: Sentences to print under the table of cells.
     """
     cells = summary.cells
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
-    reasons = failure_reasons(failures)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
         title=f"{facts.run_id} - tango",
@@ -103,8 +111,8 @@ def render_html(
         plots=_plots(cells),
         breakdowns=breakdowns(cells),
         latency=latency_table(cells, facts.mode),
-        failures=reasons[:MAX_REASONS],
-        more_failures=max(0, len(reasons) - MAX_REASONS),
+        failures=failure_rows(summary.failures.reasons),
+        more_failures=summary.failures.num_more,
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
@@ -136,6 +144,7 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
     clips = "clips, summed over runs" if isinstance(summary, RunsSummary) else "clips"
     cards += [
         (clips, f"{counts.num_clips:,}"),
+        *([("questions", f"{counts.num_different:,}")] if counts.num_different else []),
         ("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
         ("failed clips", f"{counts.num_failed_clips:,}"),
         *([("answers on damaged clips", f"{counts.num_damaged:,}")] if counts.num_damaged else []),

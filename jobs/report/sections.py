@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from jobs.report.formatting import (
     DASH,
@@ -24,6 +22,7 @@ from jobs.report.formatting import (
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.failures import FailureReason
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunsSummary, RunSummary
 from tango_core.metrics import Accuracy
@@ -95,22 +94,16 @@ def latency_table(cells: Sequence[CellSummary], mode: str) -> Row:
     }
 
 
-def failure_reasons(failures: pd.DataFrame) -> list[Row]:
-    """Failures by reason, the most frequent first."""
-    reasons: list[Row] = []
-    for (status, error), part in failures.fillna({"error": ""}).groupby(["status", "error"]):
-        clips = [str(clip) for clip in part["video_id"].unique()]
-        examples = ", ".join(clips[:5]) + (" ..." if len(clips) > 5 else "")
-        reasons.append(
-            {
-                "status": str(status),
-                "error": str(error),
-                "clips": len(clips),
-                "questions": len(part),
-                "examples": examples,
-            }
-        )
-    return sorted(reasons, key=lambda reason: (-reason["clips"], reason["error"]))
+def failure_rows(reasons: Iterable[FailureReason]) -> list[Row]:
+    """The table of failures: a row per reason, with the first clips."""
+    return [
+        {
+            **vars(reason),
+            "examples": ", ".join(reason.examples)
+            + (" ..." if reason.clips > len(reason.examples) else ""),
+        }
+        for reason in reasons
+    ]
 
 
 def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:

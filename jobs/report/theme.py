@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 _DPI = 160
 # CSS pixels per pixel of a figure, so that its text is as large as the page's.
@@ -99,7 +100,9 @@ def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG."""
+    """The figure as a PNG; what stands between dollar signs in a name is no formula."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     stream = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(stream, format="png", dpi=_DPI, facecolor=figure.get_facecolor())

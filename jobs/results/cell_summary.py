@@ -61,6 +61,8 @@ class CellSummary:
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
         versus_full: Paired comparison with all tokens.
+        questions_digest: What stands for the questions that were asked: equal in two cells exactly
+            where these are the same; "" if unknown.
         run_id: Run that the cell is of.
         model: Entry of `MODELS`.
         num_frames: Frames per clip.
@@ -97,6 +99,7 @@ class CellSummary:
     peak_gib: float | None = None
     peak_of: str | None = None
     versus_full: Comparison | None = None
+    questions_digest: str = ""
     run_id: str = ""
     model: str = ""
     num_frames: int | None = None

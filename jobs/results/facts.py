@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from jobs.results.plain import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
+from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
@@ -30,6 +31,7 @@ class CellFacts:
         layer_shares: For every layer of the language model the share of the prompt's visual tokens
             that enters it, in (0, 1]; `None` when nothing is dropped inside the language model.
         protocol: Whose prompts and answer rules were used; "" if unknown.
+        cache: Directory of the token cache that it read; "" if unknown.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CellFacts:
     options: Mapping[str, Any] = field(default_factory=dict)
     layer_shares: tuple[float, ...] | None = None
     protocol: str = ""
+    cache: str = ""
 
     def __post_init__(self) -> None:
         """Check that every share of tokens is in (0, 1]."""
@@ -74,6 +77,19 @@ class SkippedMethod:
 
 
 @dataclass(frozen=True)
+class ShardSize:
+    """What one shard of a job holds, over all its benchmarks.
+
+    Attributes:
+        clips: Clips.
+        questions: Questions about them, each counted once however many methods answer it.
+    """
+
+    clips: int
+    questions: int
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """What a run says about itself; everything in it is plain data.
 
@@ -96,6 +112,8 @@ class JobFacts:
         versions: Library -> version.
         skipped: Methods of the recipe that the model cannot run (`infeasible: skip`). JSON key
             `left_out`.
+        shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
+            without shards.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -116,6 +134,7 @@ class JobFacts:
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
+    shards: tuple[ShardSize, ...] = ()
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""
@@ -140,7 +159,7 @@ class JobFacts:
                 f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
             )
         try:
-            return cls.from_json(json.loads(path.read_text()))
+            return cls.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "
@@ -158,6 +177,7 @@ class JobFacts:
             ),
             skipped=tuple(from_plain(SkippedMethod, own) for own in facts.get("left_out") or ()),
             caches=tuple(facts.get("caches") or ()),
+            shards=tuple(from_plain(ShardSize, own) for own in facts.get("shards") or ()),
             llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
         )
 

@@ -1,4 +1,4 @@
-"""What papers print for a setting, from `published.yaml`."""
+"""What papers print for a setting, from `published.yaml` and `published_lmms_eval.yaml`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from itertools import chain
 
 import yaml
 
@@ -13,6 +14,7 @@ from jobs.results.cell_summary import CellSummary
 from jobs.results.plain import Json
 from tango_core.benchmarks.protocols.versions import harness_of
 from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.options import option_names
 
 # Benchmark -> column -> accuracy in [0, 1].
 Scores = Mapping[str, Mapping[str, float]]
@@ -54,7 +56,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The file `published.yaml`.
+    """One of the files: numbers made under one protocol.
 
     Attributes:
         source: Where the numbers are printed.
@@ -75,9 +77,13 @@ class Published:
 _FREE_OPTIONS = ("inner", "legacy_writeback")
 
 
+_FILES = ("published.yaml", "published_lmms_eval.yaml")
+
+
 def source() -> str:
     """Where the numbers are printed."""
-    return _published().source
+    first, *others = _published()
+    return "; ".join([first.source, *(f"under {o.protocol}: {o.source}" for o in others)])
 
 
 def published_scores(cell: CellSummary) -> Scores:
@@ -87,9 +93,8 @@ def published_scores(cell: CellSummary) -> Scores:
     and protocol may be unknown), all options are those of the published row, else the defaults,
     and a step inside the language model is the published one.
     """
-    if not _same_protocol(cell) or not _same_size(cell):
-        return {}
-    for row in _published().rows:
+    fitting = (p for p in _published() if _same_protocol(cell, p) and _same_size(cell, p))
+    for row in chain.from_iterable(published.rows for published in fitting):
         if (
             cell.model == row.model
             and cell.num_frames in (None, row.num_frames)
@@ -114,7 +119,7 @@ def _by_benchmark(row: PublishedRow) -> Scores:
 def caveats(cells: Sequence[CellSummary]) -> list[str]:
     """What keeps the cells from being compared with published numbers, one sentence each."""
     sentences = [sentence for cell in cells if (sentence := _mismatch(cell))]
-    complete = _published().questions
+    complete = _published()[0].questions
     fewest: dict[str, int] = {}
     for cell in cells:
         name, asked = cell.benchmark, cell.counts.num_questions
@@ -136,18 +141,23 @@ def caveats(cells: Sequence[CellSummary]) -> list[str]:
 def _mismatch(cell: CellSummary) -> str:
     """Why no published number can stand beside a cell, or ""."""
     model = cell.model
-    frames = {row.num_frames for row in _published().rows if row.model == model}
-    if not frames:
+    known = [p for p in _published() if any(row.model == model for row in p.rows)]
+    if not known:
         return f"Nothing is published for model {model}."
-    if not _same_protocol(cell):
+    # What is printed for the method decides; without any, what is printed for the model.
+    own = [p for p in known if any((r.model, r.method) == (model, cell.method) for r in p.rows)]
+    fitting = [published for published in own or known if _same_protocol(cell, published)]
+    if not fitting:
+        protocols = ", ".join(published.protocol for published in own or known)
         return (
             f"Nothing published stands beside {model} under {cell.protocol}: the published "
-            f"numbers are made under {_published().protocol}."
+            f"numbers are made under {protocols}."
         )
-    if cell.llm_shape is not None and not _same_size(cell):
+    frames = {row.num_frames for row in fitting[0].rows if row.model == model}
+    if cell.llm_shape is not None and not _same_size(cell, fitting[0]):
         ours, theirs = (
             f"{layers} layers of width {width}"
-            for layers, width in (cell.llm_shape, _published().llm_shape)
+            for layers, width in (cell.llm_shape, fitting[0].llm_shape)
         )
         return f"Nothing published stands beside {model} of {ours}: the published has {theirs}."
     if cell.num_frames not in (None, *frames):
@@ -158,20 +168,25 @@ def _mismatch(cell: CellSummary) -> str:
     return ""
 
 
-def _same_protocol(cell: CellSummary) -> bool:
+def _same_protocol(cell: CellSummary, published: Published) -> bool:
     """Whether a cell was asked as the published ones were, as far as is known."""
-    return harness_of(cell.protocol) in ("", _published().protocol)
+    return harness_of(cell.protocol) in ("", published.protocol)
 
 
-def _same_size(cell: CellSummary) -> bool:
+def _same_size(cell: CellSummary, published: Published) -> bool:
     """Whether a cell's language model has the published size, as far as is known."""
-    return cell.llm_shape in (None, _published().llm_shape)
+    return cell.llm_shape in (None, published.llm_shape)
 
 
 @lru_cache(maxsize=1)
-def _published() -> Published:
-    """The file, read once."""
-    text = (files("jobs.results") / "published.yaml").read_text(encoding="utf-8")
+def _published() -> tuple[Published, ...]:
+    """The files, read once."""
+    return tuple(_read(name) for name in _FILES)
+
+
+def _read(name: str) -> Published:
+    """One file."""
+    text = (files("jobs.results") / name).read_text(encoding="utf-8")
     content: Json = yaml.safe_load(text)
     layers, width = content.pop("decoder_shape")
     rows = tuple(PublishedRow(**row) for row in content.pop("rows"))
@@ -188,8 +203,9 @@ def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
     """Whether every option is the given one, else the method's own; an ablation is another row."""
     if cell.method not in METHODS:
         return False
-    given: Json = {} if cell.is_baseline else {"retention": cell.retention_requested}
-    wanted = {**build_method(cell.method, **given).options, **options}
+    takes_retention = "retention" in option_names(METHODS[cell.method])
+    given: Json = {"retention": cell.retention_requested} if takes_retention else {}
+    wanted = {**build_method(cell.method, model=cell.model, **given).options, **options}
     return all(
         name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()
     ) and all(cell.options.get(name) == value for name, value in options.items())

@@ -86,6 +86,8 @@ class Throughput:
 class QuestionCounts(Counts):
     """Questions by outcome; answered, unparsed and failed add up to all.
 
+    A run with several cells counts a question once per cell, as it is answered once per cell.
+
     Attributes:
         num_questions: All questions.
         num_scored: Questions whose right answer is known.
@@ -96,7 +98,11 @@ class QuestionCounts(Counts):
         num_failed_clips: Clips with a failed question.
         num_damaged: Questions answered about a damaged clip (`decode.damaged: keep`); these are
             among the answered and the unparsed.
+        num_different: Different questions, under however many cells each was asked. JSON key
+            `num_different_questions`; 0 in files of earlier versions.
     """
+
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {"num_different": "num_different_questions"}
 
     num_questions: int = 0
     num_scored: int = 0
@@ -106,6 +112,7 @@ class QuestionCounts(Counts):
     num_clips: int = 0
     num_failed_clips: int = 0
     num_damaged: int = 0
+    num_different: int = 0
 
 
 @dataclass(frozen=True)

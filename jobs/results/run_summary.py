@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import SkippedMethod
+from jobs.results.failures import FailureList
 from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     CacheCounts,
@@ -35,6 +36,7 @@ class RunSummary:
         throughput: Rates over the wall-clock time of the run.
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
+        failures: Why answers failed.
         cells: One summary per cell, in the order of the recipe.
     """
 
@@ -53,6 +55,7 @@ class RunSummary:
     throughput: Throughput = field(default_factory=Throughput)
     peak_gib: float | None = None
     peak_of: str | None = None
+    failures: FailureList = field(default_factory=FailureList)
     cells: tuple[CellSummary, ...]
 
     def to_json(self) -> Json:
@@ -85,6 +88,7 @@ class RunSummary:
                 CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
             ),
             skipped=tuple(from_plain(SkippedMethod, own) for own in data.get("left_out") or ()),
+            failures=FailureList.from_json(data.get("failures") or {}),
         )
 
 
@@ -105,6 +109,7 @@ class RunsSummary:
         latency_ms: Unknown, for the same reason.
         peak_gib: Unknown, for the same reason.
         peak_of: Unknown.
+        failures: Why answers failed, over all runs.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"skipped": "left_out"}
@@ -121,6 +126,7 @@ class RunsSummary:
     cache: CacheCounts
     throughput: Throughput = field(default_factory=Throughput)
     latency_ms: Latencies = field(default_factory=dict)
+    failures: FailureList = field(default_factory=FailureList)
     cells: tuple[CellSummary, ...]
 
     def to_json(self) -> Json:

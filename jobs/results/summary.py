@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.facts import CellFacts, JobFacts
-from jobs.results.measurements import (
-    FIRST_TOKEN,
-    cache_counts,
-    clips,
-    latencies,
-    normalize,
-    peak_memory,
-    prefill_tflops,
-    speed_up,
-    throughput,
-    token_counts,
+from jobs.results.answer_columns import (
+    DAMAGED_BIT,
+    FAILED_BIT,
+    OK,
+    PRESENT,
+    RIGHT,
+    SCORED,
+    UNPARSED,
 )
-from jobs.results.quantities import Comparison, QuestionCounts
+from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.cell_totals import CellTotals
+from jobs.results.compared import compare_cells
+from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.failures import FailureList
+from jobs.results.outcomes import Bits, Outcomes
+from jobs.results.quantities import QuestionCounts
+from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
-from jobs.results.scores import cross_accuracy, harness_accuracy, macro_accuracy, read_groups
-from pipeline.answers import ANSWER_KEY, read_parts
+from jobs.results.scores import QuestionGroups
+from pipeline.answers import read_answers as read_all
 from pipeline.stages.declarations import FAILED
 from pipeline.storage import Storage
-from tango_core.metrics import accuracy_by_group, clustered_accuracy, compare_paired
+from tango_core.metrics import accuracy_of_clips
 
 SUMMARY_FILE = "summary.json"
 
@@ -54,20 +57,20 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
         The run's totals and one summary per cell of `facts`, in order. In a profile that `tango
         evaluate` made, the totals are those of the method, without the cell of all tokens.
     """
-    answers = normalize(answers)
-    parts = [_rows_of(answers, cell) for cell in facts.cells]
-    baselines = {
-        cell.benchmark: rows
-        for cell, rows in zip(facts.cells, parts, strict=True)
-        if cell.method == BASELINE
-    }
+    return summarize_reduced(reduce_table(answers, facts.mode), facts)
+
+
+def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
+    """`summarize` of answers that were read before."""
+    known = {cell.benchmark for cell in facts.cells}
+    groups = {name: _Benchmark.of(reduction.outcomes.get(name), name, facts) for name in known}
     cells = tuple(
-        _summarize_cell(rows, baselines.get(cell.benchmark), cell, facts)
-        for cell, rows in zip(facts.cells, parts, strict=True)
+        _summarize_cell(groups[cell.benchmark], reduction, cell, facts) for cell in facts.cells
     )
-    peak_gib, peak_of = _peak(answers, facts)
-    counts, cache = _counts(answers), cache_counts(answers)
-    latency_ms = latencies(answers, facts.mode, per_cell=False)
+    total = CellTotals.total(list(reduction.totals.values()), reduction.shared)
+    answers = _run_counts(reduction)
+    counts, cache, latency_ms = answers, total.cache, total.latencies()
+    peak_gib, peak_of = _peak(total, facts)
     cell = main_cell(cells, facts.kind)
     if len(cells) > 1 and cell is not None:
         counts, cache, latency_ms = cell.counts, cell.cache, cell.latency_ms
@@ -82,60 +85,24 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
         counts=counts,
         latency_ms=latency_ms,
         cache=cache,
-        throughput=throughput(answers, facts.wall_s),
+        throughput=total.throughput(answers.num_clips, answers.num_questions, facts.wall_s),
         peak_gib=peak_gib,
         peak_of=peak_of,
+        failures=FailureList.of(reduction.failures),
         cells=cells,
     )
 
 
-def compare_rows(rows: pd.DataFrame, baseline: pd.DataFrame, mode: str) -> Comparison | None:
-    """Compare two cells on the questions both were asked and whose answer is known.
-
-    In profile mode also their speed: the baseline's median time over this cell's, on questions that
-    both measured, for the language model alone and for vision, compression and language model
-    together (as published speed-ups count).
-
-    Args:
-        rows: Normalised answers of one cell.
-        baseline: Normalised answers of the other, same benchmark.
-        mode: `"throughput"` or `"profile"`.
-
-    Returns:
-        Only the speed-ups if the two have no such question in common, and `None` without these.
-    """
-    keys = ["video_id", "question_id"]
-    pair = rows.merge(baseline, on=keys, suffixes=("", "_base"))
-    scored = pair[_is_scored(pair)]
-    paired = compare_paired(
-        _is_correct(scored), _is_correct(scored, "_base"), scored["video_id"].to_numpy()
-    )
-    profile = mode == "profile"
-    comparison = Comparison(
-        paired,
-        ttft_speedup=speed_up(pair, ("ttft_ms",)) if profile else None,
-        first_token_speedup=speed_up(pair, FIRST_TOKEN) if profile else None,
-    )
-    return None if comparison == Comparison() else comparison
-
-
 def read_answers(run_dir: Path) -> pd.DataFrame:
-    """Read and check all of `answers/*.parquet`, in the order of the file names.
+    """Read and check all of `answers/*.parquet` at once, for runs that fit into memory.
 
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If there are none.
         ValueError: If one of them is damaged.
     """
-    parts = read_parts(run_dir / "answers")
-    if not parts:
-        raise FileNotFoundError(
-            f"{run_dir} holds no answers/*.parquet; continue the run with --resume {run_dir.name}"
-        )
-    answers = pd.concat([part.to_pandas() for part in parts.values()], ignore_index=True)
-    # A driver that died while it rewrote its parts left some rows twice.
-    last: pd.DataFrame = answers.drop_duplicates(list(ANSWER_KEY), keep="last", ignore_index=True)
-    return last
+    answers: pd.DataFrame = read_all(parts_of(run_dir).storage).to_pandas()
+    return answers
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
@@ -145,7 +112,8 @@ def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
 
 def write_summary(run_dir: Path) -> RunSummary:
     """Read `facts.json` and the answers of a run directory, write its `summary.json`."""
-    summary = summarize(read_answers(run_dir), JobFacts.load(run_dir))
+    facts = JobFacts.load(run_dir)
+    summary = summarize_reduced(reduce_runs([run_dir], facts.mode), facts)
     save_summary(summary, run_dir)
     return summary
 
@@ -156,39 +124,59 @@ def save_summary(summary: RunSummary | RunsSummary, folder: Path) -> None:
     Storage.at(folder).write(SUMMARY_FILE, f"{text}\n".encode())
 
 
-def _rows_of(answers: pd.DataFrame, cell: CellFacts) -> pd.DataFrame:
-    """Rows of one cell."""
-    return answers[(answers["cell"] == cell.name) & (answers["benchmark"] == cell.benchmark)]
+@dataclass(frozen=True)
+class _Benchmark:
+    """The outcomes of one benchmark, with what its cells share."""
+
+    outcomes: Outcomes
+    groups: QuestionGroups
+    baseline: str | None
+
+    @classmethod
+    def of(cls, outcomes: Outcomes | None, name: str, facts: JobFacts) -> _Benchmark:
+        """Of a run; a benchmark may have no answer."""
+        outcomes = outcomes or Outcomes(name, profile=False)
+        full = [c.name for c in facts.cells if (c.benchmark, c.method) == (name, BASELINE)]
+        groups = QuestionGroups(outcomes.groups, outcomes.group, outcomes.clip)
+        return cls(outcomes, groups, full[-1] if full else None)
 
 
 def _summarize_cell(
-    rows: pd.DataFrame, baseline: pd.DataFrame | None, cell: CellFacts, facts: JobFacts
+    own: _Benchmark, reduction: Reduction, cell: CellFacts, facts: JobFacts
 ) -> CellSummary:
-    """The summary of one cell; `baseline` holds the answers with all tokens, if there are any."""
-    scored = rows[_is_scored(rows)]
-    correct, clip_ids = _is_correct(scored), scored["video_id"].to_numpy()
-    parsed = (scored["status"] == "ok").to_numpy(dtype=bool)
-    answered = clustered_accuracy(correct[parsed], clip_ids[parsed])
-    groups = [read_groups(value) for value in scored["groups"]]
-    total, kept, with_newlines = token_counts(rows)
+    """The summary of one cell."""
+    outcomes = own.outcomes
+    bits = outcomes.bits(cell.name)
+    scored, right = (bits & SCORED) > 0, (bits & RIGHT) > 0
+    read = scored & ((bits & OK) > 0)
+    rights, asked = (outcomes.per_clip(mask) for mask in (right & scored, scored))
+    totals = reduction.totals.get((cell.benchmark, cell.name), CellTotals())
+    total, kept, with_newlines = (
+        totals.tokens_total,
+        totals.tokens_kept,
+        totals.tokens_with_newlines,
+    )
     actual = kept / total if total else None
-    peak_gib, peak_of = _peak(rows, facts)
+    peak_gib, peak_of = _peak(totals, facts)
     versus_full = None
-    if baseline is not None and cell.method != BASELINE:
-        versus_full = compare_rows(rows, baseline, facts.mode)
+    if own.baseline in outcomes.cells and cell.method != BASELINE:
+        versus_full = compare_cells(
+            outcomes, cell.name, outcomes, own.baseline, profile=reduction.profile
+        )
+    counts = _counts(bits, outcomes)
     return CellSummary(
         name=cell.name,
         benchmark=cell.benchmark,
         protocol=cell.protocol,
         method=cell.method,
         options=dict(cell.options),
-        accuracy=clustered_accuracy(correct, clip_ids),
-        accuracy_answered=None if answered is None else answered.value,
-        accuracy_macro=macro_accuracy(correct, groups, cell.benchmark),
-        harness_accuracy=harness_accuracy(rows, cell.benchmark, cell.protocol),
-        accuracy_by=accuracy_by_group(correct, clip_ids, groups),
-        accuracy_cross=cross_accuracy(correct, clip_ids, groups, cell.benchmark),
-        counts=_counts(rows),
+        accuracy=accuracy_of_clips(rights, asked),
+        accuracy_answered=int((right & read).sum()) / int(read.sum()) if read.any() else None,
+        accuracy_macro=own.groups.macro(scored, right, cell.benchmark),
+        harness_accuracy=outcomes.harness.value(cell.name, cell.protocol),
+        accuracy_by=own.groups.by_group(scored, right),
+        accuracy_cross=own.groups.cross(scored, right, cell.benchmark),
+        counts=counts,
         retention_requested=cell.retention,
         retention_actual=actual,
         retention_with_newlines=with_newlines / total if total and with_newlines else None,
@@ -196,13 +184,14 @@ def _summarize_cell(
         tokens_total=total,
         tokens_kept=kept,
         tokens_with_newlines=with_newlines,
-        latency_ms=latencies(rows, facts.mode, per_cell=True),
-        cache=cache_counts(rows),
-        throughput=throughput(rows, None),
-        prefill_tflops=prefill_tflops(rows, cell, facts),
+        latency_ms=totals.latencies(),
+        cache=totals.cache,
+        throughput=totals.throughput(counts.num_clips, counts.num_questions, None),
+        prefill_tflops=totals.prefill_tflops(cell, facts.llm),
         peak_gib=peak_gib,
         peak_of=peak_of,
         versus_full=versus_full,
+        questions_digest=outcomes.digest(cell.name),
         run_id=facts.run_id,
         model=facts.model,
         num_frames=facts.num_frames,
@@ -210,33 +199,47 @@ def _summarize_cell(
     )
 
 
-def _peak(rows: pd.DataFrame, facts: JobFacts) -> tuple[float | None, str | None]:
+def _peak(totals: CellTotals, facts: JobFacts) -> tuple[float | None, str | None]:
     """Peak memory and whose it is; what a run says about itself counts where no row has any."""
-    gib, owner = peak_memory(rows)
+    gib, owner = totals.peak
     return (facts.peak_gib if gib is None else gib), owner
 
 
-def _is_scored(rows: pd.DataFrame) -> pd.Series:
-    """Questions whose answer is known."""
-    return rows["answer"].notna() | rows["correct"].notna()
+def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
+    """Questions of a cell by outcome."""
 
+    def count(bit: int) -> int:
+        return int(((bits & bit) > 0).sum())
 
-def _is_correct(rows: pd.DataFrame, suffix: str = "") -> np.ndarray:
-    """(n,) bool; what failed or could not be read is wrong."""
-    right = rows[f"correct{suffix}"].astype("boolean").fillna(False)
-    return (right & (rows[f"status{suffix}"] == "ok")).to_numpy(dtype=bool)
-
-
-def _counts(rows: pd.DataFrame) -> QuestionCounts:
-    """Questions by outcome."""
-    failed = rows["status"].isin(FAILED)
     return QuestionCounts(
-        num_questions=len(rows),
-        num_scored=int(_is_scored(rows).sum()),
-        num_answered=int((rows["status"] == "ok").sum()),
-        num_unparsed=int((rows["status"] == "unparsed").sum()),
-        num_failed=int(failed.sum()),
-        num_clips=len(clips(rows, per_cell=False)),
-        num_failed_clips=len(clips(rows[failed], per_cell=False)),
-        num_damaged=int(rows["damaged"].sum()),
+        num_questions=count(PRESENT),
+        num_scored=count(SCORED),
+        num_answered=count(OK),
+        num_unparsed=count(UNPARSED),
+        num_failed=count(FAILED_BIT),
+        num_clips=len(np.unique(outcomes.clip[bits > 0])),
+        num_failed_clips=len(np.unique(outcomes.clip[(bits & FAILED_BIT) > 0])),
+        num_damaged=count(DAMAGED_BIT),
+        num_different=count(PRESENT),
+    )
+
+
+def _run_counts(reduction: Reduction) -> QuestionCounts:
+    """Answers of all cells by outcome; clips and different questions once."""
+    every = QuestionCounts.total(
+        [
+            QuestionCounts(),
+            *(
+                _counts(outcomes.bits(cell), outcomes)
+                for outcomes in reduction.outcomes.values()
+                for cell in outcomes.cells
+            ),
+        ]
+    )
+    clips = reduction.counted_clips
+    return replace(
+        every,
+        num_clips=clips["all"],
+        num_failed_clips=clips["failed"],
+        num_different=sum(one.num_questions for one in reduction.outcomes.values()),
     )

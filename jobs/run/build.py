@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,12 @@ import pyarrow.compute as pc
 from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
 from jobs.results.facts import SkippedMethod
+from jobs.run.shards import ShardCount
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import plan_methods
-from pipeline.plan import NOTHING_DONE, Plan, plan_clips
+from pipeline.plan import Plan, plan_clips
+from pipeline.redaction import redacted
 from pipeline.remote.mirror import Mirror, mirrored
 from pipeline.remote.urls import Url, place
 from pipeline.remote.videos import VideoCache
@@ -28,6 +30,7 @@ from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
 from tango_core.models import Device, ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
@@ -89,7 +92,8 @@ def make_plan(
     cache_root: str | Storage,
     *,
     answer: bool,
-    done: Mapping[tuple[str, str], frozenset[str]] = NOTHING_DONE,
+    done: AnsweredClips = NOTHING_DONE,
+    count: ShardCount | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Plan:
     """List the clips and look them up in the caches.
@@ -100,6 +104,7 @@ def make_plan(
         cache_root: Directory or URL of the caches.
         answer: Whether questions are answered, or only caches filled.
         done: See `plan_clips`.
+        count: Counts the clips of all shards.
         clock: Dates the entries of the caches.
 
     Raises:
@@ -109,7 +114,7 @@ def make_plan(
     try:
         methods, compressors, caches = plan_methods(built.methods, built.model, cache_root, clock)
         clips = plan_clips(
-            items_of(job, built),
+            items_of(job, built, count),
             caches,
             hash_content=job.hash_content,
             done=done,
@@ -123,7 +128,7 @@ def make_plan(
             f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
             "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
         )
-    if clips.num_rows == 0 and not done and job.shard is None:
+    if clips.num_rows == 0 and not len(done) and job.shard is None:
         raise RecipeError(
             f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
         )
@@ -229,7 +234,8 @@ def methods_of(
     num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
-            built.append((name, build_method(num_layers=num_layers, **options)))
+            method = build_method(num_layers=num_layers, model=model.name, **options)
+            built.append((name, method))
         except ValueError as error:
             if job.infeasible == "error":
                 raise ValueError(
@@ -288,10 +294,20 @@ def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Ben
     )
 
 
-def items_of(job: Job, built: BuiltJob) -> Iterator[tuple[str, VideoItem]]:
-    """All clips of the job: the first `limit` of every benchmark, and of those this shard's."""
-    shard, num_shards = map(int, (job.shard or "0/1").split("/"))
+def items_of(
+    job: Job, built: BuiltJob, count: ShardCount | None = None
+) -> Iterator[tuple[str, VideoItem]]:
+    """All clips of the job: the first `limit` of every benchmark, and of those this shard's.
+
+    Args:
+        job: The recipe.
+        built: What it names.
+        count: Counts the clips of all shards.
+    """
+    count = count or ShardCount(job.shard)
     for name, benchmark in built.benchmarks.items():
         mirror = built.mirrors.get(name)
-        for item in islice(benchmark.items(job.limit), shard, None, num_shards):
-            yield name, replace(item, path=mirror.url_of(item.path)) if mirror else item
+        for item in count.own(benchmark.items(job.limit)):
+            shown = printable_item(item)
+            path = mirror.url_of(shown.path) if mirror else shown.path
+            yield name, replace(shown, path=path, video_id=redacted(shown.video_id))

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.identity import computed_part, job_digest
 from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
@@ -28,14 +27,24 @@ def new_run_dir(
     job: Job,
     output: Place,
     *,
+    methods: Sequence[str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Place:
-    """An unused directory below `output`, named by time, benchmark, model and method."""
-    methods = [name for name, _ in job.all_methods]
+    """An unused directory below `output`, named by time, benchmark, model, frames and method.
+
+    Args:
+        job: The recipe; the frames are named if it sets them.
+        output: Directory of all runs.
+        methods: Names of the methods that the model can run; `None` for all of the recipe.
+        clock: Gives the time.
+        open_storage: Opens the directory.
+    """
+    methods = methods or [name for name, _ in job.all_methods]
     what = [
         "+".join(section.name for section in job.all_benchmarks),
         job.model.name,
+        *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
         methods[0].replace(" ", "-").replace("=", "")
         if len(methods) == 1
         else f"{len(methods)}-methods",
@@ -119,7 +128,7 @@ def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
     old = computed_part(recipe_of(old_recipe, str(job_file)))
-    new = computed_part(yaml.safe_load(job.to_yaml()))
+    new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(

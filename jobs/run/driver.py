@@ -7,9 +7,10 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -25,15 +26,20 @@ from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
+from jobs.run.observers import Observer, observed
 from jobs.run.progress import JobProgress, is_decoded
 from jobs.run.provenance import device_name, git_commit, versions
-from pipeline.answers import AnswerWriter, ClipName
+from jobs.run.shards import ShardCount
+from pipeline.answers import AnswerWriter
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.finished import NOTHING_DONE
 from pipeline.lease import KeptLease, held
 from pipeline.methods import PlannedMethod
+from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
-from pipeline.plan import NOTHING_DONE, Plan
+from pipeline.plan import Plan
+from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
 from pipeline.rows import Row, to_table
 from pipeline.run import run
@@ -91,8 +97,10 @@ def execute(
     run_dir: Place,
     console: Console,
     *,
-    run_plan: RunPlan = run,
+    run_plan: RunPlan | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    observers: Sequence[Observer] = (),
+    board: JobBoard | None = None,
 ) -> JobResult:
     """Run a job and leave its answers, failures and facts in the run directory.
 
@@ -105,8 +113,10 @@ def execute(
         locations: Where the job reads and writes.
         run_dir: From `directories`.
         console: Where the progress goes.
-        run_plan: The executor.
+        run_plan: The executor; `None` for the one of the recipe.
         clock: For durations and dates, except for the latencies of single clips.
+        observers: Are told of the job beside the progress.
+        board: Where the stages of the recipe's executor report.
 
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
@@ -116,8 +126,11 @@ def execute(
     lease = lease_of(locations.open_storage(run_dir), clock)
     if locations.continues:
         lease = PatientLease(lease, clock)
+    board = board or JobBoard()
+    run_plan = run_plan or partial(run, board=board)
+    watching = (JobProgress(console, clock, board), *observers)
     with held(lease, steal=locations.steal) as kept:
-        return _execute(job, built, kind, locations, run_dir, console, run_plan, clock, kept)
+        return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
 
 
 def _execute(
@@ -126,7 +139,7 @@ def _execute(
     kind: Kind,
     locations: Locations,
     run_dir: Place,
-    console: Console,
+    observers: Sequence[Observer],
     run_plan: RunPlan,
     clock: Clock,
     lease: KeptLease,
@@ -140,11 +153,14 @@ def _execute(
     done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
-    plan = make_plan(job, built, caches, answer=kind != "precompute", done=done, clock=clock)
+    shards = ShardCount(job.shard)
+    plan = make_plan(
+        job, built, caches, answer=kind != "precompute", done=done, count=shards, clock=clock
+    )
+    finished = done.without(plan.clips)
     if writer:
-        finished = done.keys() - _names(plan.clips) if done else frozenset()
         writer.keep(finished)
-        if done:
+        if len(done):
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
     settings = _settings(job, locations.address, plan.clips.num_rows)
@@ -152,10 +168,10 @@ def _execute(
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
-    with JobProgress(plan.clips.num_rows, console, clock) as progress, _flushed(writer):
+    with observed(observers, plan, len(finished)) as tell, _flushed(writer):
         for result in run_plan(plan, settings):
             lease.raise_if_lost()
-            progress.add(result)
+            tell(result)
             if writer:
                 writer.add(result["answers"])
             failures += _failures(result)
@@ -186,7 +202,7 @@ def _execute(
         mode=job.mode,
         llm=built.model.llm,
         # The time of a continued run says nothing about its speed.
-        wall_s=None if done else clock.monotonic() - started,
+        wall_s=None if len(done) else clock.monotonic() - started,
         started_at=started_at.isoformat(timespec="seconds"),
         note=built.model.note,
         git_commit=git_commit(),
@@ -195,6 +211,7 @@ def _execute(
         num_frames=built.model.frames.num_frames,
         versions=versions(),
         skipped=built.skipped,
+        shards=shards.sizes(),
     )
     facts.save(storage)
     compact_if_remote(caches, plan.caches, clock)
@@ -220,11 +237,6 @@ def _flushed(writer: AnswerWriter | None) -> Iterator[None]:
             writer.flush()
 
 
-def _names(clips: pa.Table) -> set[ClipName]:
-    """Benchmark and video id of every clip."""
-    return set(zip(*(clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True))
-
-
 def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
@@ -242,18 +254,15 @@ def _announce(plan: Plan) -> None:
 
 def _failures(result: Row) -> list[Row]:
     """One row for a failed clip, or one for each of its failed answers."""
+    path = redacted(result["path"])
     about = {
         "benchmark": result["benchmark"],
         "video_id": result["video_id"],
-        "path": result["path"],
+        "path": path,
     }
     if result["status"] != "ok":
         return [{**about, "status": result["status"], "error": result["error"]}]
-    return [
-        _failure(answer, result["path"])
-        for answer in result["answers"]
-        if answer["status"] in FAILED
-    ]
+    return [_failure(answer, path) for answer in result["answers"] if answer["status"] in FAILED]
 
 
 def _failure(answer: Row, path: str | None) -> Row:
@@ -273,4 +282,5 @@ def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> Cel
         options=options,
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
         protocol=benchmark.protocol.name,
+        cache=planned.cache,
     )

@@ -8,13 +8,18 @@ from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.cell_summary import BASELINE
+from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
 
 
 def evaluate(
-    job: Job, locations: Locations, console: Console, early: EarlyRay | None = None
+    job: Job,
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Measure one method on one benchmark; returns the exit code.
 
@@ -32,4 +37,4 @@ def evaluate(
         )
     if job.mode == "profile" and methods[0]["name"] != BASELINE:
         job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return measure(job, "evaluate", locations, console, early)
+    return measure(job, "evaluate", locations, display or Display.on(console), early)[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,3 +51,27 @@ class Locations:
         """URL or absolute path of the token caches: workers may run in another directory."""
         where = place(self.cache) if self.cache else self.output / "cache"
         return str(where) if isinstance(where, Url) else str(where.absolute())
+
+
+def raise_if_unusable(output: Place, option: str = "--output") -> None:
+    """Refuse a directory of runs or caches that cannot be written to, before anything is computed.
+
+    Nothing is left behind: the nearest directory that is there is tried with a file of no name.
+
+    Raises:
+        ValueError: In one line that names the option.
+    """
+    if isinstance(output, Url):  # asking a store takes a connection
+        return
+    there = output.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    try:
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{option} {output} cannot be written to: {error.strerror or error}; choose another one"
+        ) from error

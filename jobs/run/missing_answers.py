@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 from jobs.config.recipe import Job
 from jobs.run.build import BuiltJob, items_of
-from pipeline.answers import AnswerName, AnswerWriter
-from pipeline.methods import PlannedMethod
+from pipeline.answers import AnswerWriter
 from pipeline.plan import Plan
 from pipeline.rows import Row
-from tango_core.types import Question
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +30,26 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     Returns:
         The rows that were added.
     """
-    missing = writer.missing(_expected(job, built, plan))
+    planned = {method.name: method for method in plan.methods}
+    missing = writer.missing(items_of(job, built), list(planned))
     if not missing:
         return []
     from pipeline.stages.answer import unanswered  # loads the language models' code
 
     rows = [
-        unanswered(name[:2], planned, question, built.benchmarks[name[0]].protocol, _WHY)
-        for name, (planned, question) in missing.items()
+        unanswered(
+            (benchmark, item.video_id),
+            planned[cell],
+            question,
+            built.benchmarks[benchmark].protocol,
+            _WHY,
+        )
+        for benchmark, item, cell, question in missing
     ]
-    named = ", ".join(" / ".join(name) for name in list(missing)[:_NAMED])
+    named = ", ".join(
+        f"{benchmark} / {item.video_id} / {cell} / {question.id}"
+        for benchmark, item, cell, question in missing[:_NAMED]
+    )
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     logger.warning(
         "%d planned answer(s) are missing and count as failed: %s%s (benchmark / video / cell / "
@@ -54,14 +61,3 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     writer.add(rows)
     writer.flush()
     return rows
-
-
-def _expected(
-    job: Job, built: BuiltJob, plan: Plan
-) -> Iterator[tuple[AnswerName, tuple[PlannedMethod, Question]]]:
-    """Every answer that the job asks for."""
-    for benchmark, item in items_of(job, built):
-        for question in item.questions:
-            for planned in plan.methods:
-                name = (benchmark, item.video_id, planned.name, question.id)
-                yield name, (planned, question)

@@ -11,16 +11,27 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import build
+from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import new_run_dir
+from jobs.run.display import Display
 from jobs.run.driver import execute
+from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
-from jobs.run.run_job import counted, exit_code
+from jobs.run.run_job import counted, exit_code, where
+from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
+from pipeline.metrics import JobBoard
+from pipeline.redaction import redacted
 from pipeline.run import run
+from pipeline.storage import Storage
 
 
 def precompute(
-    job: Job, locations: Locations, console: Console, early: EarlyRay | None = None
+    job: Job,
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
 
@@ -29,14 +40,39 @@ def precompute(
     """
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
     built = build(job)
-    run_dir = new_run_dir(job, locations.output, open_storage=locations.open_storage)
-    run_plan = partial(run, early=early)
-    job_result = execute(job, built, "precompute", locations, run_dir, console, run_plan=run_plan)
-    counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
-    text = json.dumps(counts, indent=2, default=str) + "\n"
-    locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"clips:   {counted(job_result)}")
-    for name in job_result.facts.caches:
-        say(f"cache:   {locations.cache_root}/{name}")
-    return exit_code(job, job_result, run_dir)
+    methods = [name for name, _ in built.methods]
+    run_dir = new_run_dir(
+        job, locations.output, methods=methods, open_storage=locations.open_storage
+    )
+    display, board = display or Display.on(console), JobBoard()
+    events = JsonEvents(display.events, run_dir, board) if display.events else None
+    uri, every_s = tracking_uri_of(locations), job.tracking.every_s
+    with (
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, "precompute", every_s=every_s, board=board) as live,
+    ):
+        job_result = execute(
+            job,
+            built,
+            "precompute",
+            locations,
+            run_dir,
+            display.progress,
+            run_plan=partial(run, early=early, board=board),
+            observers=[live, *([events] if events else [])],
+            board=board,
+        )
+        counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
+        text = json.dumps(counts, indent=2, default=str) + "\n"
+        with results_of(run_dir, desk) as folder:
+            Storage.at(folder).write(SUMMARY_FILE, text.encode())
+        display.say(f"clips:   {counted(job_result)}")
+        for name in job_result.facts.caches:
+            display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
+        tracked = live.finish()
+    if tracked:
+        display.say(f"MLflow:  {where(live.uri)}")
+    code = exit_code(job, job_result, run_dir)
+    if events:
+        events.finished(code, None, tracked)
+    return code

@@ -1,104 +1,172 @@
-"""What a person sees while a job runs: a live line on a terminal, a line now and then in a log."""
+"""What a person sees while a job runs: live lines on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
+from pipeline.metrics import JobBoard, StageState
+from pipeline.plan import Plan
 from pipeline.rows import Row
-from pipeline.stages.declarations import DECODE_VIDEO, has_failed
+from pipeline.stages.declarations import DECODE_VIDEO, has_failed, is_failed
 
 logger = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 15.0
+_LIVE_EVERY_S = 0.5
+_NAMED_FAILURES = 10
 
 
 class JobProgress:
-    """Counts clips as they are finished and shows the count.
+    """Counts clips as they are finished, and shows them beside what every stage does.
+
+    A terminal gets a live line per stage with its rate and the time that is left; a log gets a line
+    at intervals. The first failed clips are named in both.
 
     Args:
-        num_clips: Clips of this job.
-        console: Where the live line goes; a console that is no terminal gets log lines instead.
-        clock: For the time that is left.
+        console: Where the live lines go; a console that is no terminal gets log lines instead.
+        clock: For rates and the time that is left.
+        board: What the stages report.
     """
 
-    def __init__(self, num_clips: int, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, console: Console, clock: Clock = SYSTEM_CLOCK, board: JobBoard | None = None
+    ) -> None:
         self._clock = clock
-        self.num_clips = num_clips
-        self.clips = self.cached = self.encoded = self.answered = self.failed = 0
+        self._board = board or JobBoard()
+        self.num_clips = self.clips = 0
+        self.cached = self.encoded = self.answered = self.failed = 0
         self._first = self._last_log = self._clock.monotonic()
-        self._live = console.is_terminal
-        self._bar = Progress(
-            TextColumn("[bold]clips[/bold]"),
+        self._begun: dict[str, float] = {}
+        self._live = console.is_terminal and not console.quiet
+        self._quiet = console.quiet
+        self._lines = Progress(
+            TextColumn("[bold]{task.description:<9}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
             console=console,
             disable=not self._live,
             get_time=clock.monotonic,
         )
-        self._task = self._bar.add_task("starting", total=num_clips)
+        self._tasks: dict[str, TaskID] = {}
+        self._ticker: Ticker | None = None
 
-    def __enter__(self) -> JobProgress:
-        """Start the clock and the line."""
-        self._bar.start()
-        return self
+    def started(self, plan: Plan, finished: int) -> None:
+        """Show the lines; see `Observer`."""
+        self.begin(plan.clips.num_rows)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the last state of the line on the screen."""
-        self._bar.stop()
+    def begin(self, num_clips: int) -> None:
+        """Start the clock and the lines.
 
-    def add(self, result: Row) -> None:
+        Args:
+            num_clips: Clips of this attempt.
+        """
+        self.num_clips = num_clips
+        self._first = self._last_log = self._clock.monotonic()
+        if self._live:
+            for stage, state in self._board.states().items():
+                self._tasks[stage] = self._lines.add_task(stage, total=state.expected, state="")
+            self._tasks["clips"] = self._lines.add_task("clips", total=num_clips, state="starting")
+            self._lines.start()
+            self._ticker = Ticker(self._refresh, _LIVE_EVERY_S, "tango-progress")
+            self._ticker.start()
+
+    def stopped(self) -> None:
+        """Leave the last state of the lines on the screen; see `Observer`."""
+        if self._ticker:
+            self._ticker.stop()
+            self._ticker = None
+            self._refresh()
+            self._lines.stop()
+        if self.failed > _NAMED_FAILURES:
+            more = self.failed - _NAMED_FAILURES
+            logger.warning("%d more clips failed; failures.parquet names all", more)
+
+    def result(self, row: Row) -> None:
         """Take one finished clip (`rows.RESULT`)."""
         if self.clips == 0:
             self._first = self._clock.monotonic()  # workers and models have been started by now
         self.clips += 1
-        self.cached += result["status"] == "ok" and result["num_misses"] == 0
-        self.encoded += result["encode_ms"] is not None
-        self.failed += has_failed(result)
-        self.answered += len(result["answers"])
-        self._bar.update(self._task, completed=self.clips, description=self._state())
+        self.cached += row["status"] == "ok" and row["num_misses"] == 0
+        self.encoded += row["encode_ms"] is not None
+        self.answered += len(row["answers"])
+        if has_failed(row):
+            self.failed += 1
+            if self.failed <= _NAMED_FAILURES:
+                logger.warning("%s failed: %s", row.get("video_id"), failure_of(row))
         now = self._clock.monotonic()
         last = self.clips == self.num_clips
-        if not self._live and (last or now - self._last_log > _LOG_EVERY_S):
+        if not (self._live or self._quiet) and (last or now - self._last_log > _LOG_EVERY_S):
             self._last_log = now
             left = "" if last or self.clips == 1 else f", {self._seconds_left(now):.0f} s left"
-            logger.info("%d of %d clips, %s%s", self.clips, self.num_clips, self._state(), left)
+            counts = f"{self.clips} of {self.num_clips} clips, {self._counts()}{left}"
+            logger.info("%s", counts + self._busiest(now))
+
+    def _refresh(self) -> None:
+        """Bring the live lines up to date."""
+        now = self._clock.monotonic()
+        for stage, state in self._board.states().items():
+            count = state.count
+            if count.started:
+                self._begun.setdefault(stage, now)
+            if stage in self._tasks:
+                self._lines.update(
+                    self._tasks[stage],
+                    completed=count.finished,
+                    state=self._stage_state(stage, state, now),
+                )
+        counts = self._counts()
+        if self.failed:
+            counts = counts.replace(f"failed {self.failed}", f"[red]failed {self.failed}[/red]")
+        self._lines.update(self._tasks["clips"], completed=self.clips, state=counts)
+
+    def _stage_state(self, stage: str, state: StageState, now: float) -> str:
+        """Rate, time left and queue of one stage in words."""
+        count = state.count
+        passed = now - self._begun.get(stage, now)
+        if not count.finished or passed <= 0:
+            return "waiting" if not count.started else "at work"
+        rate = count.finished / passed
+        left = state.expected - count.finished
+        parts = [f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"]
+        if left > 0:
+            parts.append(f"{left / rate:.0f} s left")
+            parts.append(f"{state.waiting} waiting")
+        return " · ".join(parts)
+
+    def _busiest(self, now: float) -> str:
+        """The stage whose workers had least to wait, for a log; nothing if no stage reports."""
+        passed = now - self._first
+        shares = {
+            stage: state.count.busy_s / max(state.slots, 1) / passed
+            for stage, state in self._board.states().items()
+            if passed > 0 and state.count.busy_s > 0
+        }
+        if not shares:
+            return ""
+        stage = max(shares, key=lambda name: shares[name])
+        return f" · busiest: {stage} {100 * min(1.0, shares[stage]):.0f} %"
 
     def _seconds_left(self, now: float) -> float:
         """By the rate since the first clip came out."""
         return (self.num_clips - self.clips) * (now - self._first) / (self.clips - 1)
 
-    def _state(self) -> str:
+    def _counts(self) -> str:
         """The counts in words."""
         parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {self.answered}"]
-        return " · ".join(
-            [
-                *parts,
-                f"[red]failed {self.failed}[/red]"
-                if self._live and self.failed
-                else f"failed {self.failed}",
-            ]
-        )
+        return " · ".join([*parts, f"failed {self.failed}"])
+
+
+def failure_of(row: Row) -> str:
+    """Status and reason of a clip that failed, or of its first answer that did."""
+    if row["status"] != "ok":
+        return f"{row['status']}: {row['error']}"
+    answer = next(answer for answer in row["answers"] if is_failed(answer))
+    return f"{answer['status']}: {answer.get('error')}"
 
 
 def is_decoded(result: Row) -> bool:

@@ -6,17 +6,19 @@ import logging
 from functools import partial
 from importlib.util import find_spec
 
-from rich.console import Console
-
 from jobs.config.recipe import Job
 from jobs.run.build import build
 from jobs.run.continuing import unfinished_run
+from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import find_run, new_run_dir
+from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
+from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
+from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
+from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
-from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import Place
 from pipeline.run import run
 
@@ -24,20 +26,20 @@ logger = logging.getLogger(__name__)
 
 
 def measure(
-    job: Job, kind: Kind, locations: Locations, console: Console, early: EarlyRay | None = None
-) -> int:
-    """Run a job that answers questions, and show its results.
+    job: Job, kind: Kind, locations: Locations, display: Display, early: EarlyRay | None = None
+) -> tuple[int, Place]:
+    """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
     Args:
         job: The recipe.
         kind: The command.
         locations: Where the job reads and writes.
-        console: Where progress and tables go.
+        display: Where progress and tables go.
         early: A Ray that is on its way, for a job that runs on it.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
-        are there in both cases.
+        are there in both cases. Then the run directory.
     """
     _raise_if_not_installed()
     built = build(job)
@@ -48,36 +50,59 @@ def measure(
     elif locations.continues:
         run_dir = unfinished_run(job, output, open_storage=open_storage)
     if run_dir is None:
-        run_dir = new_run_dir(job, output, open_storage=open_storage)
-    job_result = execute(
-        job, built, kind, locations, run_dir, console, run_plan=partial(run, early=early)
-    )
-    # Imported when there are results: plots and tables need two seconds that no clip waits for.
-    from jobs.report.page import write_report
-    from jobs.report.tables.cells import render_table
-    from jobs.report.tables.profile import render_profile
-    from jobs.results.summary import write_summary
-    from jobs.tracking.server import default_tracking_uri
-    from jobs.tracking.upload import track_run
+        methods = [name for name, _ in built.methods]
+        run_dir = new_run_dir(job, output, methods=methods, open_storage=open_storage)
+    board = JobBoard()
+    events = JsonEvents(display.events, run_dir, board) if display.events else None
+    every_s = job.tracking.every_s
+    uri = tracking_uri_of(locations)
+    with (
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, kind, every_s=every_s, board=board) as live,
+    ):
+        job_result = execute(
+            job,
+            built,
+            kind,
+            locations,
+            run_dir,
+            display.progress,
+            run_plan=partial(run, early=early, board=board),
+            observers=[live, *([events] if events else [])],
+            board=board,
+        )
+        # Imported when there are results: plots and tables need two seconds that no clip waits for.
+        from jobs.report.page import write_report
+        from jobs.report.tables.cells import render_table
+        from jobs.report.tables.profile import render_profile
+        from jobs.results.summary import write_summary
 
-    with local_copy(run_dir) as folder:
-        summary = write_summary(folder)
-        report = run_dir / write_report(folder, summary).name
-    uri = locations.tracking_uri or default_tracking_uri(locations.output)
-    tracked = track_run(run_dir, uri)
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(heading(job_result))
-    say(render_table(summary.cells))
-    if job.mode == "profile":
-        say(f"\n{render_profile(summary.cells)}\n")
-    for entry in job_result.facts.skipped:
-        say(f"skipped: {entry.name} ({entry.reason})")
-    say(f"clips:   {counted(job_result)}")
-    say(f"answers: {run_dir / 'answers'}")
-    say(f"report:  {report}")
+        with results_of(run_dir, desk) as folder:
+            summary = write_summary(folder)
+            report = run_dir / write_report(folder, summary).name
+        say = display.say
+        say(heading(job_result))
+        say(render_table(summary.cells, display.table_width))
+        if job.mode == "profile":
+            say(f"\n{render_profile(summary.cells)}\n")
+        for entry in job_result.facts.skipped:
+            say(f"skipped: {entry.name} ({entry.reason})")
+        say(f"clips:   {counted(job_result)}")
+        say(f"answers: {run_dir / 'answers'}")
+        say(f"report:  {report}")
+        tracked = live.finish()
     if tracked:
-        say(f"MLflow:  mlflow ui --backend-store-uri {redacted(uri)}")
-    return exit_code(job, job_result, run_dir)
+        say(f"MLflow:  {where(live.uri)}")
+    code = exit_code(job, job_result, run_dir)
+    if events:
+        events.finished(code, summary, tracked)
+    return code, run_dir
+
+
+def where(tracking_uri: str) -> str:
+    """How to look at the runs of a store."""
+    uri = redacted(tracking_uri)
+    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
 
 def _raise_if_not_installed() -> None:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.run.directories import make_run_dir
+from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Place
 
 
 def sweep(
-    jobs: Sequence[Job], locations: Locations, console: Console, early: EarlyRay | None = None
+    jobs: Sequence[Job],
+    locations: Locations,
+    console: Console,
+    early: EarlyRay | None = None,
+    display: Display | None = None,
 ) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
     Args:
-        jobs: What the recipe stands for; several make one run each, one after the other.
+        jobs: What the recipe stands for; several make one run each, one after the other, and then
+            one comparison of all.
         locations: Where the jobs read and write.
         console: Where the tables go.
         early: A Ray that is on its way, for jobs that run on it.
+        display: How progress is shown beside them.
 
     Raises:
         RecipeError: If several jobs are to continue one run.
@@ -31,4 +42,34 @@ def sweep(
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    return max(measure(job, "sweep", locations, console, early) for job in jobs)
+    shown = display or Display.on(console)
+    measured = [measure(job, "sweep", locations, shown, early) for job in jobs]
+    if len(jobs) > 1:
+        compare(jobs, [run_dir for _, run_dir in measured], locations, shown)
+    return max(code for code, _ in measured)
+
+
+def compare(
+    jobs: Sequence[Job], run_dirs: Sequence[Place], locations: Locations, display: Display
+) -> None:
+    """Set the runs of one recipe side by side, in a directory beside theirs, and show the table.
+
+    Args:
+        jobs: What was run.
+        run_dirs: The run of each.
+        locations: Where the jobs read and write.
+        display: Where the table goes.
+    """
+    from jobs.report.compare import report_runs  # tables and plots are needed at the end only
+
+    first = jobs[0]
+    benchmarks = "+".join(section.name for section in first.all_benchmarks)
+    what = [benchmarks, first.model.name, "comparison"]
+    folder = make_run_dir(what, locations.output, open_storage=locations.open_storage)
+    with ExitStack() as copies:
+        runs = [copies.enter_context(local_copy(run_dir)) for run_dir in run_dirs]
+        into = copies.enter_context(local_copy(folder, lambda name: False))
+        page = folder / report_runs(runs, into).name
+        table = (into / "paper_table.md").read_text(encoding="utf-8")
+    display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
+    display.say(f"report:  {page}")

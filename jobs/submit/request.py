@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import yaml
 
 from jobs.config.identity import jobs_digest
 from jobs.config.recipe import Job
 from jobs.submit.package import START_FILE
+from pipeline.redaction import holds_credentials
 
 Command = Literal["evaluate", "sweep", "precompute"]
 
@@ -130,15 +130,15 @@ def default_command(jobs: Sequence[Job]) -> Command:
 
 
 def raise_if_secret(options: Sequence[str]) -> None:
-    """Refuse a URL with a password: everybody who sees the dashboard can read command lines.
+    """Refuse a URL with credentials: everybody who sees the dashboard can read command lines.
 
     Raises:
         ValueError: Without the password in its message.
     """
     for option, value in pairwise(options):
-        if "://" in value and urlsplit(value).password is not None:
+        if holds_credentials(value):
             raise ValueError(
-                f"{option} holds a password, and Ray shows command lines in its dashboard; take it "
-                "out of the URL and give it as an environment variable: --env NAME, where NAME is "
-                "e.g. MLFLOW_TRACKING_PASSWORD"
+                f"{option} holds a password or a token, and Ray shows command lines in its "
+                "dashboard; take it out of the URL and give it as an environment variable: "
+                "--env NAME, where NAME is e.g. MLFLOW_TRACKING_PASSWORD"
             )

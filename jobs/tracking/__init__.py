@@ -1,11 +1,18 @@
-"""MLflow: what a run logs, and the upload of a finished run directory.
+"""MLflow: a job while it runs, and the upload of its results.
 
-What lives here: `values.py` (names and values of metrics, parameters, tags), `server.py` (address,
-client and reachability of a tracking server), `run_files.py` (what is read of a run directory),
-`log_run.py` (the upload), `upload.py` (the upload in a process of its own).
+    live.py (driver) -> spool.py (disk) -> sender.py (a process): replay.py, log_run.py -> store
 
-May import: `jobs.results` and the rooms below it, and `pipeline.clock`. Clock, run files and client
-are parameters, so that a test can simulate faults. Nothing here may cost a run its results.
+What lives here: `live.py` (a job as the driver reports it), `samples.py` (its numbers under way),
+`spool.py` (what it said, on disk), `upload.py` (the sending process, as the driver sees it),
+`sender.py` (that process), `replay.py` (from the spool to MLflow), `log_run.py` (the results),
+`repair.py` and `drivers.py` (runs whose driver died), `mlflow_runs.py` (requests), `server.py`
+(address, client and reachability of a store), `run_files.py` (what is read of a run directory),
+`values.py`, `description.py`, `datasets.py`, `predictions.py` (what a run shows).
 
-A new metric or tag goes into `values.py`; a new file to upload into `run_files.py`.
+May import: `jobs.results` and the rooms below it, and `pipeline`. Only the sending process imports
+MLflow, once and in its main thread. Clock, run files and client are parameters, so that a test can
+simulate faults. Nothing here may cost a run its results, or a job its time.
+
+A new metric or tag goes into `values.py`, or into `samples.py` if it is there while the job runs; a
+new file to upload into `run_files.py`.
 """

@@ -1,4 +1,4 @@
-"""From a finished run directory to MLflow runs.
+"""From a run directory to MLflow runs: what happened on the way, and the results.
 
 Everything logged is read from the directory, so the upload at the end of a job and a later
 `tango log-run` are one path.
@@ -6,14 +6,31 @@ Everything logged is read from the directory, so the upload at the end of a job 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.results.facts import JobFacts
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
+from jobs.tracking.datasets import datasets_of
+from jobs.tracking.description import describe, describe_cell
+from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driver
+from jobs.tracking.mlflow_runs import (
+    CELL_TAG,
+    EXPERIMENT,
+    NOTE_TAG,
+    PARENT_TAG,
+    MlflowRuns,
+    Point,
+    nothing,
+    shown_name,
+)
+from jobs.tracking.predictions import log_predictions, read_predictions
+from jobs.tracking.repair import repair
+from jobs.tracking.replay import Replay
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
     ClientFactory,
@@ -25,141 +42,208 @@ from jobs.tracking.server import (
     raise_if_unusable,
     tracking_errors,
 )
-from jobs.tracking.values import cell_metrics, cell_params, flatten, run_metrics, tags_of
+from jobs.tracking.spool import Sent, has_events, last_steps
+from jobs.tracking.values import (
+    cell_metrics,
+    cell_params,
+    cell_tags,
+    flatten,
+    parent_metrics,
+    precompute_metrics,
+    tags_of,
+)
 from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import Place, Url
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
-EXPERIMENT = "tango"
-RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
-# Limits of MLflow's stores: characters, and entries per request.
-_MAX_KEY, _MAX_VALUE = 250, 6000
-_MAX_PARAMS, _MAX_METRICS = 100, 1000
+    import pandas as pd
+    from mlflow.entities import DatasetInput
 
 
 def log_run(
-    run_dir: Place,
+    run_dir: Path,
     tracking_uri: str | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    open_run: Callable[[Path, Url | None], RunDirectory] = RunDirectory,
+    open_run: Callable[[Path], RunDirectory] = RunDirectory,
     connect: ClientFactory = mlflow_client,
     port_check: PortCheck = check_port,
+    progress: Callable[[], None] = nothing,
 ) -> str:
-    """Upload a finished run from its directory alone; repeating it updates the same MLflow runs.
+    """Upload a run from its directory alone; repeating it updates the same MLflow runs.
 
-    A run with one cell becomes one MLflow run; a run with several becomes a parent with one child
-    per cell. All files belong to the parent.
+    First comes what the job said while it ran and the store missed, then the results. A run with
+    one cell becomes one MLflow run; a run with several becomes a parent with one child per cell.
+    All files belong to the parent. A run that never finished has only the first part, and is marked
+    as KILLED if its driver is dead.
 
     Args:
-        run_dir: Holds at least `facts.json` and `summary.json`; `job.yaml` unless it was imported.
+        run_dir: Holds at least `facts.json` and `summary.json`, or what a job said until it was
+            killed; `job.yaml` unless it was imported.
         tracking_uri: Where to log; `None` for the SQLite store beside the run.
         clock: Gives the time at which metrics are logged.
         open_run: Reads the run directory.
         connect: Makes the client for the tracking server or store.
         port_check: Finds out whether a server listens.
+        progress: Called after every request that came back.
 
     Returns:
         The id of the MLflow run (of the parent).
 
     Raises:
-        FileNotFoundError: If the directory is not a finished run.
+        FileNotFoundError: If the directory is no run, or one without results and without a record
+            of its job.
         TrackingError: If the store cannot be reached or refuses the run.
         ValueError: If the URI names MLflow's retired file store, or a file of the run is damaged.
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_unusable(uri, port_check)
-    with local_copy(run_dir) as folder:
-        files = open_run(folder, run_dir if isinstance(run_dir, Url) else None)
-        return _log(files, uri, clock, connect)
-
-
-def _log(files: RunDirectory, uri: str, clock: Clock, connect: ClientFactory) -> str:
-    """Upload what is in a directory; returns the id of the parent."""
-    facts, summary, job = files.facts(), files.summary(), files.job()
-    params = cell_params(summary.cells[0], facts) if job is None else flatten(job)
-    several = len(summary.cells) > 1
-    metrics = run_metrics(summary)
-    if not several:
-        metrics = {**cell_metrics(summary.cells[0]), **metrics}
+    files = open_run(run_dir)
+    results = None if _only_begun(files) else _Results(files)
     with tracking_errors():
         client = connect(uri)
+        progress()
         experiment = experiment_id(client, EXPERIMENT, uri, files.artifact_root())
-        log = _RunLog(client, experiment, facts, clock)
-        parent = log.start(facts.run_id, {})
-        log.values(parent, params, metrics)
-        for cell in summary.cells if several else ():
-            name = f"{cell.benchmark}: {cell.name}"
-            child = log.start(name, {CELL_TAG: name, "mlflow.parentRunId": parent})
-            log.values(child, cell_params(cell, facts), cell_metrics(cell))
-            client.log_dict(child, cell.to_json(), SUMMARY_FILE)
-            log.finish(child)
-        for file in files.artifacts():
-            client.log_artifact(parent, str(file))
-        for folder in files.folders():
-            client.log_artifacts(parent, str(folder), folder.name)
-        log.finish(parent)
-    return parent
+        runs = MlflowRuns(client, experiment, run_dir.name, progress)
+        sent = Sent.load(run_dir, uri)
+        Replay(runs, files, sent).send()
+        if results is not None:
+            return _Upload(runs, files, results, clock).everything()
+        repair(client, experiment, uri, clock=clock)
+        return sent.run
 
 
-@dataclass(frozen=True)
-class _RunLog:
-    """Writes the MLflow runs of one run directory."""
+def _only_begun(files: RunDirectory) -> bool:
+    """Whether a job began and did not end; what it said while it ran is all there is."""
+    if not has_events(files.path):
+        return False
+    try:
+        files.facts()
+    except FileNotFoundError:
+        return True
+    return False
 
-    client: MlflowClient
-    experiment: str
-    facts: JobFacts
-    clock: Clock
 
-    def start(self, name: str, own_tags: Mapping[str, str]) -> str:
-        """Id of the MLflow run of a run or cell; made once, found again when logged again."""
-        tags = {**tags_of(self.facts), RUN_TAG: self.facts.run_id, **own_tags}
-        query = f"tags.`{RUN_TAG}` = '{self.facts.run_id}'"
-        for run in self.client.search_runs([self.experiment], query):
-            if run.data.tags.get(CELL_TAG) == tags.get(CELL_TAG):
-                for key, value in tags.items():
-                    self.client.set_tag(run.info.run_id, key, value)
-                return str(run.info.run_id)
-        run = self.client.create_run(
-            self.experiment, start_time=self._started_ms(), tags=tags, run_name=name
-        )
-        return str(run.info.run_id)
+class _Results:
+    """What is read of a finished run before anything is sent."""
 
-    def values(self, run: str, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-        """Parameters and metrics in as few requests as the store allows."""
-        from mlflow.entities import Metric, Param
+    def __init__(self, files: RunDirectory) -> None:
+        self.facts: JobFacts = files.facts()
+        self.job = files.job()
+        # A job that only fills caches has counts in place of cells.
+        filled = self.facts.kind == "precompute"
+        self.counts = files.counts() if filled else None
+        self.summary: RunSummary | None = None if filled else files.summary()
 
-        logged = self.client.get_run(run).data.params
-        now = self._now_ms()
-        pairs = []
-        for key, text in params.items():
-            name, value = key[:_MAX_KEY], text[:_MAX_VALUE]
-            if logged.get(name, value) == value:
-                pairs.append(Param(name, value))
-            else:
-                # MLflow never changes a parameter; a resumed job may, e.g. the size of its pools.
-                self.client.set_tag(run, f"resumed.{name}", value)
-        values = [Metric(key[:_MAX_KEY], float(value), now, 0) for key, value in metrics.items()]
-        for start in range(0, len(pairs), _MAX_PARAMS):
-            self.client.log_batch(run, params=pairs[start : start + _MAX_PARAMS])
-        for start in range(0, len(values), _MAX_METRICS):
-            self.client.log_batch(run, metrics=values[start : start + _MAX_METRICS])
 
-    def finish(self, run: str) -> None:
-        """Mark a run as finished when the job finished; now, if that is not known."""
+class _Upload:
+    """The results of a finished run, as MLflow runs."""
+
+    def __init__(
+        self, runs: MlflowRuns, files: RunDirectory, results: _Results, clock: Clock
+    ) -> None:
+        self.runs, self.files, self.results, self.facts = runs, files, results, results.facts
+        self.now_ms = int(clock.now().timestamp() * 1000)
+        self.steps = last_steps(files.path)
+        self.alive = {
+            DRIVER_TAG: Driver.this().to_tag(),
+            DIRECTORY_TAG: str(files.path.absolute()),
+            HEARTBEAT_TAG: clock.now().astimezone(UTC).isoformat(timespec="seconds"),
+        }
+
+    def everything(self) -> str:
+        """Numbers first, then files; returns the id of the parent."""
+        facts, summary, job = self.facts, self.results.summary, self.results.job
+        tags = {**tags_of(facts), **self.alive}
+        if summary is not None:
+            tags |= {NOTE_TAG: describe(facts, summary)}
+            if len(summary.cells) == 1:
+                tags |= {"retention": f"{facts.cells[0].retention:g}"}
+        parent = self.runs.start(shown_name(facts.run_id), tags, self._started_ms())
+        params = {} if job is None else flatten(job)
+        if summary is not None:
+            if job is None or len(summary.cells) == 1:
+                params = {**cell_params(summary.cells[0], facts), **params}
+            metrics = parent_metrics(summary)
+        else:
+            metrics = precompute_metrics(self.results.counts or {})
+        self.runs.params(parent, params)
+        self.runs.metrics(parent, self._points(metrics))
+        self.runs.inputs(parent, datasets_of(job))
+        predictions = read_predictions(self.files.path)
+        if summary is not None:
+            self._cells(summary, parent, predictions)
+        self._files(parent)
+        self.runs.end(parent, "FINISHED", self._ended_ms())
+        return parent
+
+    def _cells(self, summary: RunSummary, parent: str, predictions: pd.DataFrame | None) -> None:
+        """Every cell of a sweep as a child; the replies of every cell as a table."""
+        several = len(summary.cells) > 1
+        for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
+            run = parent
+            if several:
+                name = f"{cell.benchmark}: {cell.name}"
+                tags = {
+                    **cell_tags(facts, self.facts),
+                    **self.alive,
+                    CELL_TAG: name,
+                    PARENT_TAG: parent,
+                    NOTE_TAG: describe_cell(cell, self.facts),
+                }
+                run = self.runs.start(name, tags, self._started_ms())
+                self.runs.params(run, cell_params(cell, self.facts))
+                points = [
+                    (name, value, self.now_ms, 0) for name, value in cell_metrics(cell).items()
+                ]
+                self.runs.metrics(run, points)
+                self.runs.inputs(run, _of_benchmark(self.results.job, cell.benchmark))
+                self.runs.client.log_dict(run, cell.to_json(), SUMMARY_FILE)
+            if predictions is not None:
+                own = (predictions["cell"] == cell.name) & (
+                    predictions["benchmark"] == cell.benchmark
+                )
+                log_predictions(self.runs.client, run, predictions[own])
+                self.runs.progress()
+            if several:
+                self.runs.end(run, "FINISHED", self._ended_ms())
+
+    def _files(self, parent: str) -> None:
+        """All files; plots also as images beside the charts."""
+        for path in self.files.artifacts():
+            self.runs.file(parent, path)
+        for path in self.files.in_folders():
+            self.runs.file(parent, path, path.parent.name)
+        from matplotlib.image import imread
+
+        logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
+        for path in self.files.figures():
+            # The names of images hold their key and step; each is logged once.
+            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
+            if not any(name.search(there) for there in logged):
+                self.runs.client.log_image(parent, imread(path), key=path.stem, step=0)
+                self.runs.progress()
+
+    def _points(self, metrics: dict[str, float]) -> list[Point]:
+        """Points at the end of the run.
+
+        The UI shows the point with the largest step, and draws a bar where the only step is 0.
+        """
+        return [
+            (name, value, self.now_ms, self.steps.get(name, 0)) for name, value in metrics.items()
+        ]
+
+    def _ended_ms(self) -> int:
+        """When the job ended; now, if that is not known."""
         started, wall_s = self._started_ms(), self.facts.wall_s
-        ended = started + round(1000 * wall_s) if started and wall_s else self._now_ms()
-        self.client.set_terminated(run, end_time=ended)
-
-    def _now_ms(self) -> int:
-        """The time of the upload, in milliseconds since 1970."""
-        return int(self.clock.now().timestamp() * 1000)
+        return started + round(1000 * wall_s) if started and wall_s else self.now_ms
 
     def _started_ms(self) -> int | None:
         """When the job started, in milliseconds since 1970."""
         if not self.facts.started_at:
             return None
         return round(datetime.fromisoformat(self.facts.started_at).timestamp() * 1000)
+
+
+def _of_benchmark(job: object, benchmark: str) -> list[DatasetInput]:
+    """The dataset of one benchmark of a job."""
+    return [one for one in datasets_of(job) if one.dataset.name.split(":")[0] == benchmark]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
+from pipeline.remote.copies import HOME_FILE
 from pipeline.remote.urls import Url
+from tango_core.local_files import parse_json, read_text
 
 ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parquet")
 FOLDERS = ("answers", "plots")
@@ -23,11 +23,9 @@ class RunDirectory:
 
     Attributes:
         path: Of the run, or of a local copy of it.
-        home: URL of the run that `path` is a copy of; `None` if it is the run itself.
     """
 
     path: Path
-    home: Url | None = None
 
     def facts(self) -> JobFacts:
         """What the run says about itself.
@@ -50,29 +48,48 @@ class RunDirectory:
                 f"{self.path} holds no {SUMMARY_FILE}; write it with `tango report {self.path}`"
             )
         try:
-            return RunSummary.from_json(json.loads(path.read_text()))
+            return RunSummary.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "
                 f"write it again with `tango report {self.path}`"
             ) from error
 
+    def counts(self) -> dict[str, object]:
+        """What `tango precompute` counted."""
+        path = self.path / SUMMARY_FILE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{self.path} holds no {SUMMARY_FILE}; run `tango precompute` again"
+            )
+        counts: dict[str, object] = parse_json(read_text(path), str(path))
+        return counts
+
     def job(self) -> object | None:
         """The resolved recipe as plain data; `None` for an imported run."""
         path = self.path / JOB_FILE
-        job: object = yaml.safe_load(path.read_text()) if path.is_file() else None
-        return job
+        return load_yaml(path.read_bytes()) if path.is_file() else None
 
     def artifacts(self) -> list[Path]:
         """Files to upload."""
         return [self.path / name for name in ARTIFACTS if (self.path / name).is_file()]
 
-    def folders(self) -> list[Path]:
-        """Folders to upload under their own names."""
-        return [self.path / name for name in FOLDERS if (self.path / name).is_dir()]
+    def in_folders(self) -> list[Path]:
+        """Files to upload into folders named as theirs."""
+        return [
+            path
+            for name in FOLDERS
+            for path in sorted((self.path / name).glob("*"))
+            if path.is_file()
+        ]
+
+    def figures(self) -> list[Path]:
+        """Plots that the UI shows beside the charts."""
+        return sorted((self.path / "plots").glob("*.png"))
 
     def artifact_root(self) -> str:
         """URI under which a local store keeps the files of all runs."""
-        if self.home is not None:
-            return str(self.home.parent / "mlartifacts")
+        home = self.path / HOME_FILE
+        if home.is_file():
+            return str(Url(home.read_text().strip()).parent / "mlartifacts")
         return (self.path.parent.resolve() / "mlartifacts").as_uri()

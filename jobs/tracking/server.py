@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
+from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
         return MlflowClient(tracking_uri=tracking_uri)
     except MlflowException as error:
         raise TrackingError(
-            f"--tracking-uri {tracking_uri} cannot be opened ({first_line(error)}); "
+            f"--tracking-uri {redacted(tracking_uri)} cannot be opened ({first_line(error)}); "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
         ) from error
 
@@ -68,6 +69,19 @@ def is_remote(tracking_uri: str) -> bool:
     return urlparse(tracking_uri).scheme in ("http", "https")
 
 
+def raise_if_retired(tracking_uri: str) -> None:
+    """Refuse the file store; costs nothing, so a job can ask before it starts.
+
+    Raises:
+        ValueError: If the URI names MLflow's retired file store.
+    """
+    if urlparse(tracking_uri).scheme in ("", "file"):
+        raise ValueError(
+            f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
+            "use sqlite:///<path>/mlflow.db or the http address of a server"
+        )
+
+
 def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
     """Refuse the file store; find out within seconds that nobody listens at an address.
 
@@ -77,12 +91,8 @@ def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> 
         TrackingError: If nothing listens at the address.
         ValueError: If the URI names MLflow's retired file store.
     """
+    raise_if_retired(tracking_uri)
     parts = urlparse(tracking_uri)
-    if parts.scheme in ("", "file"):
-        raise ValueError(
-            f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
-            "use sqlite:///<path>/mlflow.db or the http address of a server"
-        )
     if is_remote(tracking_uri) and parts.hostname:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -147,4 +157,4 @@ def tracking_errors() -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error, short enough for a log."""
-    return (str(error).strip().splitlines() or [""])[0][:300]
+    return redacted((str(error).strip().splitlines() or [""])[0][:300])

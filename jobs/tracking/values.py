@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from jobs.results.cell_summary import CellSummary
-from jobs.results.facts import JobFacts
+from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.plain import to_plain
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunSummary
@@ -41,11 +42,43 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
     }
     for group, values in cell.accuracy_by.items():
         for value, found in values.items():
-            key = f"accuracy/{_name(group)}/{_name(value)}"
+            key = f"accuracy/{metric_name(group)}/{metric_name(value)}"
             while key in metrics:
                 key += "_"
             metrics[key] = found.value
     return _known(metrics)
+
+
+def parent_metrics(summary: RunSummary) -> dict[str, float]:
+    """The metrics of a whole run: those of its cell, or its totals and the cells' accuracies.
+
+    `accuracy` of several cells is that of all their answers, so that the column is filled for every
+    run; what to compare is `accuracy/<cell>`.
+    """
+    if len(summary.cells) == 1:
+        return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
+    metrics = run_metrics(summary)
+    benchmarks = {cell.benchmark for cell in summary.cells}
+    right, asked = 0.0, 0
+    for cell in summary.cells:
+        if cell.accuracy is not None:
+            key = cell_accuracy_key(cell.benchmark, cell.name, several=len(benchmarks) > 1)
+            metrics[key] = cell.accuracy.value
+            right += cell.accuracy.value * cell.accuracy.num_questions
+            asked += cell.accuracy.num_questions
+    return {**metrics, "accuracy": right / asked} if asked else metrics
+
+
+def cell_accuracy_key(benchmark: str, cell: str, *, several: bool) -> str:
+    """Name of a cell's accuracy on the run that it is part of.
+
+    Args:
+        benchmark: Of the cell.
+        cell: Name of the cell.
+        several: Whether the run has several benchmarks.
+    """
+    prefix = f"accuracy/{metric_name(benchmark)}" if several else "accuracy"
+    return f"{prefix}/{metric_name(cell)}"
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
@@ -55,7 +88,8 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
         "failures": counts.num_failed,
         "failed_clips": counts.num_failed_clips,
         "unparsed": counts.num_unparsed,
-        "questions": counts.num_questions,
+        "questions": counts.num_different or None,
+        "answers": counts.num_questions,
         "clips": counts.num_clips,
         "cache/hits": summary.cache.hits,
         "cache/misses": summary.cache.misses,
@@ -85,30 +119,113 @@ def flatten(tree: object, prefix: str = "") -> dict[str, str]:
 
 def tags_of(facts: JobFacts) -> dict[str, str]:
     """What identifies the code and the machine; may differ between attempts, so no parameters."""
-    tags = {
-        "mlflow.source.git.commit": facts.git_commit,
-        "git_commit": facts.git_commit,
-        "mlflow.note.content": facts.note,
-        "kind": facts.kind,
-        "mode": facts.mode,
-        "model": facts.model,
-        "cache": ", ".join(facts.caches),
-        "device": facts.device,
-        "left_out": ", ".join(entry.name for entry in facts.skipped),
-        **{f"version.{name}": version for name, version in facts.versions.items()},
+    return _filled(
+        {
+            **_subject(facts, facts.cells),
+            "mlflow.source.git.commit": facts.git_commit,
+            "git_commit": facts.git_commit,
+            "mode": facts.mode,
+            "cache": ", ".join(facts.caches),
+            "device": facts.device,
+            "left_out": ", ".join(entry.name for entry in facts.skipped),
+            **{f"version.{name}": version for name, version in facts.versions.items()},
+        }
+    )
+
+
+def cell_tags(cell: CellFacts, facts: JobFacts) -> dict[str, str]:
+    """The tags of one cell of a sweep: those of the run, with what is its own."""
+    own = {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
+    return _filled({**tags_of(facts), **_subject(facts, [cell]), **own})
+
+
+def job_tags(job: object, kind: str) -> dict[str, str]:
+    """The tags of a job that has only started, from its recipe.
+
+    Args:
+        job: Plain data of `job.yaml`.
+        kind: The command.
+    """
+    recipe = job if isinstance(job, Mapping) else {}
+    one, many = recipe.get("benchmark"), recipe.get("benchmarks") or ()
+    methods = [recipe.get("method"), *(recipe.get("methods") or ())]
+    model = recipe.get("model") or {}
+    return _filled(
+        {
+            **source_tags(kind),
+            "model": str(model.get("name", "")),
+            "benchmark": _listed(str(own["name"]) for own in (one, *many) if own),
+            "method": _listed(str(own["name"]) for own in methods if own),
+            "num_frames": str(model.get("num_frames") or ""),
+            "mode": str(recipe.get("mode", "")),
+        }
+    )
+
+
+def source_tags(kind: str) -> dict[str, str]:
+    """What the columns "Source" and "Type" of the UI show."""
+    return {
+        "kind": kind,
+        "mlflow.source.name": f"tango {kind}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": _user(),
     }
-    return {key: value for key, value in tags.items() if value}
 
 
 def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
     """The settings of one cell of a sweep."""
+    frames = facts.num_frames or cell.num_frames
+    return _filled(
+        {
+            "benchmark.name": cell.benchmark,
+            "benchmark.protocol": cell.protocol,
+            "model.name": facts.model,
+            "model.num_frames": str(frames or ""),
+            "num_frames": str(frames or ""),
+            "method.name": cell.method,
+            "method.retention": str(cell.retention_requested),
+            **(flatten(cell.options, "method") if cell.options else {}),
+        }
+    )
+
+
+def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
+    """The metrics of a run that only filled caches, from its `summary.json`."""
     return {
-        "benchmark.name": cell.benchmark,
-        "model.name": facts.model,
-        "method.name": cell.method,
-        "method.retention": str(cell.retention_requested),
-        **flatten(cell.options, "method"),
+        name.removeprefix("num_"): float(value)
+        for name, value in counts.items()
+        if name.startswith("num_") and isinstance(value, (int, float))
     }
+
+
+def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
+    """Tags to search and to group by: what was measured, on what, by which command."""
+    return {
+        **source_tags(facts.kind),
+        "model": facts.model,
+        "benchmark": _listed(cell.benchmark for cell in cells),
+        "method": _listed(cell.method for cell in cells),
+        "protocol": _listed(cell.protocol for cell in cells if cell.protocol),
+        "num_frames": str(facts.num_frames or ""),
+    }
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Every name once."""
+    return ", ".join(dict.fromkeys(names))
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    """Values that say something."""
+    return {key: value for key, value in values.items() if value}
+
+
+def _user() -> str:
+    """Who runs the job; empty for a user id without a name, as containers have."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -116,6 +233,6 @@ def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def _name(text: str) -> str:
+def metric_name(text: str) -> str:
     """A group or value with only the characters that MLflow allows between two slashes."""
     return re.sub(r"[^\w\-. ]", "_", text, flags=re.ASCII).strip(" .") or "_"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tango_core.local_files import open_regular, raise_if_not_regular
 from tango_core.video.readers.revision import decoding_revision
 
 
 class SourceMissingError(FileNotFoundError):
-    """A clip's file is not there; the clip becomes a failed row."""
+    """A clip's file is not there, or is no file; the clip becomes a failed row."""
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
@@ -23,7 +25,7 @@ def canonical_json(value: Mapping[str, Any]) -> str:
 
 def digest(text: str, length: int = 12) -> str:
     """The first `length` hexadecimal digits of the text's SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
 def source_fingerprint(path: str, hash_content: bool = False) -> str:
@@ -35,7 +37,7 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
     than they were (`readers.revision`).
 
     Raises:
-        SourceMissingError: If there is nothing at `path`.
+        SourceMissingError: If there is nothing at `path` that can be read as a video.
     """
     try:
         found = _fingerprint(Path(path), hash_content)
@@ -54,17 +56,20 @@ def _fingerprint(place: Path, hash_content: bool) -> str:
         files = sorted(child for child in place.iterdir() if child.is_file())
         parts = [f"{child.name}={_fingerprint(child, hash_content)}" for child in files]
         return "frames:" + digest("\n".join(parts), 32)
+    raise_if_not_regular(status)
     if hash_content:
         return "sha256:" + _content_digest(place)
     return f"stat:{status.st_size}:{status.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
 
 
 def _content_digest(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
+    """SHA-256 of a file as it was when it was opened, read in pieces."""
     state = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
+    with open_regular(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
             state.update(piece)
+            left -= len(piece)
     return state.hexdigest()
 
 

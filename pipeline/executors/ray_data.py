@@ -27,7 +27,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger
 from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.driver_report import DriverReport, mirrored, slots_of
 from pipeline.executors.workers import StageActor, task
+from pipeline.metrics import JobBoard, StageBoard
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool
 from pipeline.rows import Row, result
@@ -43,23 +45,39 @@ _MAX_CLIPS_AT_ONCE = 100_000
 _RAISED = re.compile(r"^(?!ray\.)(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
-def stream(plan: Plan, settings: Settings) -> Iterator[Row]:
+def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished.
+
+    Args:
+        plan: What to do.
+        settings: How to run it.
+        board: Shows what the stages have done while they work.
 
     Raises:
         WorkerError: If a stage cannot run at all.
     """
     _silence(DataContext.get_current())
+    board = board or JobBoard()
+    board.slots = slots_of(settings.pools, [stage.name for stage in stages_of(plan)])
+    report = DriverReport(plan, board)
     ledger = start_ledger()
     try:
-        for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
-            part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
-            with own_code_by_value(part):
-                yield from _execute(part, settings, ledger)
+        with mirrored(ledger, board):
+            for result_row in _in_parts(plan, settings, ledger):
+                report.result(result_row)
+                yield result_row
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:
         ray.kill(ledger)
+
+
+def _in_parts(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
+    """At most so many clips at once."""
+    for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
+        part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
+        with own_code_by_value(part):
+            yield from _execute(part, settings, ledger)
 
 
 def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
@@ -91,6 +109,14 @@ def _silence(context: DataContext) -> None:
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
+class _Ledger(AttemptLedger, StageBoard):
+    """Attempts and counts in one actor, because each is a process that takes a second to start."""
+
+    def __init__(self) -> None:
+        AttemptLedger.__init__(self)
+        StageBoard.__init__(self)
+
+
 def start_ledger() -> Any:
     """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
 
@@ -98,7 +124,7 @@ def start_ledger() -> Any:
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-    return ray.remote(**options)(AttemptLedger).options(scheduling_strategy=here).remote()
+    return ray.remote(**options)(_Ledger).options(scheduling_strategy=here).remote()
 
 
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
@@ -132,7 +158,7 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
         return dataset.map_batches(
-            task(stage),
+            task(stage, ledger),
             fn_kwargs=arguments,
             batch_size=None,
             batch_format="pyarrow",

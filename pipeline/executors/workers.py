@@ -6,22 +6,34 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import ray
 
 from pipeline.executors.attempts import BoundedAttempts
+from pipeline.executors.ray_metrics import WorkerReport
+from pipeline.metrics import Metered
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
 
 
-def task(stage: Stage) -> Callable[..., pa.Table]:
-    """Make of a stage that is a function one on Arrow blocks."""
+def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
+    """Make of a stage that is a function one on Arrow blocks.
+
+    Args:
+        stage: The stage.
+        ledger: Handle of the actor that counts clips; `None` where nobody asks.
+    """
     function = stage.load()
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        return to_table((function(row, **arguments) for row in block.to_pylist()), stage.output)
+        report = WorkerReport(ledger)
+        run = Metered(partial(function, **arguments), stage.name, report)
+        done = to_table(map(run, block.to_pylist()), stage.output)
+        report.flush()
+        return done
 
     on_block.__name__ = function.__name__  # shown in Ray's dashboard
     return on_block
@@ -33,16 +45,20 @@ class StageActor:
     Args:
         stage: The stage.
         arguments: Of its class.
-        ledger: Handle of the actor that counts attempts.
+        ledger: Handle of the actor that counts attempts and clips.
     """
 
     def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        self._run = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+        bounded = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+        self._report = WorkerReport(ledger)
+        self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Put the rows of a block through the stage."""
-        return to_table(map(self._run, block.to_pylist()), self._schema)
+        done = to_table(map(self._run, block.to_pylist()), self._schema)
+        self._report.flush()
+        return done
 
 
 class _LedgerInRay:

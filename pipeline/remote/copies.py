@@ -11,13 +11,20 @@ from pathlib import Path
 from pipeline.remote.objects import ObjectStore
 from pipeline.remote.urls import Place
 
+HOME_FILE = ".home"
+"""In a local copy: the URL that it is a copy of."""
+
 
 def _everything(name: str) -> bool:
     return True
 
 
 @contextmanager
-def local_copy(where: Place, wanted: Callable[[str], bool] = _everything) -> Iterator[Path]:
+def local_copy(
+    where: Place,
+    wanted: Callable[[str], bool] = _everything,
+    sent: Callable[[str], bool] = _everything,
+) -> Iterator[Path]:
     """A local directory with the content of another one, under the same name.
 
     When the block ends without an error, every file that is new or was written in it is sent back;
@@ -26,6 +33,7 @@ def local_copy(where: Place, wanted: Callable[[str], bool] = _everything) -> Ite
     Args:
         where: A path, or a URL; what is below it need not exist.
         wanted: Which files are fetched, by their path below it.
+        sent: Which files may be sent back.
 
     Raises:
         OSError: If the store does not answer.
@@ -38,6 +46,7 @@ def local_copy(where: Place, wanted: Callable[[str], bool] = _everything) -> Ite
     try:
         folder = above / where.name
         folder.mkdir()
+        (folder / HOME_FILE).write_text(f"{where}\n")
         pairs = []
         for entry in store.tree(where.path):
             name = entry.path[len(where.path) + 1 :]
@@ -50,8 +59,9 @@ def local_copy(where: Place, wanted: Callable[[str], bool] = _everything) -> Ite
         before = _states(folder)
         yield folder
         for path, state in _states(folder).items():
-            if before.get(path) != state:
-                store.upload(path, (where / path.relative_to(folder).as_posix()).path)
+            name = path.relative_to(folder).as_posix()
+            if before.get(path) != state and sent(name):
+                store.upload(path, (where / name).path)
     finally:
         shutil.rmtree(above, ignore_errors=True)
 

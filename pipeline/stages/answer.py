@@ -13,7 +13,7 @@ import torch
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, option_text, questions_of, result
+from pipeline.rows import Row, bounds, one_line, option_text, questions_of, result
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
@@ -75,7 +75,7 @@ class AnswerQuestions:
                 entry = entries[planned.cache]
                 answers += self._answer(protocol, planned, entry, questions, facts, row)
             except Exception as error:  # the one place where what a clip provokes becomes a row
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+                reason = one_line(f"{type(error).__name__}: {error}")
                 failure = _failure(ANSWER_QUESTIONS.failure)
                 answers += [_row(facts, q, failure, protocol, reason) for q in questions]
         if row.get("damage"):

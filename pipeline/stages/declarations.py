@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row
 
@@ -142,6 +145,16 @@ def is_failed(answer: Mapping[str, Any]) -> bool:
         prompt_tokens = answer.get("prompt_tokens")
         return prompt_tokens is None or not prompt_tokens > 0  # a table writes a missing one as NaN
     return answer["status"] in FAILED
+
+
+def are_failed(answers: pa.Table) -> npt.NDArray[np.bool_]:
+    """`is_failed` of every row of a table of answers."""
+    status = answers["status"]
+    failed = pc.is_in(status, pa.array(FAILED, status.type))
+    if "prompt_tokens" in answers.column_names:
+        answered = pc.fill_null(pc.greater(answers["prompt_tokens"].cast(pa.float64()), 0), False)
+        failed = pc.and_not(failed, pc.and_(pc.equal(status, DAMAGED), answered))
+    return np.asarray(failed.to_numpy(), dtype=bool)
 
 
 def has_failed(result: Row) -> bool:

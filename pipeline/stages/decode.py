@@ -7,13 +7,14 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from functools import cache, partial
+from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
 from pipeline.remote.urls import is_url
 from pipeline.remote.videos import VideoCache
+from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from tango_core.types import VideoFrames
@@ -87,7 +88,15 @@ def decode_video(
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
         with _local(path, str(row.get("source_fingerprint") or ""), videos) as local:
             try:
-                frames = _decode(local, spec, clip, timeout_s, memory_gib)
+                frames: VideoFrames = _child(memory_gib).call(
+                    decode_frames,
+                    local,
+                    spec,
+                    clip,
+                    timeout_s=timeout_s,
+                    about=path,
+                    what="decoder",
+                )
             except Exception as error:
                 _speak_of(error, path, local)
                 raise
@@ -146,27 +155,6 @@ def _speak_of(error: Exception, path: str, local: str) -> None:
         )
 
 
-def _decode(
-    path: str,
-    spec: FrameSpec,
-    clip: tuple[float, float] | None,
-    timeout_s: float,
-    memory_gib: float,
-) -> VideoFrames:
-    """Decode in the child; a crash or lack of memory under `auto` gets a second try with PyAV."""
-    run = partial(
-        _child(memory_gib).call, decode_frames, timeout_s=timeout_s, about=path, what="decoder"
-    )
-    try:
-        return run(path, spec, clip)
-    except (CrashError, MemoryError) as error:
-        if spec.decoder != "auto":
-            raise
-        frames = run(path, replace(spec, decoder="pyav"), clip)
-        reason = str(error).removeprefix(f"{path}: ")
-        return replace(frames, warnings=(reason, *frames.warnings))
-
-
 @cache
 def _child(memory_gib: float) -> Child:
     """The one child process of this worker; it starts with the first clip."""
@@ -189,7 +177,7 @@ def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
 
 def _one_line(error: Exception, path: str) -> str:
     """Message of an error, with the setting that helps."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(str(error) or type(error).__name__)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):

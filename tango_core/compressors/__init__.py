@@ -20,12 +20,17 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.controls.block import Block
+from tango_core.compressors.controls.fewer_frames import FewerFrames
+from tango_core.compressors.controls.pool_space import PoolSpace
+from tango_core.compressors.controls.pool_time import PoolTime
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
+from tango_core.compressors.flashvid.method import FlashVID
 from tango_core.compressors.full import Full
 from tango_core.compressors.holitom import HoliTom
-from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, checked_inner
+from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, checked_inner
 from tango_core.compressors.in_llm.dart import DART
 from tango_core.compressors.in_llm.fastv import FastV
 from tango_core.compressors.in_llm.framefusion import FrameFusion
@@ -37,12 +42,13 @@ from tango_core.compressors.random import Random
 from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.topk import TopK
 from tango_core.compressors.uniform import Uniform
+from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2
 from tango_core.compressors.visionzip import VisionZip
 from tango_core.extensions import load_extension, short_name
 from tango_core.outside_code import is_outside, source_digest
 
-__all__ = ["METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
+__all__ = ["CONTROLS", "METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
 
 METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "full": Full,
@@ -57,12 +63,21 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "divprune": DivPrune,
     "prunevid": PruneVid,
     "evs": EVS,
+    "flashvid": FlashVID,
+    "vcast": VCast,
+    "fewer_frames": FewerFrames,
+    "pool_space": PoolSpace,
+    "pool_time": PoolTime,
+    "block": Block,
     "fastv": FastV,
     "dart": DART,
     "pyramiddrop": PyramidDrop,
     "sparsevlm": SparseVLM,
     "framefusion": FrameFusion,
 }
+
+# Ways to have fewer tokens that a method must beat: none looks at what a token holds.
+CONTROLS = ("random", "uniform", "fewer_frames", "pool_space", "pool_time", "block")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +90,7 @@ class Method:
             act only inside.
         pruner: Runs inside the language model, or `None`.
         options: All options of the entry with their defaults filled in, JSON-able; `retention` is
-            the target.
+            the target, or follows from the others (`block`).
     """
 
     name: str
@@ -119,13 +134,21 @@ def _missing_in(found: object) -> str:
     return ""
 
 
-def build_method(name: str, *, num_layers: int = DEFAULT_NUM_LAYERS, **options: Any) -> Method:
+def build_method(
+    name: str,
+    *,
+    num_layers: int = DEFAULT_NUM_LAYERS,
+    model: str | None = None,
+    **options: Any,
+) -> Method:
     """Build a method from its name and options.
 
     Args:
         name: Entry of `METHODS`, or a method from outside (`method_class`).
         num_layers: Layers of the language model, over which `retention` of an in-LLM step is
             averaged.
+        model: Name of the model, as in `MODELS`, for options whose published values depend on it
+            (`flashvid`); `None` if it is not known.
         **options: Fields of the entry's class. Where the entry takes `inner`, the share kept before
             the language model is derived so that the average over all layers is `retention` (see
             `hybrid.outer_retention`); the compressor then holds `inner` with `num_layers` filled
@@ -137,13 +160,18 @@ def build_method(name: str, *, num_layers: int = DEFAULT_NUM_LAYERS, **options: 
     """
     cls = method_class(name)
     checked = checked_options(name, cls, options)
+    if issubclass(cls, Compressor):
+        checked = cls.published_options(checked, model, num_layers)
     inner, pruner = checked.get("inner"), None
     if inner is not None:
-        checked["inner"], pruner = checked_inner(name, inner, num_layers)
+        steps = getattr(cls, "inner_steps", INNER)
+        checked["inner"], pruner = checked_inner(name, inner, num_layers, steps)
     built = cls(**checked)
     # The short name, unless it would be taken for the shipped method of that name.
     shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}
+    if isinstance(built, Compressor) and built.retention < 1:
+        resolved["retention"] = built.retention  # also of methods whose options fix it
     if isinstance(built, LayerPruner):
         built.layers(num_layers)
         return Method(shown, Full(), built, resolved)
@@ -160,4 +188,5 @@ def equivalent_retention(method: Method, num_layers: int = DEFAULT_NUM_LAYERS) -
     outer = method.compressor.outer_retention
     if method.pruner is None:
         return outer
-    return outer * fmean(method.pruner.layer_shares(num_layers))
+    # Rounded so that a target is met to the digit it was written with.
+    return round(outer * fmean(method.pruner.layer_shares(num_layers)), 12)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
+from tango_core.wrong_options import raise_if_no_share
 
 __all__ = [
     "Compressor",
@@ -25,6 +27,7 @@ __all__ = [
     "num_kept",
     "raise_if_missing",
     "raise_if_not_finite",
+    "refuse_norms",
     "select",
 ]
 
@@ -42,13 +45,32 @@ class Compressor(ABC):
     """
 
     positions: ClassVar[Positions] = "renumbered"
+    # Name in the identity; "" for the class's in lower case.
+    entry_name: ClassVar[str] = ""
+    # Options that came after caches existed, with the values under which nothing changed.
+    added_options: ClassVar[Mapping[str, Any]] = {}
 
     retention: float
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        if not 0 < self.retention <= 1:
-            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+        raise_if_no_share("retention", self.retention)
+
+    @classmethod
+    def published_options(
+        cls, options: Mapping[str, Any], model: str | None, num_layers: int
+    ) -> dict[str, Any]:
+        """Fill in options whose published values depend on the model.
+
+        Args:
+            options: Checked options.
+            model: Name of the model, as in `MODELS`; `None` if it is not known.
+            num_layers: Layers of its language model.
+
+        Raises:
+            ValueError: If the model has too few layers for them.
+        """
+        return dict(options)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -63,7 +85,7 @@ class Compressor(ABC):
     def identity(self) -> dict[str, Any]:
         """What decides the tokens this compressor makes, as JSON-able values, for the cache.
 
-        The name is the class's in lower case, which is also its entry in `METHODS`. Settings that
+        The name is `entry_name` or the class's in lower case, the entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
         is `full`. A class from outside this package also has the digest of its source files, so
         that an edited method never meets the tokens of its earlier code.
@@ -74,12 +96,30 @@ class Compressor(ABC):
         if self.outer_retention >= 1:
             return {"name": "full"}
         cls = type(self)
-        identity = {"name": short_name(cls.__name__.lower()), **self._identity_options()}
+        name = cls.entry_name or short_name(cls.__name__.lower())
+        identity = {"name": name, **self._identity_options()}
         return {**identity, "source_digest": source_digest(cls)} if is_outside(cls) else identity
 
     def _identity_options(self) -> dict[str, Any]:
-        """All options by name; subclasses resolve what has several spellings."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
+        """All options by name; subclasses resolve what has several spellings.
+
+        Options that came later are left out where they change nothing, so that caches keep their
+        names.
+        """
+        added = type(self).added_options
+        options = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {
+            name: value
+            for name, value in options.items()
+            if name not in added or value != added[name]
+        }
+
+    def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
+        """Tokens by which a clip's count may differ from `outer_retention` of it by rounding.
+
+        Published budgets are rounded once for salient and once for context tokens of every frame.
+        """
+        return 2 * num_frames
 
     def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
@@ -137,6 +177,15 @@ def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None
             )
 
 
+def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
+    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
+
+    Methods that take norms anyway look at them instead of at the tokens: one read less.
+    """
+    raise_if_not_finite(features, needs)
+    raise ValueError("tokens of this clip are so large that their norms overflow float32")
+
+
 def everything(features: VisualFeatures) -> CompressedVideo:
     """A copy of all tokens."""
     tokens = features.tokens.clone(memory_format=torch.contiguous_format).flatten(0, 1)
@@ -181,8 +230,7 @@ class LayerPruner(ABC):
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        if not 0 < self.retention <= 1:
-            raise ValueError(f"retention must be in (0, 1], got {self.retention}")
+        raise_if_no_share("retention", self.retention)
         raise_if_below(self, 0, "layer")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:

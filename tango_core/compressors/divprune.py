@@ -6,7 +6,9 @@ CVPR 2025, Section 3 (max-min diversity, solved greedily), https://arxiv.org/abs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +32,12 @@ class DivPrune(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+
+    budget: Literal["exact"] = "exact"
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Select token after token, each by the last one, without waiting for the device."""

@@ -7,23 +7,30 @@ Paper: "FastVID: Dynamic Density Pruning for Fast Video Large Language Models", 
 The released code (LunarShen/FastVID) fails for clips of fewer than 8 frames and for budgets that do
 not fit the anchor frames; here a short clip has as many segments as frames, and anchors are spread
 over more frames until they fit. Densities carry no random noise, and ties are broken by position.
+
+SToP's release (`stop`) ranks by received attention, lowered, instead of saliency, and takes 0.3 of
+a place's sink score from its score as an anchor; twice in scenes of several frames, which only
+`legacy` does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor
+from tango_core.compressors.base import Compressor, num_kept
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
+from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.blocks import row_blocks, take_frames
+from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -31,6 +38,7 @@ from tango_core.ops.segmentation import cut_segments, dyseg_cuts
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 
 NUM_NEIGHBORS = 4
+STOP_STRENGTHS = (0.02, 0.0)
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,14 @@ class FastVID(Compressor):
             does not divide evenly over a segment's anchor frames is lost; an anchor counts among
             its own members. `"segment"` is the LLaVA-Video release: budgets are rounded per segment
             and remainders handed out, and an anchor frame's anchors are not among what it absorbs.
+        stop: Rank by attention without what sinks draw, `{"spatial": 0.02, "temporal": 0, "gamma":
+            1.1}` as published; see `stop.py`. `None` ranks by saliency.
+        budget: `"official"` rounds as said above; `"exact"` keeps round(retention * T * L) tokens,
+            divided over the segments by their length and inside them as in `"segment"`.
     """
 
     positions: ClassVar[Positions] = "original"
+    added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     num_segments: int = 8
     tau: float = 0.9
@@ -62,69 +75,106 @@ class FastVID(Compressor):
     anchor_stride: int = 4
     beta: float = 0.6
     variant: Literal["frame", "segment"] = "frame"
+    stop: Mapping[str, Any] | None = field(default=None, hash=False)
+    budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
+        if self.stop is not None:
+            object.__setattr__(self, "stop", checked_stop("fastvid", self.stop, STOP_STRENGTHS))
         raise_if_outside(self, -1, 1, "tau")
         raise_if_outside(self, 0, 1, "context_ratio", "beta")
         raise_if_below(self, 1, "num_segments", "anchor_stride")
 
     @property
     def needs(self) -> frozenset[str]:
-        """Saliency ranks tokens, frame embeddings find scenes."""
-        return frozenset({"saliency", "frame_embeddings"})
+        """Saliency ranks tokens (attention with `stop`), frame embeddings find scenes."""
+        score = "saliency" if self.stop is None else "attention"
+        return frozenset({score, "frame_embeddings"})
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
-        assert features.saliency is not None
         assert features.frame_embeddings is not None
         tokens_per_frame = features.tokens.shape[1]
         cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
         lengths = cut_segments(cuts.cpu().numpy())
         salient: list[int] = []
         context: list[int] = []
-        for length in lengths:
-            per_frame = self._budget(length, tokens_per_frame)
+        for length, total in zip(lengths, self._totals(lengths, tokens_per_frame), strict=True):
+            per_frame = self._budget(length, tokens_per_frame, total)
             salient += per_frame[0]
             context += per_frame[1]
 
+        scores, penalties = self._scores(features, lengths)
         flat = features.tokens.flatten(0, 1)
-        kept = [take_ranked(rank_descending(features.saliency.float()), salient)]
+        kept = [take_ranked(rank_descending(scores), salient)]
         values = [flat.index_select(0, kept[0])]
         if any(context):
             is_rest = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
             is_rest[kept[0]] = False
-            anchors, merged = self._merge(features.tokens, is_rest, lengths, context)
+            anchors, merged = self._merge(features.tokens, is_rest, lengths, context, penalties)
             kept.append(anchors)
             values.append(merged.to(flat.dtype))
         return in_order(kept, values, features)
 
-    def _budget(self, length: int, tokens_per_frame: int) -> tuple[list[int], list[int]]:
+    def _scores(self, features: VisualFeatures, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
+        """(T, L) float32 that ranks tokens; (T, L) to take from an anchor's score, or `None`."""
+        if self.stop is None:
+            assert features.saliency is not None
+            return features.saliency.float(), None
+        assert features.attention is not None
+        stop = stop_for(self.stop, features)
+        if stop is None:
+            return features.attention.float(), None
+        scores = stop.lowered(features.attention)
+        if not stop.spatial:
+            return scores, None
+        sinks = stop.sink_scores(features.attention)
+        return scores, _weights(stop, lengths).to(sinks.device)[:, None] * sinks
+
+    def _totals(self, lengths: list[int], tokens_per_frame: int) -> list[int | None]:
+        """Tokens of every segment; `None` where every frame has the same budget."""
+        if self.budget == "official":
+            return [None] * len(lengths)
+        sizes = np.array(lengths, dtype=np.int64) * tokens_per_frame
+        total = num_kept(int(sizes.sum()), self.retention)
+        return list(apportion(total, sizes * (total / sizes.sum()), sizes).tolist())
+
+    def _budget(
+        self, length: int, tokens_per_frame: int, total: int | None = None
+    ) -> tuple[list[int], list[int]]:
         """Salient and context tokens of every frame of a segment of `length` frames."""
-        total = max(1, int(tokens_per_frame * self.retention))
-        if self.variant == "frame":
-            per_frame = int(total * self.context_ratio)
+        by_frame = self.variant == "frame" and total is None
+        share = max(1, int(tokens_per_frame * self.retention))
+        total = share * length if total is None else total
+        if by_frame:
+            per_frame = int(share * self.context_ratio)
             context = per_frame * length
-            salient = [total - per_frame] * length
+            salient = [share - per_frame] * length
         else:
-            context = int(total * length * self.context_ratio)
-            salient = _spread(total * length - context, length)
+            context = int(total * self.context_ratio)
+            salient = _spread(total - context, length)
         spread = [0] * length
         for stride in range(min(self.anchor_stride, length), 0, -1):
             anchor_frames = range(length - 1, -1, -stride)
-            shares = _spread(context, len(anchor_frames))
-            if self.variant == "frame":
-                shares = [shares[-1]] * len(shares)
+            anchors = _spread(context, len(anchor_frames))
+            if by_frame:
+                anchors = [anchors[-1]] * len(anchors)
             spread = [0] * length
-            for frame, share in zip(anchor_frames, shares, strict=True):
-                spread[frame] = share
+            for frame, count in zip(anchor_frames, anchors, strict=True):
+                spread[frame] = count
             if all(a + b <= tokens_per_frame for a, b in zip(salient, spread, strict=True)):
                 break
         return salient, spread
 
     def _merge(
-        self, tokens: Tensor, is_rest: Tensor, lengths: list[int], context: list[int]
+        self,
+        tokens: Tensor,
+        is_rest: Tensor,
+        lengths: list[int],
+        context: list[int],
+        penalties: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Flat positions of all anchors, and their merged tokens.
 
@@ -133,10 +183,12 @@ class FastVID(Compressor):
             is_rest: (T * L,) bool, tokens that are not salient.
             lengths: Frames of every segment.
             context: Anchors of every frame.
+            penalties: (T, L) to take from the scores of anchors, or `None`.
         """
         tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
-        spatial = self._anchors(tokens, is_rest, frames, [context[frame] for frame in frames])
+        counts = [context[frame] for frame in frames]
+        spatial = _anchors(tokens, is_rest, frames, counts, penalties)
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
         positions, merged = [], []
@@ -157,25 +209,6 @@ class FastVID(Compressor):
             positions.append(anchors.flatten()[wanted])
             merged.append(blended[wanted])
         return torch.cat(positions), torch.cat(merged)
-
-    def _anchors(
-        self, tokens: Tensor, is_rest: Tensor, frames: list[int], counts: list[int]
-    ) -> Tensor:
-        """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
-        tokens_per_frame, dim = tokens.shape[1:]
-        rows = torch.tensor(frames, device=tokens.device)
-        parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
-        distances = torch.cat(
-            [squared_distances(take_frames(tokens, frames[part])) for part in parts]
-        )
-        rest = is_rest.view(-1, tokens_per_frame)[rows]
-        widest = max(counts)
-        peaks = density_peaks(
-            distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True, members=rest
-        )
-        wanted = torch.tensor(counts, device=tokens.device)[:, None]
-        is_padding = torch.arange(widest, device=tokens.device) >= wanted
-        return peaks.masked_fill(is_padding, tokens_per_frame).sort(dim=1).values
 
     def _absorb(
         self,
@@ -219,6 +252,39 @@ class FastVID(Compressor):
         )
         weights = (1 / (counts + 1)).clamp(min=self.beta)[:, None]
         return weights * own + (1 - weights) * means
+
+
+def _anchors(
+    tokens: Tensor,
+    is_rest: Tensor,
+    frames: list[int],
+    counts: list[int],
+    penalties: Tensor | None,
+) -> Tensor:
+    """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
+    tokens_per_frame, dim = tokens.shape[1:]
+    rows = torch.tensor(frames, device=tokens.device)
+    parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
+    distances = torch.cat([squared_distances(take_frames(tokens, frames[part])) for part in parts])
+    widest = max(counts)
+    peaks = density_peaks(
+        distances.div_(dim),
+        widest,
+        NUM_NEIGHBORS,
+        include_self=True,
+        members=is_rest.view(-1, tokens_per_frame)[rows],
+        penalties=None if penalties is None else penalties[rows],
+    )
+    wanted = torch.tensor(counts, device=tokens.device)[:, None]
+    is_padding = torch.arange(widest, device=tokens.device) >= wanted
+    return peaks.masked_fill(is_padding, tokens_per_frame).sort(dim=1).values
+
+
+def _weights(stop: Stop, lengths: list[int]) -> Tensor:
+    """(T,) share of the sink scores that anchors of every frame lose."""
+    twice = 2 if stop.legacy else 1
+    weights = [ANCHOR_PENALTY * (1 if length == 1 else twice) for length in lengths]
+    return torch.tensor(weights).repeat_interleave(torch.tensor(lengths))
 
 
 def _spread(amount: int, parts: int) -> list[int]:

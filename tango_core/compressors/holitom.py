@@ -9,6 +9,14 @@ The release emits a segment's static tokens before the dynamic ones of its first
 with one newline, and in raster order on the others; here tokens are always by position. Its
 densities carry random noise, which decides which token stays where a group has a single cluster:
 here the first.
+
+SToP's release (`stop`) ranks dynamic tokens by lowered attention, counts a position as static where
+all its cosines plus temporal times its sink score pass 0.8, and takes 0.3 of the sink score from
+the score of a cluster's centre. It searches windows without sink scores, with 0.8 at every
+retention, and budgets by what that search found: it keeps less than asked where more positions
+became static, and more where `tau` is below 0.8. Here (`legacy` apart) both tests use `tau`, 0.8 if
+not given, and the budget counts what really is static. `legacy` also takes the 0.3 where spatial is
+0.
 """
 
 from __future__ import annotations
@@ -16,20 +24,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tango_core.compressors.base import (
+    num_kept,
+    raise_if_missing,
+    raise_if_not_finite,
+    refuse_norms,
+)
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.ordering import in_order
+from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
+from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.merging import cluster_means
+from tango_core.ops.merging import cluster_means, gather_weighted
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.ops.segmentation import adjacent_similarity, static_segments
+from tango_core.ops.segmentation import adjacent_products, cosines, static_segments
 from tango_core.types import CompressedVideo, VisualFeatures
+
+STOP_STRENGTHS = (0.04, 0.07)
+STOP_TAU = 0.8  # the only value of SToP's release
 
 
 @dataclass(frozen=True)
@@ -52,16 +71,27 @@ class HoliTom(OuterStep):
         inner: In-LLM step that follows, `{"name": "holitom-merge", "layer": 18, "retention": 0.5}`;
             `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
             the share kept here.
+        stop: Keep sinks out of the salient tokens and among the static ones, `{"spatial": 0.04,
+            "temporal": 0.07, "gamma": 1.1}` as published (tuned at 10 %); see `stop.py`. `None` for
+            not.
+        budget: `"official"` rounds up in every frame; `"exact"` keeps round(retention * T * L)
+            tokens by largest remainder, unless averaging static positions leaves fewer.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     tau: float | None = None
     beta: float = 0.6
     num_neighbors: int = 7
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
+    stop: Mapping[str, Any] | None = field(default=None, hash=False)
+    budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
+        if self.stop is not None:
+            object.__setattr__(self, "stop", checked_stop("holitom", self.stop, STOP_STRENGTHS))
         raise_if_outside(self, -1, 1, "tau")
         raise_if_outside(self, 0, 1, "beta")
         raise_if_below(self, 1, "num_neighbors")
@@ -72,52 +102,111 @@ class HoliTom(OuterStep):
         """Received attention ranks dynamic tokens."""
         return frozenset({"attention"})
 
+    @property
+    def resolved_tau(self) -> float:
+        """`tau`, or the published value for the target retention and `stop`."""
+        if self.stop is not None and self.tau is None:
+            return STOP_TAU
+        return super().resolved_tau
+
+    def _check(self, features: VisualFeatures) -> None:
+        """Look for NaN in attention; the norms of the tokens show it there without another read."""
+        raise_if_missing(features, self.needs)
+        assert features.attention is not None
+        if self.outer_retention >= 1 or not bool(features.attention.isfinite().all()):
+            raise_if_not_finite(features, self.needs)
+
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
         tokens = features.tokens
-        num_frames, tokens_per_frame, _ = tokens.shape
-        unchanged = (adjacent_similarity(tokens) > self.resolved_tau).cpu().numpy()
+        tokens_per_frame = tokens.shape[1]
+        stop = stop_for(self.stop, features)
+        attention = features.attention if stop is None else stop.lowered(features.attention)
+        sinks = None if stop is None else stop.sink_scores(features.attention)
+        squares, products = adjacent_products(tokens)
+        if not bool(squares.isfinite().all()):
+            refuse_norms(features, self.needs)
+        similarity = cosines(squares.sqrt(), products)
+        unchanged = (similarity > self.resolved_tau).cpu().numpy()
         lengths = static_segments(unchanged)
-        still = _static_positions(unchanged, lengths)
-        saved = sum(
-            (len(spatial) * (length - 1)) for spatial, length in zip(still, lengths, strict=True)
-        )
-        total = num_frames * tokens_per_frame
-        share = min(self.outer_retention / ((total - saved) / total), 1)
+        still = found = _static_positions(unchanged, lengths)
+        if stop is not None and sinks is not None:
+            tau = STOP_TAU if stop.legacy else self.resolved_tau
+            raised = (similarity + stop.temporal * sinks > tau).cpu().numpy()
+            still = _static_positions(raised, lengths)
+            found = found if stop.legacy else still
+        dynamic, clusters = self._budgets(tokens_per_frame, lengths, still, found)
 
-        dynamic = np.ones((num_frames, tokens_per_frame), dtype=bool)
+        mask = np.ones((len(tokens), tokens_per_frame), dtype=bool)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         for start, length, spatial in zip(starts, lengths, still, strict=True):
-            dynamic[start : start + length, spatial] = False
-        kept = [self._salient(features.attention, dynamic, share)]
-        values = [tokens.flatten(0, 1)[kept[0]]]
-        clusters = [round(len(spatial) * share) for spatial in still]
-        if not len(kept[0]) and not any(clusters):
-            clusters[int(np.argmax([len(spatial) for spatial in still]))] = 1
+            mask[start : start + length, spatial] = False
+        movable = torch.from_numpy(mask).to(tokens.device)
+        ranked = rank_descending(attention.float().masked_fill(~movable, -torch.inf))
+        kept = [take_ranked(ranked, dynamic)]
+        values = [tokens.flatten(0, 1).index_select(0, kept[0])]
+        penalties = _penalties(stop, sinks)
         for start, length, spatial, num_clusters in zip(
             starts, lengths, still, clusters, strict=True
         ):
             if num_clusters:
                 at = torch.from_numpy(spatial).to(tokens.device)
-                centers, merged = self._cluster(tokens[start : start + length], at, num_clusters)
+                frames = tokens[start : start + length]
+                centers, merged = self._cluster(frames, at, num_clusters, penalties)
                 kept.append(start * tokens_per_frame + centers)
                 values.append(merged.to(tokens.dtype))
         return in_order(kept, values, features)
 
-    def _salient(self, attention: Tensor, dynamic: np.ndarray, share: float) -> Tensor:
-        """Flat positions of the ceil(share * m) most attended of every frame's m dynamic tokens."""
-        counts = [math.ceil(count * share) for count in dynamic.sum(axis=1).tolist()]
-        mask = torch.from_numpy(dynamic).to(attention.device)
-        ranked = rank_descending(attention.float().masked_fill(~mask, -torch.inf))
-        return take_ranked(ranked, counts)
+    def _budgets(
+        self,
+        tokens_per_frame: int,
+        lengths: list[int],
+        still: list[np.ndarray],
+        found: list[np.ndarray],
+    ) -> tuple[list[int], list[int]]:
+        """Dynamic tokens of every frame and clusters of every segment, at least one in all.
 
-    def _cluster(self, frames: Tensor, spatial: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+        Args:
+            tokens_per_frame: L.
+            lengths: Frames of every segment.
+            still: Static positions of every segment.
+            found: Those by which the share is set.
+        """
+        total = tokens_per_frame * sum(lengths)
+        saved = sum(len(at) * (n - 1) for at, n in zip(found, lengths, strict=True))
+        share = min(self.outer_retention / ((total - saved) / total), 1)
+        moving = [
+            tokens_per_frame - len(at)
+            for at, n in zip(still, lengths, strict=True)
+            for _ in range(n)
+        ]
+        static = [len(at) for at in still]
+        if self.budget == "exact":
+            sizes = np.array(moving + static, dtype=np.int64)
+            wanted = min(num_kept(total, self.outer_retention), int(sizes.sum()))
+            counts = apportion(wanted, sizes * (wanted / sizes.sum()), sizes).tolist()
+            return counts[: len(moving)], counts[len(moving) :]
+        dynamic = [math.ceil(count * share) for count in moving]
+        clusters = [round(count * share) for count in static]
+        if not any(dynamic) and not any(clusters):
+            clusters[int(np.argmax(static))] = 1
+        return dynamic, clusters
+
+    def _cluster(
+        self, frames: Tensor, spatial: Tensor, num_clusters: int, penalties: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """(C,) of `spatial`, the clusters' centres, and (C, D) merged tokens."""
-        points = frames[:, spatial].float().mean(dim=0)
+        points = _averages(frames, spatial)
         distances = squared_distances(points[None]) / points.shape[1]
         neighbors = min(self.num_neighbors, num_clusters)
-        centers = density_peaks(distances, num_clusters, neighbors, include_self=True)
+        centers = density_peaks(
+            distances,
+            num_clusters,
+            neighbors,
+            include_self=True,
+            penalties=None if penalties is None else penalties[None, spatial],
+        )
         centers = centers.sort(dim=1).values
         labels = assign_to_centers(distances, centers)[0]
         members = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, centers[0], False)
@@ -125,6 +214,23 @@ class HoliTom(OuterStep):
         own = points[centers[0]]
         blended = self.beta * own + (1 - self.beta) * means
         return spatial[centers[0]], torch.where(counts[:, None] > 0, blended, own)
+
+
+def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
+    """(S, D) float32 means over (F, L, D) frames at some places, without a copy of these first."""
+    num_frames, tokens_per_frame, _ = frames.shape
+    starts = torch.arange(num_frames, device=frames.device) * tokens_per_frame
+    sources = (spatial[:, None] + starts).flatten()
+    offsets = torch.arange(len(spatial), device=frames.device) * num_frames
+    weights = torch.full((len(sources),), 1 / num_frames, device=frames.device)
+    return gather_weighted(frames.reshape(-1, frames.shape[2]), sources, offsets, weights)
+
+
+def _penalties(stop: Stop | None, sinks: Tensor | None) -> Tensor | None:
+    """(L,) to take from the scores of centres, or `None`."""
+    if stop is None or sinks is None or not (stop.spatial or stop.legacy):
+        return None
+    return ANCHOR_PENALTY * sinks
 
 
 def _static_positions(unchanged: np.ndarray, lengths: list[int]) -> list[np.ndarray]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.in_llm.fastv_merge import FastVMerge
 from tango_core.compressors.in_llm.holitom_merge import HoliTomMerge
-from tango_core.compressors.options import checked_options, option_names, suggestion
+from tango_core.compressors.options import checked_options, option_names
+from tango_core.wrong_options import suggestion
 
 DEFAULT_NUM_LAYERS = 28
 
-INNER: dict[str, type[LayerPruner]] = {
+Steps = Mapping[str, type[LayerPruner]]
+
+INNER: Steps = {
     "fastv-merge": FastVMerge,
     "holitom-merge": HoliTomMerge,
 }
@@ -40,16 +43,34 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
     if not 0 <= layer < num_layers:
         raise ValueError(f"inner.layer must be in [0, {num_layers}), got {layer}")
     average: float = (layer + (num_layers - layer) * inner_retention) / num_layers
-    if retention > average:
+    if retention > average + 1e-9:
         raise ValueError(
             f"retention {retention} cannot be reached with inner.layer={layer} and "
             f"inner.retention={inner_retention}: all tokens average to {average:.6g} over "
             f"{num_layers} layers; lower retention or raise inner.retention"
         )
-    return retention / average
+    return min(1.0, retention / average)
 
 
-class OuterStep(Compressor):
+class Hybrid(Compressor):
+    """A compressor that a step inside the language model may follow.
+
+    Attributes:
+        inner: The step that follows, with `num_layers`; `None` for none.
+    """
+
+    # The steps that `inner.name` may name.
+    inner_steps: ClassVar[Steps] = INNER
+
+    inner: Any
+
+    @property
+    def outer_retention(self) -> float:
+        """Share kept here so that the average over the layers is `retention`."""
+        return outer_retention(self.retention, self.inner)
+
+
+class OuterStep(Hybrid):
     """A compressor with static segments that a step inside the language model may follow.
 
     Attributes:
@@ -59,11 +80,6 @@ class OuterStep(Compressor):
 
     tau: float | None
     inner: Mapping[str, Any] | None
-
-    @property
-    def outer_retention(self) -> float:
-        """Share kept here so that the average over the layers is `retention`."""
-        return outer_retention(self.retention, self.inner)
 
     @property
     def resolved_tau(self) -> float:
@@ -80,14 +96,15 @@ class OuterStep(Compressor):
 
 
 def checked_inner(
-    method: str, inner: Mapping[str, Any], num_layers: int
+    method: str, inner: Mapping[str, Any], num_layers: int, steps: Steps = INNER
 ) -> tuple[dict[str, Any], LayerPruner]:
     """Check the settings of an inner step and build it.
 
     Args:
         method: Name of the method around it, for messages.
-        inner: `name` (one of `INNER`) and the options of that step.
+        inner: `name` (one of `steps`) and the options of that step.
         num_layers: Layers of the language model it will run in.
+        steps: Those the method may be followed by.
 
     Returns:
         The settings with defaults and `num_layers` filled in, and the pruner.
@@ -96,14 +113,14 @@ def checked_inner(
         ValueError: For an unknown name or option, or a layer that does not exist.
     """
     name = inner.get("name")
-    if name not in INNER:
-        hint = suggestion(str(name), INNER)
+    if name not in steps:
+        hint = suggestion(str(name), steps)
         raise ValueError(
             f"method {method!r}: unknown inner.name {name!r}{hint}; "
-            f"choose one of: {', '.join(INNER)}"
+            f"choose one of: {', '.join(steps)}"
         )
     options = {key: value for key, value in inner.items() if key not in ("name", "num_layers")}
-    pruner = INNER[name](**checked_options(f"{method}.inner", INNER[name], options))
+    pruner = steps[name](**checked_options(f"{method}.inner", steps[name], options))
     pruner.layers(num_layers)
-    filled = {option: getattr(pruner, option) for option in option_names(INNER[name])}
+    filled = {option: getattr(pruner, option) for option in option_names(steps[name])}
     return {"name": name, **filled, "num_layers": num_layers}, pruner

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tango_core.wrong_options import raise_if_missing, raise_if_unknown
 
 
 def option_names(cls: type) -> tuple[str, ...]:
@@ -30,23 +31,13 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
         ValueError: For an unknown option, a missing one, or a value of the wrong kind.
     """
     allowed = option_names(cls)
-    for name in options:
-        if name not in allowed:
-            listed = ", ".join(allowed) if allowed else "none"
-            raise ValueError(
-                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
-                f"its options are: {listed}"
-            )
+    raise_if_unknown(method, options, allowed)
     required = [
         option.name
         for option in fields(cls)
         if option.init and option.default is MISSING and option.default_factory is MISSING
     ]
-    missing = [name for name in required if name not in options]
-    if missing:
-        raise ValueError(
-            f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
-        )
+    raise_if_missing(method, options, required)
     try:
         hints = get_type_hints(cls)
     except NameError as error:  # a class from outside, imported under TYPE_CHECKING only
@@ -76,21 +67,19 @@ def raise_if_below(method: object, least: float, *names: str) -> None:
             raise ValueError(f"{name} must be {least} or larger, got {value}")
 
 
-def suggestion(name: str, allowed: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` or nothing."""
-    close = get_close_matches(name, list(allowed), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _as_kind(where: str, value: Any, kind: Any) -> Any:
     """Return `value` as `kind` (a type, a Literal, or a union with None), or raise."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in get_args(kind):
             return None
-        return _as_kind(
-            where, value, next(part for part in get_args(kind) if part is not type(None))
-        )
+        *others, last = (part for part in get_args(kind) if part is not type(None))
+        for part in others:
+            try:
+                return _as_kind(where, value, part)
+            except ValueError:
+                continue
+        return _as_kind(where, value, last)
     if origin is Literal:
         if value not in get_args(kind):
             raise ValueError(

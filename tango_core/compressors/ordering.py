@@ -19,8 +19,13 @@ def in_order(
         features: The clip that they come from.
     """
     order = torch.cat(positions).sort()
+    places = torch.empty_like(order.indices)
+    places[order.indices] = torch.arange(len(places), device=places.device)
+    tokens = features.tokens.new_empty(len(places), features.tokens.shape[-1])
+    for part, where in zip(values, places.split([len(part) for part in positions]), strict=True):
+        tokens.index_copy_(0, where, part.to(tokens.dtype))
     return CompressedVideo(
-        tokens=torch.cat(values).index_select(0, order.indices).to(features.tokens.dtype),
+        tokens=tokens,
         indices=order.values,
         grid=(len(features.tokens), *features.grid),
         timestamps=features.timestamps,

@@ -13,8 +13,10 @@ its cluster's centre instead of in the order of clusters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.wrong_options import raise_if_no_share
 
 NUM_NEIGHBORS = 7
 
@@ -44,17 +47,20 @@ class PruneVid(Compressor):
         retention: Share of the tokens to keep, in (0, 1].
         tau: Mean cosine between the frames of a scene above which a position is static, in [-1, 1].
         temporal_ratio: Clusters of frames as a share of the frames, in (0, 1].
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
 
     tau: float = 0.8
     temporal_ratio: float = 0.25
+    budget: Literal["exact"] = "exact"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
         raise_if_outside(self, -1, 1, "tau")
-        if not 0 < self.temporal_ratio <= 1:
-            raise ValueError(f"temporal_ratio must be in (0, 1], got {self.temporal_ratio}")
+        raise_if_no_share("temporal_ratio", self.temporal_ratio)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Find scenes and static positions, set budgets, then cluster scene by scene."""

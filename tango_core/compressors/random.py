@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -21,9 +23,13 @@ class Random(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         seed: Seed of the draw, 0 or larger.
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
 
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+
     seed: int = 0
+    budget: Literal["exact"] = "exact"
 
     def __post_init__(self) -> None:
         """Check the options."""

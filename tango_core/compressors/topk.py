@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -24,9 +25,13 @@ class TopK(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         score: `"saliency"` (p-attn) or `"attention"` (attn) of `VisualFeatures`.
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
 
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+
     score: Literal["saliency", "attention"] = "saliency"
+    budget: Literal["exact"] = "exact"
 
     @property
     def needs(self) -> frozenset[str]:

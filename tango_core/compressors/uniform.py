@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -19,7 +21,12 @@ class Uniform(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
+        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+
+    budget: Literal["exact"] = "exact"
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Take the middle of every stretch."""

@@ -12,13 +12,17 @@ end; here the language model places them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, select
+from tango_core.compressors.base import Compressor, num_kept, select
 from tango_core.ops.blocks import row_blocks
+from tango_core.ops.budgets import apportion, fill
 from tango_core.types import CompressedVideo, VisualFeatures
 
 KERNEL_VARIANCES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
@@ -36,19 +40,33 @@ class VidCom2(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
+        budget: `"official"` rounds in every frame as said above; `"exact"` keeps round(retention *
+            T * L) tokens by largest remainder, and others get what a frame cannot use.
     """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
+
+    budget: Literal["official", "exact"] = "official"
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Score, set the frames' budgets, keep the lowest similarities of every frame."""
         clip_similarity, frame_similarity = self._similarities(features.tokens)
         tokens_per_frame = clip_similarity.shape[1]
-        counts = (
-            (self._scales(clip_similarity) * tokens_per_frame).round().clamp(1, tokens_per_frame)
-        )
+        counts = self._counts(self._scales(clip_similarity), tokens_per_frame)
         order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
         below = torch.arange(tokens_per_frame, device=order.device) < counts[:, None]
         keep = torch.zeros_like(below).scatter_(1, order, below)
         return select(features, keep.flatten().nonzero()[:, 0])
+
+    def _counts(self, scales: Tensor, tokens_per_frame: int) -> Tensor:
+        """(T,) tokens of every frame, from the share each keeps."""
+        if self.budget == "official":
+            return (scales * tokens_per_frame).round().clamp(1, tokens_per_frame)
+        capacity = np.full(len(scales), tokens_per_frame, dtype=np.int64)
+        total = num_kept(int(capacity.sum()), self.retention)
+        weights = scales.cpu().numpy().astype(np.float64)
+        quotas = fill(float(total), weights, capacity.astype(np.float64))
+        return torch.from_numpy(apportion(total, quotas, capacity)).to(scales.device)
 
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""

@@ -9,23 +9,39 @@ The adapter emits a frame's dominant tokens before its contextual ones; here a c
 stands at its target's position, and positions ascend. On models with a newline per row the adapter
 also pairs dominant tokens with each other's positions and adds newlines for empty rows: a fault,
 not reproduced.
+
+SToP's release (rlqja1107/SToP at 3bf998c) changes three things (`stop`): dominant tokens are ranked
+by lowered attention, no contextual target may stand where the sink score is high, and its budgets
+are those of its scripts. There a position in the list of left tokens is compared with places of the
+grid, two targets may fall on one position, and running off the list's end is an error; only
+`legacy` does so (a second target on one position is dropped, and the last position ends the walk).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor
+from tango_core.compressors.base import Compressor, num_kept
 from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.ordering import in_order
+from tango_core.compressors.stop import Stop, checked_stop, stop_for
+from tango_core.ops.budgets import evenly
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import CompressedVideo, VisualFeatures
+
+STOP_STRENGTHS = (0.03, 0.0)
+# Tokens of a 196-token frame in SToP's scripts, by retention; others are rounded down.
+STOP_TOTALS = {0.1: 20, 0.15: 30, 0.2: 40, 0.25: 50}
+NUM_SINKS = 20
 
 
 @dataclass(frozen=True)
@@ -42,14 +58,26 @@ class VisionZip(Compressor):
         retention: Share of the tokens to keep, in (0, 1].
         contextual_ratio: Contextual tokens as a share of all tokens of a frame, in [0, 1]; 0 for
             dominant ones only.
+        stop: Lower the attention of sinks, `{"spatial": 0.03, "temporal": 0, "gamma": 1.1}` as
+            published; see `stop.py`. `None` for not. With `legacy` the budgets are the release's,
+            too: int(retention * L), of which 54 of 64 dominant.
+        budget: `"official"` rounds every frame up; `"exact"` keeps round(retention * T * L) tokens,
+            as evenly as whole tokens allow.
     """
 
+    added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
+
     contextual_ratio: float = 0.05
+    stop: Mapping[str, Any] | None = field(default=None, hash=False)
+    budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
         raise_if_outside(self, 0, 1, "contextual_ratio")
+        if self.stop is not None:
+            stop = checked_stop("visionzip", self.stop, STOP_STRENGTHS)
+            object.__setattr__(self, "stop", stop)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -57,47 +85,108 @@ class VisionZip(Compressor):
         return frozenset({"attention", "keys"})
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """All frames at once: every frame has the same numbers of tokens."""
+        """All frames of equal budget at once; without an exact budget these are all frames."""
         assert features.attention is not None
         assert features.keys is not None
-        tokens, num_frames = features.tokens, len(features.tokens)
-        dominant, contextual = self._budget(tokens.shape[1])
-        ranked = rank_descending(features.attention.float())
-        flat = tokens.flatten(0, 1)
-        kept = [take_ranked(ranked, [dominant] * num_frames)]
+        num_frames, tokens_per_frame, _ = features.tokens.shape
+        stop = stop_for(self.stop, features)
+        scores = features.attention.float() if stop is None else stop.lowered(features.attention)
+        sinks = None
+        if stop is not None:
+            sinks = rank_descending(stop.sink_scores(features.attention))[:NUM_SINKS]
+        ranked = rank_descending(scores)
+        flat = features.tokens.flatten(0, 1)
+        budgets = self._budgets(num_frames, tokens_per_frame, stop)
+        kept = [take_ranked(ranked, [dominant for dominant, _ in budgets])]
         values = [flat.index_select(0, kept[0])]
-        if contextual:
-            rest = ranked[:, dominant:].sort(dim=1).values
-            targets, merged = self._contextual(flat, features.keys, rest, contextual)
-            kept.append(targets)
-            values.append(merged.to(tokens.dtype))
+        start = 0
+        for (dominant, contextual), frames in groupby(budgets):
+            span = slice(start, start + len(list(frames)))
+            start = span.stop
+            if contextual:
+                rest = ranked[span, dominant:].sort(dim=1).values
+                targets = _targets(rest, contextual, sinks, stop)
+                at, merged = _contextual(flat, features.keys[span], rest, targets, span.start)
+                kept.append(at)
+                values.append(merged.to(flat.dtype))
         return in_order(kept, values, features)
 
-    def _budget(self, tokens_per_frame: int) -> tuple[int, int]:
-        """Dominant and contextual tokens of a frame of `tokens_per_frame` tokens."""
-        total = min(tokens_per_frame, math.ceil(self.retention * tokens_per_frame - 1e-9))
-        contextual = min(round(self.contextual_ratio * tokens_per_frame), total - 1)
-        return total - contextual, contextual
+    def _budgets(
+        self, num_frames: int, tokens_per_frame: int, stop: Stop | None
+    ) -> list[tuple[int, int]]:
+        """Dominant and contextual tokens of every frame."""
+        if stop is not None and stop.legacy and self.budget == "official":
+            total = int(tokens_per_frame * self.retention)
+            if tokens_per_frame == 196:
+                total = STOP_TOTALS.get(self.retention, total)
+            total = max(1, total)
+            dominant = max(1, int(total * 54 / 64))
+            return [(dominant, total - dominant)] * num_frames
+        if self.budget == "exact":
+            totals = evenly(num_kept(num_frames * tokens_per_frame, self.retention), num_frames)
+        else:
+            share = math.ceil(self.retention * tokens_per_frame - 1e-9)
+            totals = [min(tokens_per_frame, share)] * num_frames
+        wanted = round(self.contextual_ratio * tokens_per_frame)
+        contextual = [max(0, min(wanted, total - 1)) for total in totals]
+        return [(total - part, part) for total, part in zip(totals, contextual, strict=True)]
 
-    def _contextual(
-        self, flat: Tensor, keys: Tensor, rest: Tensor, contextual: int
-    ) -> tuple[Tensor, Tensor]:
-        """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums."""
-        num_frames, tokens_per_frame, _ = keys.shape
-        step = max(1, rest.shape[1] // contextual)
-        is_target = torch.zeros(rest.shape[1], dtype=torch.bool)
-        is_target[torch.arange(contextual) * step] = True
-        targets = rest[:, is_target.nonzero()[:, 0].to(rest.device)]
-        others = rest[:, (~is_target).nonzero()[:, 0].to(rest.device)]
-        units = F.normalize(keys.float(), dim=-1)
-        frames = torch.arange(num_frames, device=rest.device)[:, None]
-        nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
-        starts = frames * tokens_per_frame
-        means, _ = cluster_means(
-            flat,
-            (nearest + frames * contextual).flatten(),
-            num_frames * contextual,
-            sources=(others + starts).flatten(),
-        )
-        positions = (targets + starts).flatten()
-        return positions, flat[positions].float() + means
+
+def _targets(rest: Tensor, contextual: int, sinks: Tensor | None, stop: Stop | None) -> Tensor:
+    """(T, R) bool, which of (T, R) left positions are targets: as many in every frame.
+
+    Without sinks every `step`-th. With them a target on a sink moves forward to the next position
+    that is no sink; if there is none left, it stays.
+    """
+    num_frames, num_rest = rest.shape
+    step = max(1, num_rest // contextual)
+    starts = range(0, contextual * step, step)
+    chosen = torch.zeros(num_frames, num_rest, dtype=torch.bool)
+    chosen[:, list(starts)] = True
+    if sinks is None or stop is None:
+        return chosen
+    if stop.legacy:
+        places = set(sinks.tolist())
+        moved = {next((p for p in range(s, num_rest) if p not in places), s) for s in starts}
+        return torch.zeros_like(chosen).index_fill_(1, torch.tensor(sorted(moved)), True)
+    is_sink = torch.isin(rest, sinks).cpu().tolist()
+    for frame, sink in enumerate(is_sink):
+        taken: set[int] = set()
+        for target in starts:
+            free = (p for p in range(target, num_rest) if not sink[p] and p not in taken)
+            back = (p for p in (target, *range(num_rest)) if p not in taken)
+            taken.add(next(free, next(back)))
+        chosen[frame] = False
+        chosen[frame, list(taken)] = True
+    return chosen
+
+
+def _contextual(
+    flat: Tensor, keys: Tensor, rest: Tensor, is_target: Tensor, first: int
+) -> tuple[Tensor, Tensor]:
+    """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums.
+
+    Args:
+        flat: (all frames * L, D) tokens of the clip.
+        keys: (T, L, Dk) of some consecutive frames.
+        rest: (T, R) positions in these frames that are not dominant.
+        is_target: (T, R) bool on the host, equally many in every frame.
+        first: Number of the first of these frames.
+    """
+    num_frames, tokens_per_frame, _ = keys.shape
+    columns = is_target.nonzero()[:, 1].view(num_frames, -1).to(rest.device)
+    left = (~is_target).nonzero()[:, 1].view(num_frames, -1).to(rest.device)
+    targets, others = rest.gather(1, columns), rest.gather(1, left)
+    contextual = targets.shape[1]
+    units = F.normalize(keys.float(), dim=-1)
+    frames = torch.arange(num_frames, device=rest.device)[:, None]
+    nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
+    starts = (frames + first) * tokens_per_frame
+    means, _ = cluster_means(
+        flat,
+        (nearest + frames * contextual).flatten(),
+        num_frames * contextual,
+        sources=(others + starts).flatten(),
+    )
+    positions = (targets + starts).flatten()
+    return positions, flat[positions].float() + means

@@ -65,12 +65,70 @@ def clustered_accuracy(
     """
     right = np.asarray(correct, dtype=np.float64)
     codes = cluster_codes(clusters, len(right))
-    if not len(right):
+    return accuracy_of_clips(np.bincount(codes, weights=right), np.bincount(codes), level)
+
+
+def accuracy_of_clips(
+    right: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
+) -> Accuracy | None:
+    """`clustered_accuracy` from what it needs to know of every clip.
+
+    Args:
+        right: (G,) questions of each clip that were answered correctly.
+        asked: (G,) questions of each clip; clips without a question do not count.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    sizes = np.asarray(asked, dtype=np.float64)
+    rights = np.asarray(right, dtype=np.float64)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
         return None
-    value = float(right.mean())
-    effective = _effective_size(right, codes, value, level)
+    num_questions = int(sizes.sum())
+    value = float(rights.sum() / num_questions)
+    effective = _effective_size(rights, sizes, value, level)
     low, high = _wilson(value, effective, level)
-    return Accuracy(value, low, high, len(right), int(codes.max()) + 1, effective)
+    return Accuracy(value, low, high, num_questions, len(sizes), effective)
+
+
+class RunningAccuracy:
+    """The accuracy of clips that come one after the other, from sums that do not grow.
+
+    At every moment equal to `clustered_accuracy` of all clips so far.
+    """
+
+    def __init__(self) -> None:
+        self.num_clusters = self.num_questions = self._right = 0
+        self._right_squared = self._product = self._asked_squared = 0.0
+
+    def add(self, right: int, asked: int) -> None:
+        """Take one clip: how many of its questions were asked and answered right."""
+        if not asked:
+            return
+        self.num_clusters += 1
+        self.num_questions += asked
+        self._right += right
+        self._right_squared += right * right
+        self._product += right * asked
+        self._asked_squared += asked * asked
+
+    def value(self, level: float = 0.95) -> Accuracy | None:
+        """The accuracy so far and its interval; `None` if there are no questions.
+
+        Args:
+            level: Coverage of the interval, in (0, 1).
+        """
+        if not self.num_questions:
+            return None
+        value = self._right / self.num_questions
+        squared = self._right_squared - 2 * value * self._product + value**2 * self._asked_squared
+        effective = _effective(
+            self.num_questions, self.num_clusters, self._asked_squared, squared, value, level
+        )
+        low, high = _wilson(value, effective, level)
+        return Accuracy(value, low, high, self.num_questions, self.num_clusters, effective)
 
 
 def accuracy_by_group(
@@ -108,15 +166,27 @@ def accuracy_by_group(
 
 
 def _effective_size(
-    right: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], value: float, level: float
+    rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
-    num_questions, sizes = len(right), np.bincount(codes)
-    num_clusters = len(sizes)
+    totals = rights - sizes * value
+    return _effective(
+        int(sizes.sum()), len(sizes), float(sizes @ sizes), float(totals @ totals), value, level
+    )
+
+
+def _effective(
+    num_questions: int,
+    num_clusters: int,
+    squared_sizes: float,
+    squared_totals: float,
+    value: float,
+    level: float,
+) -> float:
+    """The same from sums over the clusters: of n_g^2, and of (sum_{i in g} (y_i - p))^2."""
     if num_clusters == 1 or value in (0.0, 1.0):
-        return num_questions / float((sizes.astype(np.float64) ** 2).sum() / num_questions)
-    totals = np.bincount(codes, weights=right - value)
-    between = num_clusters / (num_clusters - 1) * float(totals @ totals)
+        return num_questions / (squared_sizes / num_questions)
+    between = num_clusters / (num_clusters - 1) * squared_totals
     deff = max(1.0, between / (num_questions * value * (1 - value)))
     few = z_quantile(level) / t_quantile((1 + level) / 2, num_clusters - 1)
     return num_questions / deff * few**2

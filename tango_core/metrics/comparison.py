@@ -94,28 +94,51 @@ def compare_paired(
             f"paired runs must answer the same questions: {ours.shape} and {theirs.shape}"
         )
     codes = cluster_codes(clusters, len(ours))
-    if not len(ours):
+    gained = np.bincount(codes, weights=ours & ~theirs)
+    lost = np.bincount(codes, weights=theirs & ~ours)
+    return compare_clips(gained, lost, np.bincount(codes), level=level)
+
+
+def compare_clips(
+    gained: npt.ArrayLike, lost: npt.ArrayLike, asked: npt.ArrayLike, *, level: float = 0.95
+) -> Comparison | None:
+    """`compare_paired` from what it needs to know of every clip.
+
+    Args:
+        gained: (G,) questions of each clip that only this run answers correctly.
+        lost: (G,) questions of each clip that only the baseline answers correctly.
+        asked: (G,) questions of each clip; clips without a question do not count.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    sizes = np.asarray(asked, dtype=np.float64)
+    gains = np.asarray(gained, dtype=np.float64)[sizes > 0]
+    losses = np.asarray(lost, dtype=np.float64)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
         return None
-    gained, lost = ours & ~theirs, theirs & ~ours
-    change = gained.astype(np.float64) - lost
-    sums = np.bincount(codes, weights=change).astype(np.float64)
-    sizes = np.bincount(codes).astype(np.float64)
-    difference, num_clips = float(change.mean()), len(sizes)
-    num_changed = int((np.bincount(codes, weights=gained | lost) > 0).sum())
+    sums, num_questions, num_clips = gains - losses, int(sizes.sum()), len(sizes)
+    num_gained, num_lost = int(gains.sum()), int(losses.sum())
+    difference = float(sums.sum() / num_questions)
+    num_changed = int((gains + losses > 0).sum())
     too_few = num_clips < _MIN_CLIPS or (
         num_changed < _ENOUGH_CHANGED_CLIPS and 2 * num_changed <= num_clips
     )
     error = _standard_error(sums, sizes, difference)
     if too_few:
-        size = _effective_size(change, sizes, error, level)
-        low, high = _score_interval(gained.mean() * size, lost.mean() * size, size, level)
+        alone = (num_gained + num_lost) / num_questions - difference**2  # variance of a question
+        size = _effective_size(alone, sizes, error, level)
+        share_gained, share_lost = num_gained / num_questions, num_lost / num_questions
+        low, high = _score_interval(share_gained * size, share_lost * size, size, level)
         low, high = min(low, difference), max(high, difference)
         error = max(error, (high - low) / 2 / z_quantile(level))
     else:
         reach = t_quantile((1 + level) / 2, num_clips - 1) * error
         low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
-    if len(ours) == num_clips:
-        p_value = mcnemar_p_value(int(gained.sum()), int(lost.sum()))
+    if num_questions == num_clips:
+        p_value = mcnemar_p_value(num_gained, num_lost)
     else:
         p_value = sign_flip_p_value(np.rint(sums).astype(np.int64))
     return Comparison(
@@ -123,9 +146,9 @@ def compare_paired(
         low=float(low),
         high=float(high),
         p_value=p_value,
-        num_questions=len(ours),
-        num_gained=int(gained.sum()),
-        num_lost=int(lost.sum()),
+        num_questions=num_questions,
+        num_gained=num_gained,
+        num_lost=num_lost,
         num_clips=num_clips,
         num_changed_clips=num_changed,
         too_few_clips=too_few,
@@ -144,11 +167,11 @@ def _standard_error(
 
 
 def _effective_size(
-    change: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], error: float, level: float
+    variance: float, sizes: npt.NDArray[np.float64], error: float, level: float
 ) -> float:
     """Number of independent questions that know as much; clips without a change are one each."""
-    num_questions, num_clips = len(change), len(sizes)
-    alone = float(change.var()) / num_questions
+    num_questions, num_clips = float(sizes.sum()), len(sizes)
+    alone = max(0.0, variance) / num_questions
     # What cannot be estimated is taken as fully dependent.
     deff = error**2 / alone if alone and num_clips > 1 else float(sizes @ sizes) / num_questions
     few = z_quantile(level) / t_quantile((1 + level) / 2, max(1, num_clips - 1))

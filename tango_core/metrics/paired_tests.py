@@ -9,13 +9,17 @@ import numpy.typing as npt
 
 # Above this many clips that changed, the null distribution is normal to three digits of p.
 _MAX_EXACT_CLIPS = 2_000
+# Up to this many discordant questions whole numbers are used, whose length grows with them.
+_MAX_WHOLE_NUMBERS = 2_000
 
 
 def mcnemar_p_value(num_gained: int, num_lost: int) -> float:
     """Two-sided exact p value of McNemar's test: a fair coin falls at least this unevenly.
 
     It regards the questions as independent. Being exact, it rejects a true null hypothesis in less
-    than 5 % of cases: in 2.1 to 3.3 % with 11 to 33 discordant questions.
+    than 5 % of cases: in 2.1 to 3.3 % with 11 to 33 discordant questions. Above 2,000 discordant
+    questions the same sum is taken in floating point, which keeps eight digits and takes
+    milliseconds for millions.
 
     Args:
         num_gained: Questions only the first run answers correctly.
@@ -23,12 +27,24 @@ def mcnemar_p_value(num_gained: int, num_lost: int) -> float:
     """
     # Numbers of numpy would overflow.
     fewer, discordant = int(min(num_gained, num_lost)), int(num_gained) + int(num_lost)
+    if discordant > _MAX_WHOLE_NUMBERS:
+        return min(1.0, 2 * _half_tail(fewer, discordant))
     term, tail = 1, 0
     for count in range(fewer + 1):
         tail += term
         term = term * (discordant - count) // (count + 1)
     # Python divides integers of any size exactly; as a float, 2 ** 1024 would overflow.
     return min(1.0, 2 * tail / (1 << discordant))
+
+
+def _half_tail(fewer: int, discordant: int) -> float:
+    """Chance that a fair coin, thrown `discordant` times, shows heads at most `fewer` times."""
+    rest = discordant - fewer
+    logs = math.lgamma(discordant + 1) - math.lgamma(fewer + 1) - math.lgamma(rest + 1)
+    # From the largest term downwards; 60 standard deviations further nothing is left of them.
+    counts = np.arange(fewer, max(0, fewer - 60 * math.isqrt(discordant)), -1, dtype=np.float64)
+    ratios = np.cumprod(counts / (discordant - counts + 1))
+    return math.exp(logs - discordant * math.log(2)) * float(1 + ratios.sum())
 
 
 def sign_flip_p_value(changes: npt.ArrayLike) -> float:

@@ -9,12 +9,13 @@ reads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from tango_core.local_files import parse_json, read_text
 
 # Grid -> positions, from the run scripts of the official Tango release: 14 x 14 is
 # LLaVA-OneVision's grid, 13 x 13 LLaVA-Video's.
@@ -101,7 +102,7 @@ def read_sinks(path: str) -> SinkList:
             f"model.sinks {path}: no such file; write one with `tango analyze sinks`"
         )
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(read_text(file), path)
         height, width = (int(side) for side in content["grid"])
         positions = tuple(_whole(position) for position in content["sinks"])
         model = content.get("model") or {}

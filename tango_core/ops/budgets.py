@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,3 +54,12 @@ def apportion(
         order = np.argsort(-np.round(remainders, 9), kind="stable")[:missing]
         counts[order[np.isfinite(remainders[order])]] += 1
     return counts
+
+
+def evenly(total: int, parts: int) -> list[int]:
+    """Divide `total` over parts in order, as evenly as whole numbers allow, the larger ones spread.
+
+    Part i gets what lies between i / parts and (i + 1) / parts of the total, rounded down.
+    """
+    bounds = [index * total // parts for index in range(parts + 1)]
+    return [stop - start for start, stop in pairwise(bounds)]

@@ -79,6 +79,7 @@ def density_peaks(
     *,
     include_self: bool = False,
     members: Tensor | None = None,
+    penalties: Tensor | None = None,
 ) -> Tensor:
     """Pick cluster centres from squared distances: dense points that are far from anything denser.
 
@@ -95,6 +96,8 @@ def density_peaks(
         include_self: Whether a point is its own first neighbour (HoliTom, FastVID) or not counted
             (Tango).
         members: (B, M) bool, points that take part; `None` for all.
+        penalties: (B, M) float32 to take from the scores (SToP); the densest point then scores as
+            published, with the largest distance of its group, instead of always coming first.
 
     Returns:
         (B, C) int64 by descending score; equal scores in ascending order of position.
@@ -128,9 +131,20 @@ def density_peaks(
         torch.le(density[:, None], density[:, rows, None], out=block)
         gap = torch.add(distances[:, rows], block, alpha=FAR, out=block).amin(dim=-1)
         score[:, rows] = torch.where(gap >= FAR, torch.inf, density[:, rows] * gap.sqrt())
+    if penalties is not None:
+        largest = _largest(distances, members).sqrt()[:, None]
+        score = torch.where(score.isinf(), density * largest, score) - penalties
     if members is not None:
-        score.masked_fill_(~members, -1.0)
+        score.masked_fill_(~members, -torch.inf)
     return torch.sort(score, dim=-1, descending=True, stable=True).indices[:, :num_centers]
+
+
+def _largest(distances: Tensor, members: Tensor | None) -> Tensor:
+    """(B,) largest distance between the members of every group."""
+    if members is None:
+        return distances.amax(dim=(1, 2))
+    present = members.float()
+    return (distances * present[:, None] * present[..., None]).amax(dim=(1, 2))
 
 
 def dpc_knn(

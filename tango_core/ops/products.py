@@ -25,11 +25,24 @@ def write_products(points: Tensor, out: Tensor) -> None:
         points: (B, M, D) float32.
         out: (B, M, M) float32.
     """
-    if out.device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if _has_onednn(out):
         for group, matrix in zip(points, out, strict=True):
             _write_with_onednn(group, matrix)
     else:
         _write_batched(points, out)
+
+
+def cross_products(rows: Tensor, columns: Tensor) -> Tensor:
+    """(M, N) float32 inner products of (M, D) with (N, D) float32 points."""
+    if _has_onednn(rows):
+        # See `_write_with_onednn`.
+        return F.linear(rows.to_mkldnn(), columns).to_dense()  # type: ignore[no-any-return, operator]
+    return rows @ columns.mT
+
+
+def _has_onednn(points: Tensor) -> bool:
+    """Whether products of these points may go by way of oneDNN."""
+    return points.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _write_with_onednn(points: Tensor, out: Tensor) -> None:

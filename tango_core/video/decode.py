@@ -7,83 +7,25 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from PIL import Image
 
 from tango_core.types import ClipSource, VideoFrames
+from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
 from tango_core.video.readers import decord, pyav
 from tango_core.video.readers.base import FrameReader, Picture, Times
 from tango_core.video.readers.errors import ReaderError, VideoDecodeError
 from tango_core.video.readers.extent import locate_clip
 from tango_core.video.readers.folder import FolderReader
+from tango_core.video.readers.in_order import SequentialReader
 from tango_core.video.readers.probe import PacketIndex, VideoInfo, read_index
-from tango_core.video.sampling import SAMPLINGS, Sampling, fit_size, frame_indices, numbered_window
+from tango_core.video.sampling import fit_size, frame_indices, numbered_window
 
-DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
-DECODERS = ("auto", "decord", "pyav", "torchcodec")
-
-
-@dataclass(frozen=True)
-class FrameSpec:
-    """How a clip is sampled and resized; part of the cache identity.
-
-    Attributes:
-        num_frames: Frames per clip, at least 1. Where a clip has fewer, they repeat, or the clip
-            gives fewer, as the rule of `sampling` has it.
-        size: (height, width) every frame is stretched to, or `None` to keep the stream's size.
-        sampling: Which frames: one of the rules of `sampling.frame_indices`.
-        decoder: `"auto"` uses decord where it is known to be exact and PyAV everywhere else.
-        max_pixels: Instead of `size`: keep the aspect, round both sides to `multiple`, and fit this
-            area (Qwen).
-        min_pixels: With `max_pixels`: enlarge frames with less area than this.
-        multiple: With `max_pixels`: patch size times merge size, in pixels.
-        folder_fps: Frames per second of a clip that is a directory of images.
-    """
-
-    num_frames: int
-    size: tuple[int, int] | None = None
-    sampling: Sampling = "truncate"
-    decoder: DecoderName = "auto"
-    max_pixels: int | None = None
-    min_pixels: int = 0
-    multiple: int = 28
-    folder_fps: float = 3.0
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no clip could satisfy."""
-        if self.num_frames < 1:
-            raise ValueError(f"num_frames must be 1 or larger, got {self.num_frames}")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise ValueError(f"size must be (height, width) in pixels, got {self.size}")
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(
-                f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}"
-            )
-        if self.decoder not in DECODERS:
-            raise ValueError(
-                f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}"
-            )
-        if self.size is not None and self.max_pixels is not None:
-            raise ValueError("size and max_pixels exclude each other; set one of them to null")
-        if self.multiple < 1:
-            raise ValueError(f"multiple must be 1 or larger, got {self.multiple}")
-        if self.max_pixels is not None and not self.min_pixels <= self.max_pixels:
-            raise ValueError(
-                "min_pixels must not exceed max_pixels, "
-                f"got {self.min_pixels} and {self.max_pixels}"
-            )
-        if not 0 < self.folder_fps < math.inf:
-            raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
-
-    def identity(self) -> dict[str, Any]:
-        """What enters the cache fingerprint."""
-        identity = asdict(self)
-        if (self.sampling, self.num_frames) == ("thinned", 1):
-            identity["rule"] = 2  # 0.1 showed the first frame alone
-        return identity
+# Pixel formats of the profile High 4:4:4, which decord reads wrong.
+_HIGH_444 = ("yuv444", "yuvj444", "gbr")
 
 
 def decode_frames(
@@ -150,15 +92,14 @@ def decode_frames(
 def decoder_versions(decoder: DecoderName) -> str:
     """Name the libraries behind a decoder setting, for the cache identity.
 
-    For example `"auto(decord 0.6.0, pyav 18.1.0)"`; without decord installed `"auto(pyav 18.1.0)"`.
+    For example `"auto(pyav 18.1.0)"` or `"decord 0.6.0"`.
 
     Raises:
         DecoderUnavailableError: If the decoder is not installed.
         ValueError: If there is no such decoder.
     """
     if decoder == "auto":
-        libraries = [decord.version()] if decord.load() else []
-        return f"auto({', '.join([*libraries, pyav.version()])})"
+        return f"auto({pyav.version()})"
     if decoder == "decord":
         return decord.version()
     if decoder == "pyav":
@@ -197,29 +138,35 @@ def _candidates(
     path: str, spec: FrameSpec, index: PacketIndex, warnings: list[str]
 ) -> list[Callable[[], FrameReader]]:
     """List the readers in the order to try them; a file is opened only when one is called."""
-    doubt = index.info.decord_doubt
     if spec.decoder == "torchcodec":
         from tango_core.video.readers.torchcodec import TorchcodecReader
 
-        return [lambda: TorchcodecReader(path, index)]
+        return [partial(TorchcodecReader, path, index)]
     if spec.decoder == "decord":
-        if doubt is None:
-            return [lambda: decord.DecordReader(path, index.times)]
-        warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
-        if not index.has_gaps:
-            return [lambda: decord.DecordReader(path)]
-        if index.reordered:
-            raise VideoDecodeError(
-                f"{path}: decord does not tell when its frames are shown (dropped frames in "
-                f"{index.info.container}); use decode.decoder: auto"
-            )
-        return [lambda: decord.DecordReader(path, index.seconds(index.numbers))]
-    readers: list[Callable[[], FrameReader]] = []
-    if spec.decoder == "auto" and doubt is None and not index.problem and decord.load():
-        readers.append(lambda: decord.DecordReader(path, index.times))
-    if index.trusted:
-        readers.append(lambda: pyav.IndexedReader(path, index))
-    return [*readers, lambda: pyav.SequentialReader(path, index)]
+        return [_decord_reader(path, index, warnings)]
+    in_order = partial(SequentialReader, path, index)
+    return [partial(pyav.IndexedReader, path, index), in_order] if index.trusted else [in_order]
+
+
+def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callable[[], FrameReader]:
+    """Open decord as far as it tells when its frames are shown, and say what is in doubt."""
+    doubt = index.info.decord_doubt
+    if doubt is None:
+        return partial(decord.DecordReader, path, index.times)
+    if index.info.codec == "h264" and index.info.pixel_format.startswith(_HIGH_444):
+        raise VideoDecodeError(
+            f"{path}: decord decodes H.264 4:4:4 ({index.info.pixel_format}) to wrong pictures "
+            "behind the first keyframe; use decode.decoder: auto"
+        )
+    warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
+    if not index.has_gaps:
+        return partial(decord.DecordReader, path)
+    if index.reordered:
+        raise VideoDecodeError(
+            f"{path}: decord does not tell when its frames are shown (dropped frames in "
+            f"{index.info.container}); use decode.decoder: auto"
+        )
+    return partial(decord.DecordReader, path, index.seconds(index.numbers))
 
 
 def _decode_file(
@@ -236,7 +183,7 @@ def _decode_file(
         window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
         frames = _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
     lost = [
-        f"the file has lost its frames between {before:.2f} s and {after:.2f} s"
+        f"the file has lost frames between {before:.2f} s and {after:.2f} s"
         for before, after in index.seconds(index.holes)
         if before < clip[1] and clip[0] < after
     ]

@@ -18,16 +18,22 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "infra/slurm").iterdir())
 WAIT_S = 120
 
-# Every one writes its name and arguments into the file `said`.
-SAY = '#!/usr/bin/env bash\necho "$(basename "$0") $*" >> "$SAID"\n'
-UNTIL_TERM = 'trap \'echo "{0} ended" >> "$SAID"; exit 143\' TERM\nwhile :; do sleep 0.1; done\n'
+BASH = "#!/usr/bin/env bash\n"
+# Every one writes its name and arguments into the file `said`, once it can take a signal.
+SAY = 'echo "$(basename "$0") $*" >> "$SAID"\n'
+TRAP = 'trap \'echo "$(basename "$0") ended" >> "$SAID"; exit 143\' TERM\n'
+FOR_EVER = "while :; do sleep 0.1; done\n"
 STAND_INS = {
-    "scontrol": SAY + "if [[ $1 == show ]]; then printf 'one\\ntwo\\n'; fi\n",
-    "srun": '#!/usr/bin/env bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "hostname": "#!/usr/bin/env bash\necho 127.0.0.1 10.0.0.1\n",
-    "ray": SAY + UNTIL_TERM.format("ray"),
-    "python": SAY + "cat > /dev/null\n",
-    "tango": SAY + 'if [[ -e "$HOLD" ]]; then\n' + UNTIL_TERM.format("tango") + "fi\nexit 7\n",
+    "scontrol": BASH + SAY + "if [[ $1 == show ]]; then printf 'one\\ntwo\\n'; fi\n",
+    "srun": BASH + 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
+    "hostname": BASH + "echo 127.0.0.1 10.0.0.1\n",
+    "ray": BASH + TRAP + SAY + FOR_EVER,
+    # The script asks it to wait for as many nodes as its third argument says.
+    "python": BASH
+    + SAY
+    + "cat > /dev/null\n"
+    + 'until (($(grep -c "^ray start" "$SAID") >= $3)); do sleep 0.1; done\n',
+    "tango": BASH + TRAP + SAY + f'if [[ -e "$HOLD" ]]; then {FOR_EVER.strip()}; fi\nexit 7\n',
 }
 
 
@@ -115,9 +121,10 @@ def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
     lines = said(tmp_path)
     starts = sorted(line for line in lines if line.startswith("ray start"))
     common = "--num-cpus=2 --disable-usage-stats --block"
+    head = "--head --node-ip-address=127.0.0.1 --port=20077 --include-dashboard=false"
     assert starts == [
         f"ray start --address=127.0.0.1:20077 {common}",
-        f"ray start --head --node-ip-address=127.0.0.1 --port=20077 {common}",
+        f"ray start {head} {common}",
     ]
     assert "python - 127.0.0.1:20077 2" in lines
     assert (

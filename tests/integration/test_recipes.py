@@ -21,6 +21,8 @@ COMMANDS = {
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
 NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
+# Dozens of cells.
+LARGE = {"newer_llava_onevision"}
 # Cells that the four layers of the embedded model cannot hold.
 LEFT_OUT = {
     "table1_llava_onevision": {
@@ -52,7 +54,10 @@ def test_every_recipe_is_explained_and_has_a_command_for_a_laptop():
     assert set(re.findall(r"^\| `(\w+)\.yaml` \|", README, re.M)) == names
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in COMMANDS],
+)
 def test_a_recipe_runs_on_the_embedded_model_and_world(name, shapes, tmp_path):
     arguments = COMMANDS[name]
     changes = [*overrides_of(arguments), f"benchmark.root={shapes}", "executor=local", "limit=1"]

@@ -106,9 +106,8 @@ def compressor_runs(
     name: str, features: VisualFeatures
 ) -> tuple[Callable[[], Kept], Callable[[], Kept]]:
     """Our compressor and its reference."""
-    compressor = build_method(
-        name, **({} if name == "full" else {"retention": RETENTION})
-    ).compressor
+    options = {} if name in ("full", "block") else {"retention": RETENTION}
+    compressor = build_method(name, **options).compressor
     assert isinstance(compressor, Compressor)
 
     def ours() -> Kept:

@@ -69,7 +69,10 @@ def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_a
     writer.flush()
     resumed = AnswerWriter(folder)
     finished = resumed.finished(["full", "tango"])
-    assert finished == {("b", "done"): {"q1"}, ("b", "unparsed"): {"q1"}}
+    assert len(finished) == 2
+    assert finished.has("b", "done", ["q1"])
+    assert finished.has("b", "unparsed", ["q1"])
+    assert not finished.has("b", "done", ["q1", "q2"]), "another question has come"
     resumed.keep(finished)
     resumed.flush()
     assert len(clips(folder)) == 7, "a job that never starts leaves everything as it was"
@@ -88,7 +91,7 @@ def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
     resumed.keep(resumed.finished(["full"]))
     resumed.add([answer("v2")])
     resumed.flush()
-    assert read_answers(folder)["text"].to_pylist() == ["new", "A"]
+    assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
 
 
 def test_a_run_without_answers_is_still_a_run(folder):
@@ -153,7 +156,9 @@ def test_parts_of_release_0_1_are_read_and_go_on(folder):
         table = to_table([answer(video)], ANSWER)
         pq.write_table(table.drop_columns(["groups"]), folder / f"part-{number:05d}.parquet")
     writer = AnswerWriter(folder)
-    assert writer.finished(["full"]).keys() == {("b", "v1"), ("b", "v2")}
+    finished = writer.finished(["full"])
+    assert finished.has("b", "v1", ["q1"])
+    assert finished.has("b", "v2", ["q1"])
     writer.add([answer("v3")])
     writer.flush()
     assert clips(folder) == ["v1", "v2", "v3"]
@@ -196,7 +201,7 @@ def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, sealed
     sealed.write_bytes(data)
     with pytest.raises(DamagedFileError, match=f"{sealed.name} is damaged.*--resume"):
         read_answers(folder)
-    assert AnswerWriter(folder).finished(["full"]) == {}
+    assert len(AnswerWriter(folder).finished(["full"])) == 0
     assert [path.name for path in folder.iterdir()] == [f"{sealed.name}.damaged"]
     assert f"renamed to {sealed.name}.damaged" in caplog.text
 
@@ -225,7 +230,7 @@ def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
     writer.flush()
     (tmp_path / "old").rename(tmp_path / "new")
     writer = AnswerWriter(tmp_path / "new" / "answers")
-    assert writer.finished(["full"])
+    assert len(writer.finished(["full"])) == 1
     writer.add([answer("v2")])
     writer.flush()
     assert clips(tmp_path / "new" / "answers") == ["v1", "v2"]

@@ -238,4 +238,4 @@ def test_a_setting_that_the_family_lacks_is_named_and_not_the_other_families(tmp
 
 def test_an_answer_about_a_damaged_clip_says_so():
     answer = VideoChat("tiny", num_frames=4).ask(named_clip("hole.webm"), "What is it?")
-    assert any("damaged: the file has lost its frames" in text for text in answer.warnings)
+    assert any("damaged: the file has lost frames" in text for text in answer.warnings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jobs.report.escaping import markdown_text
 from jobs.report.formatting import DASH, csv_text, interval, markdown_table, percent
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
@@ -106,7 +107,7 @@ def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
     for table in breakdowns(cells):
         header = ["cell", *(f"{column.name} ({column.count})" for column in table.columns)]
         rows = [[row.name, *(entry.text for entry in row.entries)] for row in table.rows]
-        texts.append(f"### {table.name}\n\n{markdown_table(header, rows)}")
+        texts.append(f"### {markdown_text(table.name)}\n\n{markdown_table(header, rows)}")
     return "\n\n".join(["Accuracy in %, in brackets the number of questions.", *texts])
 
 

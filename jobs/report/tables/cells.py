@@ -47,10 +47,15 @@ _CSV_KEYS = (
 )
 
 
-def render_table(cells: Sequence[CellSummary]) -> str:
-    """Plain text for a terminal: aligned, at most 100 columns wide, no trailing newline."""
+def table_width(is_terminal: bool, width: int) -> int | None:
+    """Columns that a table may take: a terminal's, but not few; any number in a file or a pipe."""
+    return max(MAX_WIDTH, width) if is_terminal else None
+
+
+def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
+    """Plain text: aligned, names shortened to fit into `max_width`, no trailing newline."""
     header, rows = _table(cells, [cell.name for cell in cells], brief=True)
-    head, rule, *texts = aligned_rows(header, rows, MAX_WIDTH)
+    head, rule, *texts = aligned_rows(header, rows, max_width)
     rendered = [head, rule]
     parts = shared_parts(cells)
     for index, text in enumerate(texts):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
+from jobs.report.escaping import markdown_text
 from jobs.report.formatting import markdown_table
+from jobs.results.answer_columns import OK, AnswerColumns
 from jobs.results.scores import read_groups
 
 NO_OPTION = "no option"
@@ -14,58 +18,89 @@ _SHOWN = 3
 _KEYS = ["cell", "value", "right", "reply"]
 
 
-def confusions(parts: Sequence[tuple[str, pd.DataFrame]], group: str) -> pd.DataFrame:
-    """Count every pair of right option and reply.
+class Confusions:
+    """Counts every pair of right option and reply while the answers of a run are read.
+
+    A failure, or a reply that names no option, is `no option`; right replies are counted too, with
+    the reply equal to the right option.
 
     Args:
-        parts: Label of a cell, and its rows of `answers/*.parquet`.
         group: Group of the questions, e.g. `"type"`.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.known_groups: set[str] = set()
+        self.counts: dict[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+
+    def add(self, columns: AnswerColumns) -> None:
+        """Take some answers.
+
+        Raises:
+            ValueError: If they come from a version that did not write down the options.
+        """
+        if "answer_text" not in columns.table.column_names:
+            raise ValueError(
+                f"the answers of {columns.cell_names[0][1]!r} hold no texts of options: they were "
+                "written by an earlier version; run it again for --confusion"
+            )
+        rows = columns.known("answer_text").nonzero()[0]
+        groups, sets = columns.texts("groups")
+        mappings = [read_groups(value) for value in sets]
+        used = set(groups[rows].tolist()) - {-1}
+        self.known_groups.update(name for code in used for name in mappings[code])
+        values = [mapping.get(self.group) for mapping in mappings] + [None]
+        right, right_texts = columns.texts("answer_text")
+        reply, reply_texts = columns.texts("choice_text")
+        reply = np.where((columns.bits & OK) > 0, reply, -1)
+        keys = np.stack([columns.cells, groups, right, reply], axis=1)[rows]
+        found, counts = np.unique(keys, axis=0, return_counts=True)
+        for (cell, group, right_code, reply_code), count in zip(
+            found.tolist(), counts.tolist(), strict=True
+        ):
+            if (value := values[group]) is None:
+                continue
+            replied = NO_OPTION if reply_code < 0 else reply_texts[reply_code]
+            own = self.counts.setdefault(columns.cell_names[cell], Counter())
+            own[value, right_texts[right_code], replied] += count
+
+
+def confusion_table(parts: Sequence[tuple[str, Confusions, tuple[str, str]]]) -> pd.DataFrame:
+    """What was counted, as one table.
+
+    Args:
+        parts: Label of a cell, what was counted in its run, and its benchmark and name.
 
     Returns:
         Columns `cell`, `value` (of the group), `right`, `reply` and `count`, cells in the order
-        given, then by value and falling count. A failure, or a reply that names no option, is
-        `no option`; right replies are counted too, with `reply` equal to `right`.
+        given, then by value and falling count.
 
     Raises:
-        ValueError: If no question has the group, or the answers come from a version that did not
-            write down the options.
+        ValueError: If no question has the group.
     """
-    counted = []
-    known_groups: set[str] = set()
-    for order, (name, rows) in enumerate(parts):
-        if "answer_text" not in rows:
-            raise ValueError(
-                f"the answers of {name!r} hold no texts of options: they were written by an "
-                "earlier version; run it again for --confusion"
-            )
-        scored = rows[rows["answer_text"].notna()]
-        groups = [read_groups(value) for value in scored["groups"]]
-        known_groups.update(key for mapping in groups for key in mapping)
-        known = scored.assign(
-            order=order,
-            cell=name,
-            value=pd.Series([m.get(group) for m in groups], scored.index, dtype=object),
-            right=scored["answer_text"],
-            reply=scored["choice_text"].where(scored["status"] == "ok").fillna(NO_OPTION),
-        )
-        sizes = known.dropna(subset=["value"]).groupby(["order", *_KEYS]).size()
-        counted.append(sizes.rename("count").reset_index())
-    if group not in known_groups:
+    known = sorted({name for _, counted, _ in parts for name in counted.known_groups})
+    group = parts[0][1].group
+    if group not in known:
         raise ValueError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
-            f"{', '.join(sorted(known_groups)) or 'none'}"
+            f"{', '.join(known) or 'none'}"
         )
-    table = pd.concat(counted).sort_values(
-        ["order", "value", "count", "right", "reply"], ascending=[True, True, False, True, True]
-    )
-    return table[[*_KEYS, "count"]].reset_index(drop=True)
+    rows = [
+        (label, *pair, count)
+        for label, counted, cell in parts
+        for pair, count in sorted(
+            counted.counts.get(cell, Counter()).items(),
+            key=lambda item: (item[0][0], -item[1], item[0][1:]),
+        )
+    ]
+    return pd.DataFrame(rows, columns=[*_KEYS, "count"])
 
 
 def confusion_markdown(table: pd.DataFrame, group: str) -> str:
     """A row per cell, a column per value: wrong of asked, then the most frequent mistakes.
 
     Args:
-        table: From `confusions`.
+        table: From `confusion_table`.
         group: What the values are of, for the head.
     """
     values = sorted(table["value"].unique())
@@ -73,7 +108,8 @@ def confusion_markdown(table: pd.DataFrame, group: str) -> str:
     for name in table["cell"].unique():
         own = table[table["cell"] == name]
         rows.append([str(name), *(_entry(own[own["value"] == value]) for value in values)])
-    text = f"Wrong of asked by `{group}`; the {_SHOWN} most frequent mistakes, right → reply."
+    title = markdown_text(group)
+    text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
     return f"{text}\n\n{markdown_table(['cell', *values], rows)}"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
+from jobs.report.formatting import csv_text, latex_notes, markdown_notes
 from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown
-from jobs.report.tables.confusion import confusion_markdown, confusions
+from jobs.report.tables.confusion import Confusions, confusion_markdown, confusion_table
 from jobs.report.tables.grid import grid_markdown
 from jobs.report.tables.labels import labels
 from jobs.report.tables.paper import paper_table
@@ -29,9 +28,9 @@ def write_tables(
     """
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([cells_markdown(cells), *notes]) + "\n",
+        "table.md": "\n\n".join([cells_markdown(cells), *markdown_notes(notes)]) + "\n",
         "table.csv": cells_csv(cells),
-        "table.tex": "\n% ".join([cells_latex(cells), *notes]) + "\n",
+        "table.tex": "\n".join([cells_latex(cells), *latex_notes(notes)]) + "\n",
         "paper_table.md": paper.markdown() + "\n",
         "paper_table.csv": paper.csv(),
         "paper_table.tex": paper.latex() + "\n",
@@ -44,19 +43,25 @@ def write_tables(
 
 
 def write_confusion(
-    cells: Sequence[CellSummary], rows: Sequence[pd.DataFrame], group: str, folder: Path
+    cells: Sequence[CellSummary], counted: Sequence[Confusions], folder: Path
 ) -> None:
     """Write `confusion.md` and `confusion.csv`.
 
     Args:
         cells: Cells of one run or of several.
-        rows: The answers of every cell.
-        group: Group of the questions whose values are told apart.
+        counted: What was counted in the run of every cell.
         folder: Receives the files.
 
     Raises:
-        ValueError: As `confusions`.
+        ValueError: As `confusion_table`.
     """
-    table = confusions(list(zip(labels(cells), rows, strict=True)), group)
-    (folder / "confusion.md").write_text(confusion_markdown(table, group) + "\n", encoding="utf-8")
-    table.to_csv(folder / "confusion.csv", index=False)
+    parts = [
+        (label, one, (cell.benchmark, cell.name))
+        for label, one, cell in zip(labels(cells), counted, cells, strict=True)
+    ]
+    table = confusion_table(parts)
+    markdown = confusion_markdown(table, counted[0].group)
+    (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
+    rows_of_table = table.itertuples(index=False, name=None)
+    text = csv_text(list(table.columns), rows_of_table)
+    (folder / "confusion.csv").write_text(text, encoding="utf-8")

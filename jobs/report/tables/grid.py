@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.report.escaping import markdown_text
 from jobs.report.formatting import (
     DASH,
     accuracy_percent,
@@ -29,12 +30,13 @@ def grid_markdown(cells: Sequence[CellSummary]) -> str:
 
 def _section(title: str, cells: Sequence[CellSummary]) -> str:
     """The tables of one run and benchmark."""
-    texts = [f"## {title}"] if title else []
+    texts = [f"## {markdown_text(title)}"] if title else []
     texts.append("### Accuracy %, in brackets % of the tokens really kept")
     texts.append(_table(cells, [_accuracy(cell) for cell in cells]))
     for name in (BASELINE, *baseline_names(cells)):
         if any(_versus(cell, name) for cell in cells):
-            texts.append(f"### Difference to `{name}` in points, 95 % interval, p, detectable")
+            title = markdown_text(name)
+            texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
             texts.append(_table(cells, [_difference(_versus(cell, name)) for cell in cells]))
     return "\n\n".join(texts)
 

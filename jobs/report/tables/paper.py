@@ -76,13 +76,13 @@ def paper_table(
     rows = {
         key: _row(key, list(own.values()), overall, several, published) for key, own in keys.items()
     }
-    full_rows = {
-        (key.setup, key.copy): row for key, row in reversed(rows.items()) if _is_full(keys[key])
-    }
+    full_keys = {(key.setup, key.copy): key for key in reversed(rows) if _is_full(keys[key])}
     for key, row in rows.items():
-        full = full_rows.get((key.setup, key.copy)) or full_rows.get((key.setup, 0))
-        row.values[SHARE] = _share(row.values, full.values if full else {})
-        row.published[SHARE] = _share(row.published, full.published if full else {})
+        full_key = full_keys.get((key.setup, key.copy)) or full_keys.get((key.setup, 0))
+        full = rows[full_key] if full_key else PaperRow("", "", 1.0)
+        alike = full_key is not None and _same_questions(keys[key], keys[full_key])
+        row.values[SHARE] = _share(row.values, full.values) if alike else None
+        row.published[SHARE] = _share(row.published, full.published)
     order = list(dict.fromkeys(key.setup for key in rows))
     ranked = sorted(
         rows,
@@ -171,6 +171,16 @@ def _row(
     row.values[AVERAGE] = _mean(row.values, overall)
     row.published[AVERAGE] = _mean(row.published, overall)
     return row
+
+
+def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSummary]) -> bool:
+    """Whether two rows were asked the same, as far as their cells say what they were asked."""
+    return all(
+        one.questions_digest == full[name].questions_digest
+        and one.counts.num_scored == full[name].counts.num_scored
+        for name, one in own.items()
+        if name in full
+    )
 
 
 def _is_full(own: Mapping[str, CellSummary]) -> bool:

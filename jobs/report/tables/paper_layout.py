@@ -8,7 +8,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from jobs.report.formatting import csv_text, latex_escaped, latex_row, markdown_table, percent
+from jobs.report.escaping import latex_text
+from jobs.report.formatting import (
+    csv_text,
+    latex_notes,
+    latex_row,
+    markdown_notes,
+    markdown_table,
+    percent,
+)
 from jobs.results.published import source
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.facts import PaperColumn
@@ -75,7 +83,7 @@ class PaperTable:
         header = [*self._names(), *(_title(*column) for column in self.columns)]
         rows = [self._texts(row) for row in self.rows]
         text = markdown_table(header, rows, text_columns=len(self._names()) - 2)
-        return "\n\n".join([text, *self._sentences()])
+        return "\n\n".join([text, *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
@@ -90,7 +98,7 @@ class PaperTable:
         top = [""] * len(names)
         for title, *columns in groups:
             span = len(columns)
-            text = latex_escaped(title)
+            text = latex_text(title)
             top.append(text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
         below = [*names, *(_below(*column) for column in self.columns)]
         letters = "l" * (len(names) - 2) + "r" * (len(self.columns) + 2)
@@ -103,7 +111,7 @@ class PaperTable:
                 lines.append("\\midrule")
             previous = group
             lines.append(latex_row(self._texts(row)))
-        notes = [f"% {note}" for note in self._sentences()]
+        notes = latex_notes(self._sentences())
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *notes])
 
     def csv(self) -> str:

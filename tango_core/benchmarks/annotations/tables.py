@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from tango_core.local_files import parse_json, read_text
 
 Row = Mapping[str, Any]
 
@@ -25,14 +28,11 @@ def read_json(path: Path) -> Any:
     Raises:
         ValueError: If it is not UTF-8 or not JSON.
     """
+    text = read_text(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: not JSON ({error.msg} at line {error.lineno}); download the file again"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error.reason})") from error
+        return parse_json(text, str(path))
+    except ValueError as error:
+        raise ValueError(f"{error}; download the file again") from error
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -127,10 +127,10 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             try:
                 value = json.loads(value)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 raise ValueError(f"{name} is not a list: {row[name]!r}") from None
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a list of texts, got {value!r}")
@@ -142,27 +142,34 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
 def _read_json_lines(path: Path) -> list[Any]:
     """Read one JSON document per line; empty lines are skipped."""
     # Not splitlines: a JSON string may hold other line separators than a line feed.
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    lines = read_text(path).split("\n")
     rows = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from error
+            rows.append(parse_json(line, f"{path}, line {number}"))
     return rows
 
 
 def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
     """Read a CSV or TSV file as pandas writes it, with line breaks inside quotes."""
     csv.field_size_limit(_MAX_FIELD)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter=separator)
-        try:
-            rows = [dict(row) for row in reader]
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=separator)
+    try:
+        rows = [dict(row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    hint = parted_by(list(reader.fieldnames or ()))
+    if hint:
+        raise ValueError(f"{path}: this is one column, {reader.fieldnames!r}{hint}")
     return [{k: v for k, v in row.items() if k is not None} for row in rows]
+
+
+def parted_by(header: Sequence[str]) -> str:
+    """A hint, as the end of a sentence, for a CSV whose columns are parted by something else."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and separator in header[0]:
+            return f"; its columns are parted by {name}: save it with commas"
+    return ""
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:

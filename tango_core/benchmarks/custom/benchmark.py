@@ -144,8 +144,8 @@ def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:
     """Take every video below a folder, without questions."""
-    if root.is_file():
-        if root.suffix.lower() not in VIDEO_SUFFIXES:
+    if not root.is_dir():
+        if not root.is_file() or root.suffix.lower() not in VIDEO_SUFFIXES:
             raise ValueError(
                 f"benchmark.root {str(root)!r} is neither a folder, nor a table "
                 f"({', '.join(TABLE_SUFFIXES)}), nor a video file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -14,9 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tango_core.benchmarks.annotations.tables import parted_by
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
+from tango_core.local_files import parse_json, read_text
 from tango_core.types import Match, Question
 
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
@@ -55,10 +56,7 @@ def read_rows(table: Path) -> list[Row]:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
             editor shows them: a CSV's header is row 1, a JSON line is its own number.
     """
-    try:
-        text = table.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{table}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    text = read_text(table)
     is_csv = table.suffix.lower() == ".csv"
     fields_of_rows = _csv_rows(text) if is_csv else _json_lines(text)
     rows: list[Row] = []
@@ -90,7 +88,9 @@ def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
         elif header is None:
             header = [name.strip() for name in record]
             if "video" not in header:
-                raise ValueError(f"the header has no column 'video': {', '.join(header)}")
+                raise ValueError(
+                    f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
+                )
             if len(set(header)) < len(header):
                 raise ValueError(f"the header names a column twice: {', '.join(header)}")
             yield None
@@ -110,10 +110,7 @@ def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
         if not line.strip():
             yield None
             continue
-        try:
-            fields = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+        fields = parse_json(line, "this line")
         if not isinstance(fields, dict):
             raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
         yield fields
@@ -232,10 +229,7 @@ def _accepted(value: Any) -> tuple[str, ...]:
 def _texts(value: Any, name: str) -> list[str]:
     """Read a list, a JSON list, or texts parted by `|`."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{name}: no JSON list ({error.msg}): {value!r}") from error
+        value = parse_json(value, f"{name} {value[:200]!r}")
     parts = value.split("|") if isinstance(value, str) else value
     if not isinstance(parts, list):
         raise ValueError(f"{name} must be a list or texts parted by '|', got {value!r}")

@@ -22,8 +22,6 @@ from tango_core.types import ClipSource, CompressedVideo, VisualFeatures
 Make = Callable[[], Compressor]
 
 SIGNALS = ("saliency", "attention", "keys", "frame_embeddings")
-# Published budgets are rounded once for salient and once for context tokens in every frame.
-TOKENS_PER_FRAME_OF_ROUNDING = 2
 
 
 def returns_a_valid_video(make: Make, features: VisualFeatures) -> None:
@@ -49,7 +47,7 @@ def keeps_no_more_than_promised(make: Make, features: VisualFeatures) -> None:
     compressor = make()
     num_frames, tokens_per_frame, _ = features.tokens.shape
     promised = compressor.outer_retention * num_frames * tokens_per_frame
-    most = promised + TOKENS_PER_FRAME_OF_ROUNDING * num_frames
+    most = promised + compressor.most_rounding(num_frames, features.grid)
     kept = compressor.compress(features).num_kept
     require(1 <= kept <= most, f"{kept} tokens are kept, {promised:g} promised")
 
@@ -62,7 +60,7 @@ def keeps_no_less_than_promised(make: Make, features: VisualFeatures) -> None:
     compressor = make()
     num_frames, tokens_per_frame, _ = features.tokens.shape
     promised = compressor.outer_retention * num_frames * tokens_per_frame
-    least = promised - TOKENS_PER_FRAME_OF_ROUNDING * num_frames
+    least = promised - compressor.most_rounding(num_frames, features.grid)
     kept = compressor.compress(features).num_kept
     require(kept >= least, f"{kept} tokens are kept, {promised:g} promised")
 

@@ -69,8 +69,10 @@ class _Builder:
         self.takes_retention = "retention" in option_names(method_class(name))
         given = options.pop("retention", None)
         if given is not None or not self.takes_retention:
-            self.retentions: tuple[float, ...] = (1.0 if given is None else given,)
-            self(self.retentions[0])
+            # A method without a retention keeps what its options say.
+            fixed = self(1.0).compressor.outer_retention if given is None else given
+            self.retentions: tuple[float, ...] = (fixed,)
+            self(fixed)
         else:
             self.retentions = tuple(filter(self._can_be_reached, RETENTIONS))
             if not self.retentions:

@@ -72,8 +72,9 @@ class FrameFusion(LayerPruner):
         """
         if self.retention < 1 and self.retention * num_layers <= 1:
             raise ValueError(
-                f"retention {self.retention} cannot be reached with layer=0: all tokens in 1 of "
-                f"{num_layers} layers average to {1 / num_layers:.6g}; raise retention above that"
+                f"retention {self.retention} cannot be reached with layer={self.layer} nor any "
+                f"other: all tokens pass the first layer, which in 1 of {num_layers} layers "
+                f"average to {1 / num_layers:.6g}; raise retention above that"
             )
         return tuple(range(num_layers))
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import raise_if_missing, raise_if_not_finite
+from tango_core.compressors.base import raise_if_missing, raise_if_not_finite, refuse_norms
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
@@ -172,8 +172,7 @@ class Tango(OuterStep):
         unchanged, static = similarity > self.resolved_tau, similarity > self.static_tau
         flags = torch.cat([unchanged.flatten(), static.flatten(), cuts, finite[None]]).cpu().numpy()
         if not flags[-1]:
-            raise_if_not_finite(features, self.needs)
-            raise ValueError("tokens of this clip are so large that their norms overflow float32")
+            refuse_norms(features, self.needs)
         num_flags = similarity.numel()
         lengths = (
             cut_segments(flags[2 * num_flags : -1])

@@ -8,7 +8,6 @@ weights only the files that hold a wanted tensor (see `weights.py`). Formats tha
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import SafetensorError, safe_open
+
+from tango_core.local_files import parse_json, read_text
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SMALL_FILES = ("*.json", "*.txt", "*.model")
@@ -74,11 +75,10 @@ class Checkpoint:
         if not file.is_file():
             return None
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
+            content = parse_json(read_text(file), name)
+        except ValueError as error:
             raise ValueError(
-                f"{self.setting} {self.source}: {name} is not valid JSON ({error}); "
-                "copy the checkpoint again"
+                f"{self.setting} {self.source}: {error}; copy the checkpoint again"
             ) from None
         if not isinstance(content, dict):
             raise ValueError(f"{self.setting} {self.source}: {name} must hold a JSON object")
@@ -90,6 +90,12 @@ class Checkpoint:
         if config is None:
             raise FileNotFoundError(
                 f"{self.setting} {self.source} holds no config.json; "
+                "give the directory that save_pretrained or a hub download wrote"
+            )
+        if "model_type" not in config and "vision_config" not in config:
+            raise ValueError(
+                f"{self.setting} {self.source}: config.json names no model_type"
+                f"{'' if config else ' (it is empty)'}, so this is no checkpoint of a model; "
                 "give the directory that save_pretrained or a hub download wrote"
             )
         return config

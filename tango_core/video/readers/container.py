@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tango_core.local_files import raise_if_not_regular
 from tango_core.video.readers.errors import VideoDecodeError
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
 
     if not os.path.exists(path):
         raise VideoDecodeError(f"{path}: no such file")
+    try:
+        raise_if_not_regular(os.stat(path))
+    except OSError as error:
+        raise VideoDecodeError(f"{path}: {error.strerror or error}") from error
     if os.path.getsize(path) == 0:
         raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
     try:

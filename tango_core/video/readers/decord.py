@@ -101,6 +101,11 @@ class DecordReader:
                 raise ReaderError(
                     f"{self._path}: decord failed at frame {index} ({_first_line(error)})"
                 ) from error
+            if picture.ndim != 3 or picture.shape[2] != 3:
+                raise ReaderError(
+                    f"{self._path}: decord gives no RGB picture of a video this narrow "
+                    f"(shape {picture.shape}); use decode.decoder: auto"
+                )
             yield int(index), picture
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from tango_core.local_files import open_regular
+from tango_core.printable import printable
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.errors import VideoDecodeError
 
@@ -60,8 +62,10 @@ class FolderReader:
         for index in indices:
             image_path = self._images[int(index)]
             try:
-                with Image.open(image_path) as image:
+                with open_regular(image_path) as file, Image.open(file) as image:
                     yield int(index), np.asarray(image.convert("RGB"))
             except _UNREADABLE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise VideoDecodeError(f"{image_path}: not a readable image ({reason})") from error
+                raise VideoDecodeError(
+                    f"{printable(str(image_path))}: not a readable image ({reason})"
+                ) from error

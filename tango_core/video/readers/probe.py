@@ -10,8 +10,11 @@ import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
 from tango_core.video.readers.container import opened, real_videos
+from tango_core.video.readers.doubts import SEEKABLE_CONTAINERS, decord_doubt
 from tango_core.video.readers.holes import (
     RESYNCING_CONTAINERS,
+    ReadPacket,
+    lost_of_avi,
     reports_damage,
     suspicious_gaps,
 )
@@ -21,15 +24,13 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-# Containers that store a presentation time per frame and find any keyframe by it.
-SEEKABLE_CONTAINERS = ("mov", "matroska")
 # Containers without presentation times: what FFmpeg reports for these is guessed from the order of
 # packets.
 UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
 # Of these, the ones that number their packets; the number of a dropped frame has no packet.
 NUMBERED_CONTAINERS = ("avi", "ivf")
-# decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
-DECORD_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
+# Bytes of the name and the size of a chunk of AVI, in front of its content.
+_CHUNK_HEADER = 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class VideoInfo:
         stream: Index of the chosen stream in the container.
         num_video_streams: Video streams, cover pictures not counted.
         num_audio_streams: Audio streams.
-        decord_doubt: Why `decoder: auto` does not use decord here, or `None` if decord is exact.
+        decord_doubt: Why decord may return other frames than the file has, or `None` if it is exact
+            where the stream is intact.
     """
 
     container: str
@@ -130,6 +132,8 @@ class _Packet(NamedTuple):
     duration: int
     is_keyframe: bool
     hidden: bool
+    position: int
+    size: int
 
 
 def read_index(path: str) -> PacketIndex:
@@ -143,6 +147,7 @@ def read_index(path: str) -> PacketIndex:
     with opened(path) as (container, stream):
         packets: list[_Packet] = []
         problem = ""
+        promised = _avi_index(container, stream)
         try:
             for packet in container.demux(stream):
                 if packet.size:
@@ -154,6 +159,8 @@ def read_index(path: str) -> PacketIndex:
                             packet.duration or 0,
                             packet.is_keyframe,
                             hidden,
+                            -1 if packet.pos is None else packet.pos,
+                            packet.size,
                         )
                     )
         except MemoryError:
@@ -161,10 +168,21 @@ def read_index(path: str) -> PacketIndex:
         except (av.FFmpegError, OSError) as error:
             problem = f"reading stopped after {len(packets)} packets ({error.strerror})"
         index = _build_index(container, stream, packets, problem)
-    return replace(index, holes=_holes(path, index))
+        holes = _skipped(path, index)
+        if container.format.name == "avi":
+            read = [ReadPacket(p.position, p.size, p.dts or 0) for p in packets]
+            holes = lost_of_avi(path, promised, read, stream.frames)
+    return replace(index, holes=np.array(holes, dtype=np.int64).reshape(-1, 2))
 
 
-def _holes(path: str, index: PacketIndex) -> Indices:
+def _avi_index(container: InputContainer, stream: VideoStream) -> list[ReadPacket]:
+    """The index of an AVI; FFmpeg adds to it what it reads, so ask before the first packet."""
+    if container.format.name != "avi":
+        return []
+    return [ReadPacket(e.pos + _CHUNK_HEADER, e.size, e.timestamp) for e in stream.index_entries]
+
+
+def _skipped(path: str, index: PacketIndex) -> list[tuple[int, int]]:
     """Stretches without packets in a file that FFmpeg could not read in one go."""
     holes: list[tuple[int, int]] = []
     if index.trusted and index.info.container.startswith(RESYNCING_CONTAINERS):
@@ -174,9 +192,7 @@ def _holes(path: str, index: PacketIndex) -> Indices:
         )
         assert end is not None
         holes = suspicious_gaps(index.shown, end, announced)
-    if holes and not reports_damage(path):
-        holes = []
-    return np.array(holes, dtype=np.int64).reshape(-1, 2)
+    return holes if holes and reports_damage(path) else []
 
 
 def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:
@@ -218,7 +234,7 @@ def _build_index(
         stream=stream.index,
         num_video_streams=len(real_videos(container)),
         num_audio_streams=len(container.streams.audio),
-        decord_doubt=_decord_doubt(container, stream, packets, trusted),
+        decord_doubt=decord_doubt(container, stream, packets, trusted),
     )
     time_base = stream.time_base or Fraction(1, 1_000_000)
     origin_s = max(0, start) / 1_000_000
@@ -263,42 +279,3 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
         except ValueError:
             pass
     return container.duration / 1_000_000 if container.duration else None
-
-
-def _decord_doubt(
-    container: InputContainer,
-    stream: VideoStream,
-    packets: list[_Packet],
-    trusted: bool,
-) -> str | None:
-    """Say why decord's random access may return wrong frames; `None` if it is exact."""
-    codec, pixel_format = stream.codec_context.name, stream.codec_context.pix_fmt
-    if codec != "h264":
-        return f"codec {codec}"
-    if pixel_format not in DECORD_PIXEL_FORMATS:
-        return f"pixel format {pixel_format}"
-    if not container.format.name.startswith(SEEKABLE_CONTAINERS):
-        return f"container {container.format.name}"
-    if len(container.streams.video) != 1:
-        return f"{len(container.streams.video)} video streams"
-    if not trusted:
-        return "frame times are missing or repeated"
-    if any(packet.hidden for packet in packets):
-        return "an edit list hides frames"
-    keyframe = None
-    for packet in packets:
-        assert packet.pts is not None
-        if packet.is_keyframe:
-            keyframe = packet.pts
-        elif keyframe is None or packet.pts < keyframe:
-            return "open groups of pictures"
-    ticks = np.sort(np.array([packet.pts for packet in packets], dtype=np.int64))
-    if ticks[0] * float(stream.time_base or 0) > max(0, container.start_time or 0) / 1e6 + 1e-3:
-        return "the video starts late (edit list)"
-    if ticks[0] < 0:
-        return "negative frame times"
-    steps = np.diff(ticks)
-    # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
-    if len(steps) and steps.max() - steps.min() > 1:
-        return "variable frame rate"
-    return None

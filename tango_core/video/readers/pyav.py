@@ -1,19 +1,17 @@
-"""Frames by PyAV: every codec of FFmpeg, exact to the frame."""
+"""Frames by PyAV, found by their times: every codec of FFmpeg, exact to the frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tango_core.video.readers.base import Indices, Picture, Times
+from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.container import opened
 from tango_core.video.readers.errors import ReaderError
 from tango_core.video.readers.probe import PacketIndex
-from tango_core.video.readers.stamps import times_of_decoded
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -83,7 +81,17 @@ def read_packets(
         problems.append(f"reading stopped early ({error.strerror})")
 
 
-def _goes_back(stamps: list[int | None], stamp: int | None) -> bool:
+def refuse_concealment(stream: VideoStream) -> None:
+    """Make the decoder fail where it would invent a part of a picture; before the first packet.
+
+    H.264 marks invented pictures as corrupt, most other codecs say so in FFmpeg's log alone. What a
+    damaged stream still obeys its codec in, no decoder can see: VP8, VP9 and HEVC have little
+    redundancy, so a changed byte there often is just another picture.
+    """
+    stream.codec_context.options = {"err_detect": "explode"}
+
+
+def goes_back(stamps: list[int | None], stamp: int | None) -> bool:
     """Whether a frame claims to be shown before the one that came out last."""
     last = stamps[-1] if stamps else None
     return last is not None and stamp is not None and stamp < last
@@ -105,8 +113,14 @@ class IndexedReader:
         self._path = path
         self._index = index
         self._stack = ExitStack()
-        self._container, self._stream = self._stack.enter_context(opened(path))
+        self._reopen()
         self._is_primed = False
+
+    def _reopen(self) -> None:
+        """Open the file at its start."""
+        self._stack.close()
+        self._container, self._stream = self._stack.enter_context(opened(self._path))
+        refuse_concealment(self._stream)
 
     def close(self) -> None:
         """Close the file."""
@@ -135,7 +149,7 @@ class IndexedReader:
         start = int(self._index.keyframes[row, 0]) if row >= 0 else min(missing)
         stamps: list[int | None] = []
         for frame in self._frames_from(row):
-            if _goes_back(stamps, frame.pts):
+            if goes_back(stamps, frame.pts):
                 raise ReaderError(f"{self._path}: frames came out in a wrong order")
             stamps.append(frame.pts)
             if frame.is_corrupt and frame.pts is not None and frame.pts >= start:
@@ -154,6 +168,7 @@ class IndexedReader:
     def _frames_from(self, row: int) -> Iterator[VideoFrame]:
         """Decode from a keyframe on, in display order, as far as no packet is damaged."""
         start = int(self._index.keyframes[row, 2]) if row >= 0 else 0
+        first = int(self._index.keyframes[row, 0]) if row >= 0 else int(self._index.shown[0])
         self._go_to(row)
         started = False
         for packet in read_packets(self._container, self._stream, self.problems):
@@ -162,10 +177,14 @@ class IndexedReader:
                 raise ReaderError(f"{self._path}: seeking skipped frames")
             started = started or at == start
             if started:
-                noted = len(self.problems)
-                yield from decode_packet(self._stream, packet, self.problems)
-                if packet.is_corrupt or len(self.problems) > noted:
-                    return
+                # Shown before the keyframe: it may lack what it refers to, and is not wanted.
+                leads = packet.pts is not None and packet.pts < first
+                problems: list[str] = []
+                yield from decode_packet(self._stream, packet, problems)
+                if not leads:
+                    self.problems += problems
+                    if packet.is_corrupt or problems:
+                        return
         yield from decode_packet(self._stream, None, self.problems)
 
     def _go_to(self, row: int) -> None:
@@ -181,8 +200,7 @@ class IndexedReader:
                 raise
             except (av.FFmpegError, OSError):
                 pass
-        self._stack.close()
-        self._container, self._stream = self._stack.enter_context(opened(self._path))
+        self._reopen()
 
     def _decode_first_packet(self) -> None:
         """Show the decoder the first packet of the file, once.
@@ -196,70 +214,3 @@ class IndexedReader:
                 decode_packet(self._stream, packet, [])
                 break
             self._is_primed = True
-
-
-class SequentialReader:
-    """Counts frames by decoding the whole file, then decodes it again up to the last wanted frame.
-
-    For files whose packets do not tell which frames will come out: formats without time stamps,
-    damaged files.
-    """
-
-    def __init__(self, path: str, index: PacketIndex):
-        self.name = version()
-        self.damage: list[str] = []
-        self.problems: list[str] = []
-        self._path = path
-        self._keyframes: list[int] = [0]
-        self._faults: list[tuple[int, str]] = []
-        self.times = self._count(index)
-
-    def _count(self, index: PacketIndex) -> Times:
-        """Decode everything; note times, keyframes, and what is wrong before which frame."""
-        stamps: list[int | None] = []
-        delay = num_inside = 0
-        with opened(self._path) as (container, stream):
-            for packet in chain(read_packets(container, stream, self.problems), [None]):
-                noted = len(self.problems)
-                for frame in decode_packet(stream, packet, self.problems):
-                    if frame.is_corrupt:
-                        self._faults.append((len(stamps), f"frame {len(stamps)} is damaged"))
-                    if index.trusted and _goes_back(stamps, frame.pts):
-                        self._faults.append((len(stamps), "frames came out in a wrong order"))
-                    if frame.key_frame:
-                        self._keyframes.append(len(stamps))
-                    stamps.append(frame.pts)
-                if len(self.problems) > noted:
-                    self._faults.append((len(stamps), self.problems[-1]))
-                elif packet is not None and packet.is_corrupt:
-                    self._faults.append((len(stamps), "a packet is incomplete"))
-                elif packet is not None:
-                    num_inside = len(self._faults)
-                delay += not stamps and packet is not None
-        # What follows the last good packet is the end of a file that was cut off.
-        del self._faults[num_inside:]
-        return times_of_decoded(stamps, delay, index)
-
-    def close(self) -> None:
-        """Nothing stays open between passes."""
-
-    def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
-        """Yield the frames at `indices`; see `FrameReader`."""
-        missing = {int(index) for index in indices}
-        first, last = min(missing), max(missing)
-        start = max(at for at in self._keyframes if at <= first)
-        self.damage = [text for at, text in self._faults if start <= at <= last]
-        for at, frame in enumerate(self._frames([])):
-            if at in missing:
-                if frame.is_corrupt:
-                    self.problems.append(f"frame {at} is damaged")
-                missing.remove(at)
-                yield at, to_rgb(self._path, frame)
-            if not missing:
-                return
-
-    def _frames(self, problems: list[str]) -> Iterator[VideoFrame]:
-        """Decode everything, in display order."""
-        with opened(self._path) as (container, stream):
-            for packet in chain(read_packets(container, stream, problems), [None]):
-                yield from decode_packet(stream, packet, problems)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from tango_core.local_files import open_regular
 
 REVISION = "frames-2"
 
@@ -28,9 +29,7 @@ def decoding_revision(path: str | os.PathLike[str]) -> str:
     dropped frames, with codecs that have hidden ones, or without an index that tells.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return ""
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return REVISION if _is_concerned(file) else ""
     except OSError:
         return ""

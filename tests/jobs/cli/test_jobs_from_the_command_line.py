@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -49,8 +50,45 @@ def test_evaluate_leaves_every_file_of_the_contract(tango, recipe, tmp_path):
     assert (tmp_path / "runs" / "mlflow.db").is_file()
 
 
+NO_SERVER = ("--tracking-uri", "http://127.0.0.1:9")  # nobody listens there; MLflow is not loaded
+
+
+def test_json_events_are_all_of_the_output_and_name_failed_clips(tango, recipe, tmp_path):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "broken.mp4").write_text("no video")
+    path = recipe(benchmark={"name": "custom", "root": str(videos)})
+    code, out, err = tango("precompute", path, "--json", *NO_SERVER)
+    events = [json.loads(line) for line in out.splitlines()]
+    kinds = [event["event"] for event in events if event["event"] != "progress"]
+    assert kinds == ["started", "clip_failed", "stopped", "finished"]
+    started, failed, stopped, finished = (
+        next(event for event in events if event["event"] == kind) for kind in kinds
+    )
+    assert started["clips"] == 1
+    assert (failed["video_id"], failed["reason"].split(":")[0]) == ("broken.mp4", "decode_failed")
+    assert stopped["stages"]["decode"]["failed"] == 1
+    assert finished["exit_code"] == code == 1
+    assert "clips:   1 (0 decoded" in err
+
+
+def test_quiet_leaves_results_warnings_and_errors(tango, recipe):
+    code, out, err = tango("precompute", recipe(), "--limit", "1", "--quiet", *NO_SERVER)
+    assert code == 0
+    assert out.startswith("clips:   1 (1 decoded")
+    (warning,) = err.strip().splitlines()
+    assert "not logged to MLflow at http://127.0.0.1:9 (nothing listens at 127.0.0.1:9" in warning
+
+
+def test_the_retired_file_store_is_refused_before_anything_runs(tango, recipe, tmp_path):
+    code, _, err = tango("evaluate", recipe(), "--limit", "1", "--tracking-uri", "mlruns")
+    assert code == 2
+    assert "tracking_uri 'mlruns' is MLflow's retired file store; use sqlite" in err
+    assert not list(tmp_path.glob("runs/*/answers"))
+
+
 def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
-    code, out, _ = tango("precompute", recipe(), "--limit", "2")
+    code, out, _ = tango("precompute", recipe(), "--limit", "2", *NO_SERVER)
     assert code == 0
     folder = next(line.split()[-1] for line in out.splitlines() if line.startswith("cache:"))
     assert len(list((tmp_path / folder).glob("*.parquet"))) == 2
@@ -165,10 +203,10 @@ def test_too_many_failures_give_exit_code_1_and_all_results(tango, recipe, tmp_p
     videos.mkdir()
     (videos / "broken.mp4").write_text("no video")
     path = recipe(benchmark={"name": "custom", "root": str(videos)})
-    code, _, err = tango("precompute", path)
+    code, _, err = tango("precompute", path, *NO_SERVER)
     assert code == 1
     assert "1 clip(s) failed and max_failures is 0" in err
-    assert tango("precompute", path, "--set", "max_failures=1")[0] == 0
+    assert tango("precompute", path, "--set", "max_failures=1", *NO_SERVER)[0] == 0
 
 
 def test_no_command_lists_the_commands(tango):

@@ -29,7 +29,7 @@ def recipe(tmp_path):
         (["--", "--set", "model.name=tyny"], "unknown model"),
         (["--", "--set", "benchmark.name=nope"], "unknown benchmark"),
         (["--", "--set", "pols=1"], "unknown key 'pols'; did you mean 'pools'?"),
-        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password"),
+        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password or a token"),
         (["--command", "precompute", "--", "--mode", "profile"], "no such option: --mode"),
         (["--command", "analyze"], "'analyze'"),
         (["--env", "NOT_SET_HERE"], "--env NOT_SET_HERE is not set here"),

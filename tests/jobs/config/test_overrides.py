@@ -76,7 +76,7 @@ def test_a_number_is_an_index_of_a_list():
         ("methods.7.retention=1", r"'7' is not an index of a list of 2; use 0 to 1"),
         ("methods.first.retention=1", r"'first' is not an index of a list of 2"),
         ("model.name.x=1", r"model\.name is not a section of the recipe"),
-        ("model.num_frames=[", r"'\[' is not a YAML value"),
+        ("model.num_frames=[", r"'\[' is not YAML"),
         ("model", "not of the form key.subkey=value"),
     ],
 )

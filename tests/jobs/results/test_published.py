@@ -34,8 +34,11 @@ def with_questions(entry, num_questions):
     return replace(entry, counts=replace(entry.counts, num_questions=num_questions))
 
 
-def published_file():
-    path = jobs.results.published.files("jobs.results") / "published.yaml"
+FILES = ("published.yaml", "published_lmms_eval.yaml")
+
+
+def published_file(name=FILES[0]):
+    path = jobs.results.published.files("jobs.results") / name
     return yaml.safe_load(path.read_text())
 
 
@@ -185,11 +188,6 @@ def test_a_part_of_the_questions_is_not_comparable_and_says_so():
     [
         ({"model": "tiny"}, "Nothing is published for model tiny."),
         (
-            {"protocol": "lmms_eval"},
-            "Nothing published stands beside llava-onevision-7b under lmms_eval: the "
-            "published numbers are made under vlmevalkit.",
-        ),
-        (
             {"llm_shape": (24, 896)},
             "Nothing published stands beside llava-onevision-7b of 24 layers of width 896: "
             "the published has 28 layers of width 3584.",
@@ -210,14 +208,52 @@ def test_another_setting_than_the_published_one_is_named(change, note):
     assert paper_table(same, published=True).notes == ()
 
 
-def test_complete_is_what_the_benchmarks_hold():
-    for name, asked in published_file()["questions"].items():
-        module, attribute = BENCHMARKS[name].split(":")
+def test_a_method_that_is_published_under_another_protocol_is_named():
+    cells = [replace(entry, protocol="lmms_eval") for entry in complete(cells_of(TANGO))]
+    table = paper_table(cells, published=True)
+    assert table.notes == (
+        "Nothing published stands beside llava-onevision-7b under lmms_eval: the published numbers "
+        "are made under vlmevalkit.",
+    )
+    assert not table.rows[0].published
+
+
+@pytest.mark.parametrize(
+    ("method", "retention", "model", "num_frames", "printed"),
+    [
+        ("full", 1.0, "llava-onevision-7b", 32, 0.585),
+        ("flashvid", 0.1, "llava-onevision-7b", 32, 0.578),
+        ("flashvid", 0.2, "llava-video-7b", 64, 0.622),
+        ("vcast", 0.25, "llava-onevision-7b", 32, 0.586),
+    ],
+)
+def test_numbers_made_with_lmms_eval_stand_beside_cells_asked_so(
+    method, retention, model, num_frames, printed
+):
+    given = {} if method == "full" else {"retention": retention}
+    options = {
+        name: value
+        for name, value in build_method(method, model=model, **given).options.items()
+        if name != "retention"
+    }
+    about = {"benchmarks": ["videomme"], "model": model, "num_frames": num_frames}
+    (entry,) = cells_of((method, retention, options), **about)
+    asked = published_scores(replace(entry, protocol="lmms_eval"))
+    assert asked["videomme"]["overall"] == pytest.approx(printed)
+    other = published_scores(replace(entry, protocol="vlmevalkit"))
+    assert other.get("videomme", {}).get("overall") != pytest.approx(printed)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_complete_is_what_the_benchmarks_hold(name):
+    for benchmark, asked in published_file(name)["questions"].items():
+        module, attribute = BENCHMARKS[benchmark].split(":")
         assert getattr(import_module(module), attribute).splits["test"] == asked
 
 
-def test_every_row_names_things_that_exist():
-    for row in published_file()["rows"]:
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_names_things_that_exist(name):
+    for row in published_file(name)["rows"]:
         assert row["model"] in MODELS
         given = {"retention": row["retention"]} if "retention" in row else {}
         build_method(row["method"], **given, **row.get("options", {}))

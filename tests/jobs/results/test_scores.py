@@ -14,7 +14,7 @@ from scipy import stats
 from jobs.report.page import render_html
 from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
 from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
-from jobs.results.summary import failed_rows, summarize
+from jobs.results.summary import summarize
 from tango_core.metrics import sign_flip_p_value
 
 
@@ -102,7 +102,7 @@ class TestHarness:
             assert "harness %" in text
             assert shown in text
         assert str(entry.harness_accuracy) in cells_csv(summary.cells)
-        page = render_html(summary, facts, failures=failed_rows(answers), jobs={})
+        page = render_html(summary, facts, jobs={})
         assert f"<td>{shown}</td>" in page
         assert f"<td>{100 * entry.accuracy_macro:.1f}</td>" in page
 
@@ -146,7 +146,7 @@ class TestCrossTables:
 
     def test_the_page_shows_them(self, videomme):
         answers, facts, _ = videomme
-        page = render_html(summarize(answers, facts), facts, failures=answers[:0], jobs={})
+        page = render_html(summarize(answers, facts), facts, jobs={})
         assert "duration short, domain" in page
 
     def test_other_benchmarks_have_none(self):

@@ -23,6 +23,21 @@ def test_a_directory_is_named_by_time_and_content(recipe, tmp_path):
     assert run_dir.is_dir()
 
 
+def test_the_name_says_the_frames_that_the_recipe_sets(tmp_path):
+    recipe = job(tmp_path / "shapes", model={"name": "tiny", "num_frames": 4})
+    assert new_run_dir(recipe, tmp_path).name.endswith("-shapes-tiny-4f-full")
+
+
+def test_the_name_counts_the_methods_that_run(tmp_path):
+    methods = [{"name": "uniform", "retention": [0.1, 0.2, 0.3]}]
+    recipe = job(tmp_path / "shapes", methods=methods)
+    assert new_run_dir(recipe, tmp_path).name.endswith("-shapes-tiny-3-methods")
+    two = new_run_dir(recipe, tmp_path, methods=["uniform r=0.1", "uniform r=0.2"])
+    assert two.name.endswith("-shapes-tiny-2-methods")
+    one = new_run_dir(recipe, tmp_path, methods=["uniform r=0.1"])
+    assert one.name.endswith("-shapes-tiny-uniform-r0.1")
+
+
 def test_two_runs_of_one_second_have_two_directories(recipe, tmp_path):
     clock = FakeClock()
     first, second = (new_run_dir(recipe, tmp_path, clock=clock) for _ in range(2))

@@ -10,6 +10,7 @@ from fake_clock import FakeClock
 from rich.console import Console
 
 from jobs.run.progress import JobProgress, is_decoded
+from pipeline.metrics import JobBoard, StageCount
 
 
 def result(**changes):
@@ -25,10 +26,12 @@ def lines(caplog):
 
 def test_a_log_gets_a_line_every_fifteen_seconds_and_one_at_the_end(lines):
     clock = FakeClock()
-    with JobProgress(10, Console(file=io.StringIO()), clock) as progress:
-        for _ in range(10):
-            clock.sleep(6)
-            progress.add(result())
+    progress = JobProgress(Console(file=io.StringIO()), clock)
+    progress.begin(10)
+    for _ in range(10):
+        clock.sleep(6)
+        progress.result(result())
+    progress.stopped()
     assert lines() == [
         "3 of 10 clips, encoded 3 · cached 0 · answers 3 · failed 0, 42 s left",
         "6 of 10 clips, encoded 6 · cached 0 · answers 6 · failed 0, 24 s left",
@@ -38,20 +41,69 @@ def test_a_log_gets_a_line_every_fifteen_seconds_and_one_at_the_end(lines):
 
 
 def test_cached_and_failed_clips_are_counted(lines):
-    failed = result(status="decode_failed", encode_ms=None, answers=[])
+    failed = result(status="decode_failed", error="cut", encode_ms=None, answers=[])
     unanswered = result(answers=[{"status": "answer_failed"}])
-    with JobProgress(3, Console(file=io.StringIO()), FakeClock()) as progress:
-        for row in (result(num_misses=0, encode_ms=None), failed, unanswered):
-            progress.add(row)
+    progress = JobProgress(Console(file=io.StringIO()), FakeClock())
+    progress.begin(3)
+    for row in (result(num_misses=0, encode_ms=None), failed, unanswered):
+        progress.result(row)
+    progress.stopped()
     assert lines()[-1] == "3 of 3 clips, encoded 1 · cached 1 · answers 2 · failed 2"
 
 
-def test_a_terminal_gets_a_live_line_instead(lines):
+def board_of(**stages):
+    """A board of a job of 4 clips, one of them in the caches."""
+    board = JobBoard()
+    board.expected, board.hits = {"decode": 3, "compress": 3, "answer": 4}, 1
+    board.add({name: StageCount(*counts) for name, counts in stages.items()})
+    return board
+
+
+def test_a_terminal_gets_a_live_line_per_stage_instead(lines):
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with JobProgress(1, console, FakeClock()) as progress:
-        progress.add(result())
+    clock = FakeClock()
+    board = board_of(decode=(3, 2, 0, 4.0), compress=(1, 0, 0, 0.0))
+    progress = JobProgress(console, clock, board)
+    progress.begin(4)
+    progress._refresh()
+    clock.sleep(4)
+    progress.result(result())
+    progress.stopped()
     assert lines() == []
-    assert "1/1" in console.file.getvalue()
+    shown = console.file.getvalue()
+    for words in ("2/3", "2.0 s each · 2 s left · 0 waiting", "0/3", "at work", "0/4", "1/4"):
+        assert words in shown, words
+
+
+def test_a_log_names_the_busiest_stage(lines):
+    clock = FakeClock()
+    board = board_of(decode=(3, 3, 0, 1.0), answer=(4, 4, 0, 8.0))
+    progress = JobProgress(Console(file=io.StringIO()), clock, board)
+    progress.begin(2)
+    progress.result(result())
+    clock.sleep(10)
+    progress.result(result())
+    assert lines()[-1].endswith("failed 0 · busiest: answer 80 %")
+
+
+def test_a_quiet_console_gets_nothing_but_failures(lines):
+    progress = JobProgress(Console(quiet=True), FakeClock())
+    progress.begin(1)
+    progress.result(result(video_id="a", status="decode_failed", error="cut", answers=[]))
+    progress.stopped()
+    assert lines() == ["a failed: decode_failed: cut"]
+
+
+def test_ten_failed_clips_are_named_and_the_others_counted(lines):
+    progress = JobProgress(Console(quiet=True), FakeClock())
+    progress.begin(12)
+    unanswered = {"status": "answer_failed", "error": "out of memory"}
+    for number in range(12):
+        progress.result(result(video_id=f"v{number}", answers=[{"status": "ok"}, unanswered]))
+    progress.stopped()
+    said = lines()
+    assert said[9] == "v9 failed: answer_failed: out of memory"
+    assert said[10:] == ["2 more clips failed; failures.parquet names all"]
 
 
 def test_a_clip_that_could_not_be_decoded_was_not_decoded():

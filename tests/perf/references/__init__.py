@@ -11,7 +11,17 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from references import fastvid, holitom, inside, inside_staged, prunevid, selecting, visionzip
+from references import (
+    fastvid,
+    flashvid,
+    holitom,
+    inside,
+    inside_staged,
+    later,
+    prunevid,
+    selecting,
+    visionzip,
+)
 from tango_core.compressors.base import LayerContext
 from tango_core.types import VisualFeatures
 
@@ -28,6 +38,12 @@ COMPRESSORS: dict[str, Callable[[VisualFeatures, float], tuple[Tensor, Tensor]]]
     "divprune": selecting.divprune,
     "prunevid": prunevid.compress,
     "evs": selecting.evs,
+    "flashvid": flashvid.compress,
+    "vcast": later.vcast,
+    "fewer_frames": later.fewer_frames,
+    "pool_space": later.pool_space,
+    "pool_time": later.pool_time,
+    "block": later.block,
 }
 
 # (context, share) -> (S',) ascending positions that stay and their (S', D) states. The share is

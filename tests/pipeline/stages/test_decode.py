@@ -132,20 +132,18 @@ def VideoReader(*args, **kwargs): ctypes.string_at(0)
 """
 
 
-def test_a_crash_of_decord_under_auto_is_made_good_by_pyav(tmp_path, monkeypatch):
+def test_a_crash_of_the_decoder_is_a_failed_row(tmp_path, monkeypatch):
     """The child finds this library first, and it does crash there."""
     (tmp_path / "decord.py").write_text(CRASHING_DECORD)
     monkeypatch.syspath_prepend(str(tmp_path))
     given = row(clip("closed_gop.mp4"))
-    result = decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.5)
-    assert numbers_of(pixels_of(result)) == [0, 17, 34, 51, 68, 85, 102, 119]
-    assert result["decoder"].startswith("pyav ")
-    assert result["warnings"] == ["the decoder crashed with signal 11 (SIGSEGV)"]
     explicit = replace(SPEC, decoder="decord")
     result = decode_video(given, spec=explicit, timeout_s=30, memory_gib=3.5)
     assert result["error"] == (
         f"decode: {given['path']}: the decoder crashed with signal 11 (SIGSEGV)"
     )
+    after = decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.5)
+    assert numbers_of(pixels_of(after)) == [0, 17, 34, 51, 68, 85, 102, 119]
 
 
 def test_a_limit_below_what_the_libraries_need_is_refused():
@@ -170,7 +168,7 @@ class TestDamagedClip:
         assert result["status"] == "decode_damaged"
         assert result["pixels"] is None
         assert result["error"].startswith(f"decode: {clip('hole.webm')}: the file is damaged where")
-        assert "has lost its frames" in result["error"]
+        assert "has lost frames" in result["error"]
         assert result["error"].endswith("set decode.damaged: keep")
         assert result.keys() == decode(row(clip("closed_gop.mp4"))).keys() | self.given().keys()
 
@@ -178,7 +176,7 @@ class TestDamagedClip:
         result = decode(self.given(), keep_damaged=True)
         assert (result["status"], result["error"]) == ("ok", None)
         assert pixels_of(result).shape == (8, 32, 64, 3)
-        assert "has lost its frames" in result["damage"][0]
+        assert "has lost frames" in result["damage"][0]
         assert result["clip_key"] != "k"
         other = decode({**self.given(), "video_id": "other"}, keep_damaged=True)
         assert other["clip_key"] != result["clip_key"]

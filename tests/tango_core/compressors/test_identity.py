@@ -9,7 +9,7 @@ from tango_core.models import describe_model
 
 # A fixed description, since that of a real model names the installed decoders.
 MODEL = {"name": "a-model", "frames": {"num_frames": 8}}
-# Written by release 0.1.0: other names would leave every existing cache unused.
+# As first released: other names would leave every existing cache unused.
 CACHE_NAMES = {
     "full": "tiny-8f-full-68da1ac7e80b",
     "random": "tiny-8f-random-r0.1-d943c051aa43",
@@ -23,6 +23,12 @@ CACHE_NAMES = {
     "divprune": "tiny-8f-divprune-r0.1-b6f93634dba9",
     "prunevid": "tiny-8f-prunevid-r0.1-e30283255fb1",
     "evs": "tiny-8f-evs-r0.1-a224776353ac",
+    "flashvid": "tiny-8f-flashvid-r0.1-9143c53af035",
+    "vcast": "tiny-8f-vcast-r0.1-b4420c1f109d",
+    "fewer_frames": "tiny-8f-fewer_frames-r0.1-315fef3e8b24",
+    "pool_space": "tiny-8f-pool_space-r0.1-a4ba27de9f4c",
+    "pool_time": "tiny-8f-pool_time-r0.1-9a930350b0f1",
+    "block": "tiny-8f-block-r0.25-e3a84f9536a9",
     "fastv": "tiny-8f-full-68da1ac7e80b",
     "dart": "tiny-8f-full-68da1ac7e80b",
     "pyramiddrop": "tiny-8f-full-68da1ac7e80b",
@@ -53,3 +59,19 @@ def test_the_cache_of_a_shipped_hybrid_keeps_its_name(name, inner, tmp_path):
     step = {"name": inner, "layer": 18, "retention": 0.5}
     method = build_method(name, retention=0.1, inner=step)
     assert cache_name(method, tmp_path) == HYBRIDS[name, inner]
+
+
+@pytest.mark.parametrize("name", ["visionzip", "fastvid", "holitom"])
+def test_options_that_came_later_name_a_cache_of_their_own_only_when_used(name, tmp_path):
+    def named(**options):
+        return cache_name(build_method(name, retention=0.1, **options), tmp_path)
+
+    assert named(stop=None, budget="official") == CACHE_NAMES[name]
+    used = [named(stop={}), named(stop={"legacy": True}), named(budget="exact")]
+    assert len({CACHE_NAMES[name], *used}) == 4
+
+
+def test_the_inner_step_acts_on_a_cache_through_the_share_before_it_alone(tmp_path):
+    hybrid = build_method("flashvid", retention=0.1)
+    alone = build_method("flashvid", retention=0.125, inner=None)
+    assert hybrid.compressor.identity() == alone.compressor.identity()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tango_core.metrics import (
+    RunningAccuracy,
     accuracy_by_group,
     clustered_accuracy,
 )
@@ -111,3 +112,21 @@ class TestAccuracyByGroup:
     def test_missing_mappings_are_refused(self):
         with pytest.raises(ValueError, match="one mapping per question: 1 for 2"):
             accuracy_by_group([True, False], [0, 1], [{}])
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=4), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_a_running_accuracy_is_that_of_all_clips_so_far(clips):
+    running = RunningAccuracy()
+    for clip in clips:
+        running.add(sum(clip), len(clip))
+    labels = [index for index, clip in enumerate(clips) for _ in clip]
+    whole = clustered_accuracy([right for clip in clips for right in clip], labels)
+    if whole is None:
+        assert running.value() is None
+        return
+    value = running.value()
+    assert (value.num_questions, value.num_clusters) == (whole.num_questions, whole.num_clusters)
+    assert (value.value, value.low, value.high) == pytest.approx(
+        (whole.value, whole.low, whole.high), abs=1e-9
+    )

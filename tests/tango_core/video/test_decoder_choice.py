@@ -14,30 +14,34 @@ from tango_core.video.readers import decord
 needs_decord = pytest.mark.skipif(decord.load() is None, reason="decord has no wheel here")
 
 
+@pytest.mark.parametrize("name", ["closed_gop.mp4", "closed_gop.mkv", "faststart.mp4"])
+def test_auto_is_pyav_even_where_decord_is_exact(name):
+    assert probe(str(clip(name))).decord_doubt is None
+    assert decode_frames(str(clip(name)), FrameSpec(4)).decoder == decoder_versions("pyav")
+    assert decoder_versions("auto") == f"auto({decoder_versions('pyav')})"
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("open_gop.mp4", "open groups of pictures"),
+        ("h265_open_gop.mp4", "codec hevc"),
+        ("vp9.webm", "codec vp9"),
+        ("variable_rate.mkv", "variable frame rate"),
+        ("two_streams.mp4", "2 video streams"),
+        ("edit_list.mp4", "an edit list hides frames"),
+        ("transport_stream.ts", "container mpegts"),
+        ("ten_bit.mp4", "pixel format yuv420p10le"),
+        ("old_x264.mp4", "pixel format yuv444p"),
+    ],
+)
+def test_what_decord_does_not_read_exactly_is_known(name, doubt):
+    assert probe(str(clip(name))).decord_doubt == doubt
+
+
 @needs_decord
-class TestChoiceOfDecoder:
-    @pytest.mark.parametrize("name", ["closed_gop.mp4", "closed_gop.mkv", "faststart.mp4"])
-    def test_auto_takes_decord_where_it_is_exact(self, name):
-        assert decode_frames(str(clip(name)), FrameSpec(4)).decoder.startswith("decord ")
-
-    @pytest.mark.parametrize(
-        ("name", "doubt"),
-        [
-            ("open_gop.mp4", "open groups of pictures"),
-            ("h265_open_gop.mp4", "codec hevc"),
-            ("vp9.webm", "codec vp9"),
-            ("variable_rate.mkv", "variable frame rate"),
-            ("two_streams.mp4", "2 video streams"),
-            ("edit_list.mp4", "an edit list hides frames"),
-            ("transport_stream.ts", "container mpegts"),
-            ("ten_bit.mp4", "pixel format yuv420p10le"),
-        ],
-    )
-    def test_auto_takes_pyav_where_decord_is_in_doubt(self, name, doubt):
-        assert probe(str(clip(name))).decord_doubt == doubt
-        assert decode_frames(str(clip(name)), FrameSpec(4)).decoder.startswith("pyav ")
-
-    def test_decord_on_request_decodes_but_warns(self):
+class TestDecordOnRequest:
+    def test_it_decodes_a_doubtful_file_but_warns(self):
         frames = decode_frames(str(clip("open_gop.mp4")), FrameSpec(32, decoder="decord"))
         assert frames.decoder.startswith("decord ")
         assert numbers_of(frames.pixels) != shown_numbers("open_gop.mp4", 32)
@@ -45,27 +49,23 @@ class TestChoiceOfDecoder:
             "decord may return neighbouring frames on this file: open groups of pictures",
         )
 
-    def test_decord_on_request_fails_where_it_cannot_read(self):
+    def test_it_fails_where_it_cannot_read(self):
         with pytest.raises(VideoDecodeError, match=r"av1\.mp4: decord cannot open it"):
             decode_frames(str(clip("av1.mp4")), FrameSpec(4, decoder="decord"))
 
-    def test_auto_falls_back_to_pyav_where_decord_fails(self):
-        """The last picture of this file cannot be decoded, which no look at its packets tells."""
-        frames = decode_frames(str(clip("no_last_picture.mp4")), FrameSpec(8))
-        assert frames.decoder.startswith("pyav ")
-        assert any("decord" in warning for warning in frames.warnings)
+    @pytest.mark.parametrize("name", ["old_x264.mp4", "old_x264.mkv"])
+    def test_it_refuses_what_it_reads_wrong(self, name):
+        with pytest.raises(VideoDecodeError, match=r"H\.264 4:4:4 \(yuv444p\) .* auto") as caught:
+            decode_frames(str(clip(name)), FrameSpec(4, decoder="decord"))
+        assert str(caught.value).startswith(f"{clip(name)}: ")
 
-    def test_the_cache_identity_names_both_libraries(self):
-        assert decoder_versions("auto") == (
-            f"auto({decoder_versions('decord')}, {decoder_versions('pyav')})"
-        )
+    def test_a_hole_is_seen_all_the_same(self):
+        frames = decode_frames(str(clip("hole.mkv")), FrameSpec(8, decoder="decord"))
+        assert "has lost frames between" in frames.damage[0]
 
 
-def test_without_decord_auto_means_pyav(monkeypatch):
+def test_decord_where_it_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "decord", None)  # an import of None raises ImportError
-    frames = decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4))
-    assert frames.decoder == decoder_versions("pyav")
-    assert decoder_versions("auto") == f"auto({decoder_versions('pyav')})"
     with pytest.raises(ValueError, match="decoder 'decord' is not installed"):
         decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4, decoder="decord"))
 

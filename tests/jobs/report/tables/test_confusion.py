@@ -1,23 +1,41 @@
 """What is mistaken for what."""
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import report_runs
-from jobs.report.tables.confusion import NO_OPTION, confusion_markdown, confusions
+from jobs.report.tables.confusion import (
+    NO_OPTION,
+    Confusions,
+    confusion_markdown,
+    confusion_table,
+)
+from jobs.results.answer_columns import AnswerColumns
 
 
 def rows_of(*answers):
     """Rows of one cell from (type, right, reply); `None` as the reply is one without an option."""
     return pd.DataFrame(
         {
+            "benchmark": "b",
+            "video_id": [f"v{number // 2}" for number in range(len(answers))],
+            "question_id": [f"q{number}" for number in range(len(answers))],
             "groups": [f'{{"type": "{kind}"}}' for kind, _, _ in answers],
             "status": ["ok" if reply else "unparsed" for _, _, reply in answers],
             "answer_text": [right for _, right, _ in answers],
             "choice_text": [reply for _, _, reply in answers],
         }
     )
+
+
+def confusions(parts, group):
+    """The table of some cells: name and rows of each."""
+    counted = Confusions(group)
+    for name, rows in parts:
+        counted.add(AnswerColumns(pa.Table.from_pandas(rows.assign(cell=name))))
+    return confusion_table([(name, counted, ("b", name)) for name, _ in parts])
 
 
 FULL = rows_of(

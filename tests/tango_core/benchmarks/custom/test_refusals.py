@@ -23,7 +23,7 @@ MATCH_HEADER = "video,question,options,answer,match\n"
         ),
         (CSV_HEADER + "a.mp4,What?,red,A,,,\n", 2, "give 2 to 26 options, got 1"),
         (CSV_HEADER + "a.mp4,What?,red||blue,A,,,\n", 2, "option B is empty"),
-        (CSV_HEADER + "a.mp4,What?,[red],A,,,\n", 2, "no JSON list"),
+        (CSV_HEADER + "a.mp4,What?,[red],A,,,\n", 2, "not JSON"),
         (CSV_HEADER + "a.mp4,What?,red|blue,C,,,\n", 2, "'C' is none of the 2 options"),
         (CSV_HEADER + "a.mp4,What?,red|blue,2,,,\n", 2, "'2' is none of the 2 options"),
         (CSV_HEADER + "a.mp4,What?,red|blue,-1,,,\n", 2, "'-1' is none of the 2 options"),
@@ -43,7 +43,7 @@ MATCH_HEADER = "video,question,options,answer,match\n"
         (MATCH_HEADER + "a.mp4,What?,red|blue,A,exact\n", 2, "match 'exact' beside options"),
         (MATCH_HEADER + "a.mp4,What?,,red|?,exact\n", 2, r"'red\|\?': every part needs a word"),
         (MATCH_HEADER + "a.mp4,What?,,[],exact\n", 2, r"'\[\]': every part needs a word"),
-        (MATCH_HEADER + "a.mp4,What?,,[red],exact\n", 2, "answer: no JSON list"),
+        (MATCH_HEADER + "a.mp4,What?,,[red],exact\n", 2, "answer .* not JSON"),
     ],
 )
 def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row, message):
@@ -96,3 +96,8 @@ def test_a_table_in_another_encoding_is_refused(tmp_path):
     (tmp_path / "q.csv").write_bytes("video,question\na.mp4,Où?\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"q\.csv: not UTF-8 text"):
         build_benchmark("custom", root=str(tmp_path / "q.csv"))
+
+
+def test_a_device_is_no_folder_of_videos():
+    with pytest.raises(ValueError, match="'/dev/zero' is neither a folder, nor a table"):
+        build_benchmark("custom", root="/dev/zero")

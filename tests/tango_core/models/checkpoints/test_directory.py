@@ -54,7 +54,7 @@ def test_a_missing_shard_is_named(tmp_path, stock):
 
 def test_broken_json_is_reported_in_one_line(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": \n')
-    with pytest.raises(ValueError, match=r"config\.json is not valid JSON") as error:
+    with pytest.raises(ValueError, match=r"config\.json: not JSON") as error:
         describe_model("llava-onevision-7b", str(tmp_path))
     message(error)
 

@@ -7,6 +7,7 @@ from numbered_videos import number_of
 
 from tango_core.video.readers import pyav
 from tango_core.video.readers.errors import ReaderError
+from tango_core.video.readers.in_order import SequentialReader
 from tango_core.video.readers.probe import read_index
 
 NAMES = ["closed_gop.mp4", "open_gop.mp4", "h265_open_gop.mp4", "vp9.webm", "variable_rate.mkv"]
@@ -28,14 +29,14 @@ def test_any_set_of_frames_comes_out_exactly(name, indices):
     expected = [(at, at) for at in wanted]
     index = read_index(path)
     assert read(pyav.IndexedReader(path, index), wanted) == expected
-    assert read(pyav.SequentialReader(path, index), wanted) == expected
+    assert read(SequentialReader(path, index), wanted) == expected
 
 
 def test_both_ways_of_reading_tell_the_same_times():
     for name in NAMES:
         path = str(clip(name))
         index = read_index(path)
-        sequential = pyav.SequentialReader(path, index).times
+        sequential = SequentialReader(path, index).times
         indexed = pyav.IndexedReader(path, index)
         indexed.close()
         np.testing.assert_allclose(indexed.times, sequential)
@@ -69,7 +70,7 @@ def test_a_closed_reader_may_be_closed_again():
 def test_a_reader_that_seeks_knows_the_version_that_only_the_first_packet_tells(name):
     path = str(clip(name))
     index = read_index(path)
-    in_order = dict(pyav.SequentialReader(path, index).fetch(np.arange(48)))
+    in_order = dict(SequentialReader(path, index).fetch(np.arange(48)))
     for at in range(12, 48):
         reader = pyav.IndexedReader(path, index)
         ((_, picture),) = reader.fetch(np.array([at]))
@@ -81,7 +82,7 @@ def test_a_decoder_without_the_first_packet_would_show_other_pictures(monkeypatc
     """Otherwise the test above would prove nothing."""
     path = str(clip("old_x264.mp4"))
     index = read_index(path)
-    in_order = dict(pyav.SequentialReader(path, index).fetch(np.arange(48)))
+    in_order = dict(SequentialReader(path, index).fetch(np.arange(48)))
     reader = pyav.IndexedReader(path, index)
     monkeypatch.setattr(reader, "_is_primed", True)
     seeking = dict(reader.fetch(np.arange(12, 48)))

@@ -9,7 +9,8 @@ from numbered_videos import write_clip
 from pipeline.cache.fingerprint import source_fingerprint
 from tango_core.video.readers.revision import REVISION, decoding_revision
 
-CONCERNED = {*WITH_DROPS, "hidden_frame.avi", "old_x264.mp4", "old_x264.mkv"}
+DAMAGED_AVI = ["hole.avi", "hole_and_index.avi", "half.avi"]
+CONCERNED = {*WITH_DROPS, *DAMAGED_AVI, "hidden_frame.avi", "old_x264.mp4", "old_x264.mkv"}
 
 
 @pytest.mark.parametrize("name", CLIPS)

@@ -1,0 +1,206 @@
+"""Methods against the best control at the same share of tokens, question by question.
+
+A control is a cheap way to have fewer tokens (`CONTROLS` of `tango_core.compressors`). At every
+retention each method is compared with the control of highest accuracy; the p values of one
+retention are corrected for their number (Holm). VTC-Bench's filter (arXiv 2510.07143) divides the
+questions that all tokens answer by whether the control answers them, too: on the others a method
+must earn its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.results.baselines import comparable
+from jobs.results.cell_summary import CellSummary
+from tango_core.compressors import CONTROLS
+from tango_core.metrics import Comparison, compare_paired
+from tango_core.metrics.holm import holm_adjusted
+
+LEVEL = 0.05
+# Shares of tokens that differ by less than this part of the control's are called equal.
+EQUAL = 0.02
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class RightWrong:
+    """What a cell answered.
+
+    Attributes:
+        questions: (n,) different keys of the questions asked whose answer is known.
+        clips: (n,) keys of the clips they are about.
+        right: (n,) whether the reply is right.
+    """
+
+    questions: npt.NDArray[np.generic]
+    clips: npt.NDArray[np.generic]
+    right: Mask
+
+    def on(self, questions: npt.NDArray[np.generic]) -> tuple[Mask, npt.NDArray[np.generic]]:
+        """(n,) right and (n,) clips of questions that all were asked."""
+        if np.array_equal(self.questions, questions):
+            return self.right, self.clips
+        order = np.argsort(self.questions)
+        at = order[np.searchsorted(self.questions, questions, sorter=order)]
+        return self.right[at], self.clips[at]
+
+
+# Index of a cell -> what it answered.
+Answers = Callable[[int], RightWrong]
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Accuracy on the questions that all tokens answer, divided by what the control does.
+
+    Attributes:
+        num_hard: Questions the control answers wrongly.
+        num_easy: Those it answers rightly.
+        hard: Accuracy on the first, in [0, 1]; `None` if there are none.
+        easy: Accuracy on the others; `None` if there are none.
+    """
+
+    num_hard: int
+    num_easy: int
+    hard: float | None
+    easy: float | None
+
+
+@dataclass(frozen=True)
+class AgainstControl:
+    """One method beside the best control.
+
+    Attributes:
+        cell: The method's.
+        versus: Paired comparison with the control; `None` without a common question.
+        p_value: That of `versus`, corrected for the number of methods at this retention.
+        equal_tokens: Whether both keep the same share, to 2 % of it; `None` if it is not known.
+        filtered: By VTC-Bench's filter; `None` where all tokens were not asked.
+    """
+
+    cell: CellSummary
+    versus: Comparison | None
+    p_value: float | None
+    equal_tokens: bool | None
+    filtered: Filtered | None
+
+    @property
+    def verdict(self) -> str:
+        """`"better"`, `"worse"` or `"open"`."""
+        if self.versus is None or self.p_value is None or self.p_value >= LEVEL:
+            return "open"
+        return "better" if self.versus.difference > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class ControlledRetention:
+    """All methods of one benchmark, model and retention beside the best control there.
+
+    Attributes:
+        retention: Share of the tokens asked for.
+        control: The control with the highest accuracy.
+        methods: In the order of the cells.
+    """
+
+    retention: float
+    control: CellSummary
+    methods: tuple[AgainstControl, ...]
+
+
+def against_controls(
+    cells: Sequence[CellSummary], answers: Answers
+) -> tuple[ControlledRetention, ...]:
+    """Compare the methods of every retention with the best control there.
+
+    Args:
+        cells: Of one run or of several.
+        answers: What the cell at an index answered.
+
+    Returns:
+        One per group of comparable cells and retention that has a control and a method.
+    """
+    groups: list[list[int]] = []
+    for index, cell in enumerate(cells):
+        if cell.is_baseline:
+            continue
+        for group in groups:
+            first = cells[group[0]]
+            level = abs(first.retention_requested - cell.retention_requested) < 1e-9
+            if level and comparable(first, cell):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    found = [_controlled(cells, group, answers) for group in groups]
+    return tuple(one for one in found if one is not None)
+
+
+def _controlled(
+    cells: Sequence[CellSummary], group: Sequence[int], answers: Answers
+) -> ControlledRetention | None:
+    """The methods of a group beside its best control; `None` if it lacks one of both."""
+    controls = [i for i in group if cells[i].method in CONTROLS and cells[i].accuracy]
+    methods = [i for i in group if cells[i].method not in CONTROLS]
+    if not controls or not methods:
+        return None
+    best = max(controls, key=lambda index: _accuracy(cells[index]))
+    full = next(
+        (i for i, cell in enumerate(cells) if cell.is_baseline and comparable(cell, cells[best])),
+        None,
+    )
+    control, whole = answers(best), None if full is None else answers(full)
+    compared = [_compare(answers(index), control, whole) for index in methods]
+    known = [versus.p_value for versus, _ in compared if versus is not None]
+    adjusted = iter(holm_adjusted(known))
+    return ControlledRetention(
+        cells[best].retention_requested,
+        cells[best],
+        tuple(
+            AgainstControl(
+                cells[index],
+                versus,
+                None if versus is None else next(adjusted),
+                _equal_tokens(cells[index], cells[best]),
+                filtered,
+            )
+            for index, (versus, filtered) in zip(methods, compared, strict=True)
+        ),
+    )
+
+
+def _compare(
+    own: RightWrong, control: RightWrong, full: RightWrong | None
+) -> tuple[Comparison | None, Filtered | None]:
+    """A method beside the control, on the questions both were asked, and by the filter."""
+    common = np.intersect1d(own.questions, control.questions)
+    right, clips = own.on(common)
+    versus = compare_paired(right, control.on(common)[0], clips)
+    if full is None:
+        return versus, None
+    common = np.intersect1d(common, full.questions)
+    right, known = own.on(common)[0], full.on(common)[0]
+    easy, hard = known & control.on(common)[0], known & ~control.on(common)[0]
+    return versus, Filtered(
+        int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy)
+    )
+
+
+def _mean(right: Mask, where: Mask) -> float | None:
+    """Accuracy on some questions; `None` if there are none."""
+    return float(right[where].mean()) if where.any() else None
+
+
+def _accuracy(cell: CellSummary) -> float:
+    """Accuracy of a cell that has one."""
+    return cell.accuracy.value if cell.accuracy else 0.0
+
+
+def _equal_tokens(cell: CellSummary, control: CellSummary) -> bool | None:
+    """Whether two cells keep the same share of the tokens, averaged over the layers."""
+    own, other = cell.equivalent_retention, control.equivalent_retention
+    return None if own is None or other is None else abs(own - other) <= EQUAL * other

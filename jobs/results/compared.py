@@ -1,0 +1,77 @@
+"""Two cells on the questions that both were asked: accuracy and speed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, Values
+from jobs.results.outcomes import FIRST, TTFT, Outcomes
+from jobs.results.quantities import Comparison
+from pipeline.clip_digests import Codes
+from tango_core.metrics import compare_clips
+
+
+def compare_cells(
+    ours: Outcomes, cell: str, theirs: Outcomes, other: str, *, profile: bool
+) -> Comparison | None:
+    """Compare two cells on the questions both were asked and whose answer is known.
+
+    In profile mode also their speed: the other's median time over this cell's, on questions that
+    both measured, for the language model alone and for vision, compression and language model
+    together (as published speed-ups count).
+
+    Args:
+        ours: Outcomes of this cell's run, one benchmark.
+        cell: This cell.
+        theirs: Outcomes of the other cell's run, same benchmark.
+        other: The other cell.
+        profile: Whether both were measured in profile mode on one kind of device.
+
+    Returns:
+        Only the speed-ups if the two have no such question in common, and `None` without these.
+    """
+    place = places(ours, theirs)
+    bits, other_bits = ours.bits(cell), np.append(theirs.bits(other), 0).astype(np.uint8)[place]
+    both = ((bits & PRESENT) > 0) & ((other_bits & PRESENT) > 0)
+    right, other_right = (bits & RIGHT) > 0, (other_bits & RIGHT) > 0
+    scored = both & ((bits & SCORED) > 0)
+    paired = compare_clips(
+        ours.per_clip(scored & right & ~other_right),
+        ours.per_clip(scored & other_right & ~right),
+        ours.per_clip(scored),
+    )
+    ratios: list[float | None] = [None, None]
+    if profile:
+        ratios = [
+            _speed_up(
+                ours.times(cell, names)[both],
+                np.append(theirs.times(other, names), np.nan)[place][both],
+            )
+            for names in (TTFT, FIRST)
+        ]
+    comparison = Comparison(paired, ttft_speedup=ratios[0], first_token_speedup=ratios[1])
+    return None if comparison == Comparison() else comparison
+
+
+def places(ours: Outcomes, theirs: Outcomes) -> Codes:
+    """(q,) where another run has the questions of this one; -1 for nowhere."""
+    if ours is theirs:
+        return np.arange(ours.num_questions)
+    if not theirs.num_questions:
+        return np.full(ours.num_questions, -1)
+    order = np.argsort(theirs.keys)
+    ordered = theirs.keys[order]
+    at = np.minimum(np.searchsorted(ordered, ours.keys), len(ordered) - 1)
+    return np.where(ordered[at] == ours.keys, order[at], -1)
+
+
+def _speed_up(ours: Values, theirs: Values) -> float | None:
+    """How much sooner a cell is done than the other one: a ratio of medians.
+
+    Returns:
+        `None` if there is no question that both measured.
+    """
+    known = ~np.isnan(ours) & ~np.isnan(theirs)
+    if not known.any() or not np.median(ours[known]) > 0:
+        return None
+    return float(np.median(theirs[known]) / np.median(ours[known]))

@@ -1,0 +1,188 @@
+"""Right and wrong of a benchmark: one byte per question and cell, and what a question belongs to.
+
+Sixty million answers take sixty megabytes, so accuracies, break-downs and paired comparisons are
+exact whatever the size of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.results.answer_columns import PRESENT, AnswerColumns, Mask, Values
+from jobs.results.cell_totals import FIRST_TOKEN
+from jobs.results.scores import HarnessScores, read_groups
+from jobs.results.table_totals import sum_of
+from pipeline.clip_digests import Codes, Digests, digests_of, question_digest
+
+Bits = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.uint64]
+
+# The times whose medians are compared between cells, in profile mode.
+TTFT, FIRST = ("ttft_ms",), FIRST_TOKEN
+
+
+class Outcomes:
+    """The questions of one benchmark, and the outcome of each under every cell.
+
+    Args:
+        benchmark: Entry of `BENCHMARKS`.
+        profile: Whether times are compared question by question.
+
+    Attributes:
+        cells: Name of a cell -> its number.
+        groups: The different sets of groups that questions have, in the order in which they occur.
+        harness: What the harness of the protocol makes of the replies.
+    """
+
+    def __init__(self, benchmark: str, *, profile: bool) -> None:
+        self.cells: dict[str, int] = {}
+        self.groups: list[Mapping[str, str]] = []
+        self.harness = HarnessScores(benchmark)
+        self._profile = profile
+        self._group_codes: dict[str, int] = {}
+        self._num_clips = 0
+        self._parts: dict[str, list[Any]] = {
+            name: [] for name in ("bits", "clip", "digest", "question", "group", "prompt", "frames")
+        }
+        self._times: dict[tuple[str, ...], list[Values]] = {TTFT: [], FIRST: []}
+
+    def add(self, columns: AnswerColumns) -> None:
+        """Take the answers about some clips of this benchmark, which come in no other table."""
+        numbers, first, ids = columns.questions
+        own_cells = [self.cells.setdefault(name, len(self.cells)) for _, name in columns.cell_names]
+        slots = (np.array(own_cells, np.int64)[columns.cells], numbers)
+        bits = np.zeros((len(self.cells), len(ids)), np.uint8)
+        bits[slots] = columns.bits
+        groups = self._groups_of(columns)
+        self.harness.add(columns, self.groups, groups)
+        part = {
+            "bits": bits,
+            "clip": (columns.clips[first] + self._num_clips).astype(np.int32),
+            "digest": digests_of(columns.clip_names),
+            "question": np.array([question_digest(one) for one in ids], np.uint64),
+            "group": groups[first],
+            "prompt": _digests(columns, "prompt_digest", numbers, len(ids)),
+            "frames": _digests(columns, "frames_digest", numbers, len(ids)),
+        }
+        for name, values in part.items():
+            self._parts[name].append(values)
+        self._num_clips += len(columns.clip_names)
+        for names, parts in self._times.items() if self._profile else ():
+            times = np.full(bits.shape, np.nan)
+            times[slots] = sum_of(columns, names)
+            parts.append(times)
+
+    def _groups_of(self, columns: AnswerColumns) -> npt.NDArray[np.int32]:
+        """(n,) number of every row's set of groups."""
+        codes, values = columns.texts("groups")
+        numbers = []
+        for value in [*values, None]:
+            groups = read_groups(value)
+            key = value if isinstance(value, str) else repr(sorted(groups.items()))
+            if key not in self._group_codes:
+                self._group_codes[key] = len(self.groups)
+                self.groups.append(groups)
+            numbers.append(self._group_codes[key])
+        return np.array(numbers, np.int32)[codes]
+
+    def bits(self, cell: str) -> Bits:
+        """(q,) outcome of every question under a cell, 0 where it was not asked."""
+        if cell not in self.cells:
+            return np.zeros(self.num_questions, np.uint8)
+        return _row(self._parts["bits"], self.cells[cell], np.uint8(0))
+
+    def times(self, cell: str, names: tuple[str, ...]) -> Values:
+        """(q,) `TTFT` or `FIRST` of every question under a cell, NaN where it is not known."""
+        if cell not in self.cells or not self._profile:
+            return np.full(self.num_questions, np.nan)
+        return _row(self._times[names], self.cells[cell], np.nan)
+
+    @property
+    def num_questions(self) -> int:
+        """Different questions."""
+        return len(self.clip)
+
+    @property
+    def num_clips(self) -> int:
+        """Clips that they are about."""
+        return self._num_clips
+
+    @cached_property
+    def clip(self) -> npt.NDArray[np.int32]:
+        """(q,) number of every question's clip."""
+        return _concatenated(self._parts["clip"], np.int32)
+
+    @cached_property
+    def group(self) -> npt.NDArray[np.int32]:
+        """(q,) number of every question's set of groups."""
+        return _concatenated(self._parts["group"], np.int32)
+
+    @cached_property
+    def prompt(self) -> Keys:
+        """(q,) digest of the prompt; 0 where it was not recorded."""
+        return _concatenated(self._parts["prompt"], np.uint64)
+
+    @cached_property
+    def frames(self) -> Keys:
+        """(q,) digest of the frames that were shown; 0 where it was not recorded."""
+        return _concatenated(self._parts["frames"], np.uint64)
+
+    @cached_property
+    def keys(self) -> Digests:
+        """(q,) digests of clip and question, equal in all runs."""
+        digests = _concatenated(self._parts["digest"], "S16")
+        return question_keys(digests[self.clip], _concatenated(self._parts["question"], np.uint64))
+
+    def per_clip(self, questions: Mask) -> npt.NDArray[np.int64]:
+        """(c,) how many of some questions every clip has."""
+        return np.bincount(self.clip[questions], minlength=self.num_clips)
+
+    def digest(self, cell: str) -> str:
+        """What stands for the questions of a cell; "" if there are none."""
+        keys = self.keys[(self.bits(cell) & PRESENT) > 0]
+        if not len(keys):
+            return ""
+        halves = np.ascontiguousarray(keys).view(np.uint64).reshape(-1, 2)
+        return "".join(f"{int(half):016x}" for half in np.add.reduce(halves, axis=0))
+
+
+def question_keys(clips: Digests, questions: Keys) -> Digests:
+    """(q,) one digest from that of the clip and that of the question."""
+    halves = np.ascontiguousarray(clips).view(np.uint64).reshape(-1, 2).copy()
+    halves[:, 0] ^= questions
+    halves[:, 1] += questions * np.uint64(0x9E3779B97F4A7C15)
+    return halves.view("S16").reshape(-1)
+
+
+def _digests(columns: AnswerColumns, name: str, questions: Codes, size: int) -> Keys:
+    """(size,) a column of hexadecimal digests as numbers, one per question; 0 if unknown."""
+    codes, texts = columns.texts(name)
+    numbers = np.array([*(_number(text) for text in texts), 0], np.uint64)[codes]
+    found = np.zeros(size, np.uint64)
+    known = numbers != 0
+    found[questions[known][::-1]] = numbers[known][::-1]  # the first one counts
+    return found
+
+
+def _number(text: object) -> int:
+    """A digest as a number; other texts by their own digest."""
+    try:
+        return int(str(text), 16) % 2**64
+    except ValueError:
+        return question_digest(str(text))
+
+
+def _row(parts: Sequence[npt.NDArray[Any]], index: int, absent: Any) -> npt.NDArray[Any]:
+    """One row of a matrix in parts, the first of which may have fewer rows."""
+    rows = [part[index] if index < len(part) else np.full(part.shape[1], absent) for part in parts]
+    return np.concatenate(rows) if rows else np.empty(0, np.asarray(absent).dtype)
+
+
+def _concatenated(parts: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    """All parts as one array."""
+    return np.concatenate([np.empty(0, dtype), *parts])

@@ -1,0 +1,56 @@
+"""What stands at the top of a run's page in the MLflow UI: its results in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import JobFacts
+from jobs.results.run_summary import RunSummary
+
+_MAX_ROWS = 60
+
+
+def describe(facts: JobFacts, summary: RunSummary) -> str:
+    """A run as Markdown: what was measured, and a table of its cells."""
+    counts = summary.counts
+    lines = [
+        f"`tango {facts.kind}` of **{facts.model}** on {_benchmarks(summary.cells)}: "
+        f"{counts.num_questions} answers about {counts.num_clips} clips, "
+        f"{counts.num_failed} failed.",
+        *([f"*{facts.note}*"] if facts.note else []),
+        *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
+        _table(summary.cells),
+        f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
+    ]
+    return "\n\n".join(lines)
+
+
+def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
+    """One cell of a sweep as Markdown."""
+    note = f"\n\n*{facts.note}*" if facts.note else ""
+    return f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}.{note}\n\n" + _table(
+        [cell]
+    )
+
+
+def _benchmarks(cells: Sequence[CellSummary]) -> str:
+    return ", ".join(dict.fromkeys(cell.benchmark for cell in cells))
+
+
+def _table(cells: Sequence[CellSummary]) -> str:
+    """One line per cell."""
+    rows = [
+        "| cell | accuracy | 95 % interval | tokens kept | questions |",
+        "|---|---|---|---|---|",
+    ]
+    for cell in cells[:_MAX_ROWS]:
+        accuracy = cell.accuracy
+        value = f"{100 * accuracy.value:.1f} %" if accuracy else ""
+        interval = f"{100 * accuracy.low:.1f} to {100 * accuracy.high:.1f}" if accuracy else ""
+        kept = "" if cell.retention_actual is None else f"{100 * cell.retention_actual:.1f} %"
+        name = f"{cell.benchmark}: {cell.name}".replace("|", "\\|")
+        rows.append(f"| {name} | {value} | {interval} | {kept} | {cell.counts.num_questions} |")
+    if len(cells) > _MAX_ROWS:
+        rows.append(f"\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one.")
+    return "\n".join(rows)

@@ -1,0 +1,138 @@
+"""The MLflow runs of one run directory: made once, found again, filled in few requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.redaction import redacted
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import DatasetInput
+
+EXPERIMENT = "tango"
+RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
+PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
+# Limits of MLflow's stores: characters, and entries per request.
+_MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
+_MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
+# Text files that may quote a URL with a password.
+_TEXT = (".yaml", ".json", ".html", ".md", ".csv")
+
+Point = tuple[str, float, int, int]
+"""Name, value, time in ms since 1970, and step of a metric."""
+
+
+def nothing() -> None:
+    """No progress is shown."""
+
+
+def shown_name(run_id: str) -> str:
+    """The name of a run directory with its time last: lists cut long names off."""
+    stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
+    return f"{stamp[2]} {stamp[1]}" if stamp else run_id
+
+
+@dataclass(frozen=True)
+class MlflowRuns:
+    """Writes the MLflow runs of one run directory.
+
+    Attributes:
+        client: For the store.
+        experiment: Id of the experiment.
+        run_id: Name of the run directory.
+        progress: Called after every request that came back.
+    """
+
+    client: MlflowClient
+    experiment: str
+    run_id: str
+    progress: Callable[[], None] = nothing
+
+    def start(self, name: str, tags: Mapping[str, str], started_ms: int | None) -> str:
+        """Id of the MLflow run of a run or cell; made once, found again when logged again."""
+        own = self._clean({**tags, RUN_TAG: self.run_id})
+        query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
+        for run in self.client.search_runs([self.experiment], query):
+            if run.data.tags.get(CELL_TAG) == own.get(CELL_TAG):
+                self.progress()
+                self.tags(run.info.run_id, own)
+                return str(run.info.run_id)
+        run = self.client.create_run(
+            self.experiment, start_time=started_ms, tags=own, run_name=name
+        )
+        self.progress()
+        return str(run.info.run_id)
+
+    def tags(self, run: str, tags: Mapping[str, str]) -> None:
+        """Set tags; what is there under the same names is replaced."""
+        from mlflow.entities import RunTag
+
+        values = [RunTag(key[:_MAX_KEY], value) for key, value in self._clean(tags).items()]
+        for start in range(0, len(values), _MAX_TAGS):
+            self.client.log_batch(run, tags=values[start : start + _MAX_TAGS])
+            self.progress()
+
+    def params(self, run: str, params: Mapping[str, str]) -> None:
+        """Parameters; MLflow never changes one, so what a resumed job changed becomes a tag."""
+        from mlflow.entities import Param
+
+        logged = self.client.get_run(run).data.params
+        self.progress()
+        pairs, changed = [], {}
+        for key, text in params.items():
+            name, value = key[:_MAX_KEY], redacted(text)[:_MAX_VALUE]
+            if logged.get(name, value) == value:
+                pairs.append(Param(name, value))
+            else:  # e.g. the size of its pools
+                changed[f"resumed.{name}"] = value
+        for start in range(0, len(pairs), _MAX_PARAMS):
+            self.client.log_batch(run, params=pairs[start : start + _MAX_PARAMS])
+            self.progress()
+        self.tags(run, changed)
+
+    def metrics(self, run: str, points: Sequence[Point]) -> None:
+        """Points of metrics; a point that the store has already is not doubled."""
+        from mlflow.entities import Metric
+
+        values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in points]
+        for start in range(0, len(values), _MAX_METRICS):
+            self.client.log_batch(run, metrics=values[start : start + _MAX_METRICS])
+            self.progress()
+
+    def inputs(self, run: str, datasets: Sequence[DatasetInput]) -> None:
+        """Dataset inputs that the run does not have yet."""
+        there = {
+            (one.dataset.name, one.dataset.digest)
+            for one in self.client.get_run(run).inputs.dataset_inputs
+        }
+        new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in there]
+        if new:
+            self.client.log_inputs(run, new)
+        self.progress()
+
+    def file(self, run: str, path: Path, folder: str | None = None) -> None:
+        """Upload one file; the passwords of URLs in a text file are not sent."""
+        if path.suffix in _TEXT:
+            text = path.read_text(encoding="utf-8")
+            if (clean := redacted(text)) != text:
+                name = f"{folder}/{path.name}" if folder else path.name
+                self.client.log_text(run, clean, name)
+                self.progress()
+                return
+        self.client.log_artifact(run, str(path), folder)
+        self.progress()
+
+    def end(self, run: str, status: str, end_ms: int) -> None:
+        """Mark a run as ended."""
+        self.client.set_terminated(run, status, end_time=end_ms)
+        self.progress()
+
+    @staticmethod
+    def _clean(tags: Mapping[str, str]) -> dict[str, str]:
+        """Tags as a store takes them."""
+        return {key: redacted(value)[:_MAX_TAG] for key, value in tags.items()}

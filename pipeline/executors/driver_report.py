@@ -1,0 +1,105 @@
+"""What the driver of a job on Ray tells Prometheus, and how it hears what the workers do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from pipeline.executors.ray_metrics import instrument
+from pipeline.metrics import (
+    ANSWERS,
+    EXPECTED,
+    SLOTS,
+    TOKEN_SETS,
+    TOKENS,
+    JobBoard,
+    Metric,
+    StageCount,
+)
+from pipeline.plan import Plan
+from pipeline.pools import ActorPool, Pools
+from pipeline.rows import Row
+
+_COPY_EVERY_S = 1.0
+
+
+class DriverReport:
+    """What the driver itself tells Prometheus: sizes of the job, and what came out of it."""
+
+    def __init__(self, plan: Plan, board: JobBoard) -> None:
+        board.plan(plan)
+        for stage, expected in board.expected.items():
+            instrument(EXPECTED).set(expected, {"stage": stage})
+            instrument(SLOTS).set(board.slots.get(stage, 1), {"stage": stage})
+        self._num_caches = len(plan.caches)
+
+    def result(self, row: Row) -> None:
+        """Count one finished clip (`rows.RESULT`)."""
+        if row["status"] == "ok":
+            found = self._num_caches - row["num_misses"]
+            _count(TOKEN_SETS, "source", {"cache": found, "computed": row["num_computed"]})
+        for answer in row["answers"]:
+            instrument(ANSWERS).inc(1, {"status": answer["status"]})
+            names = {"total": "tokens_total", "kept": "tokens_kept"}
+            names |= {"prompt": "prompt_tokens", "new": "new_tokens"}
+            _count(TOKENS, "kind", {kind: answer[name] for kind, name in names.items()})
+
+
+def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:
+    """Add to a counter; Ray refuses a step of 0."""
+    for value, number in values.items():
+        if number:
+            instrument(metric).inc(number, {tag: value})
+
+
+def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
+    """Clips each stage can work on at once on the connected cluster."""
+    wanted = {name: getattr(pools, name) for name in stages}
+    actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
+    free = ray.cluster_resources().get("CPU", 1.0) - sum(
+        pool.num_actors * pool.num_cpus for pool in actors.values()
+    )
+    return {
+        name: float(pool.num_actors)
+        if isinstance(pool, ActorPool)
+        else max(1.0, free // pool.num_cpus)
+        for name, pool in wanted.items()
+    }
+
+
+@contextmanager
+def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
+    """While active, the driver's board shows what the workers have told the actor."""
+    end = threading.Event()
+
+    def copy() -> None:
+        while not end.wait(_COPY_EVERY_S):
+            _copy(actor, board)
+
+    thread = threading.Thread(target=copy, name="tango-board", daemon=True)
+    thread.start()
+    try:
+        yield
+        for _ in range(5):  # the last reports may still be on their way
+            _copy(actor, board)
+            if all(one.count.finished >= one.expected for one in board.states().values()):
+                break
+            time.sleep(0.2)
+    finally:
+        end.set()
+        thread.join()
+
+
+def _copy(actor: Any, board: JobBoard) -> None:
+    """Once; a cluster that does not answer leaves the last numbers."""
+    try:
+        counts: dict[str, StageCount] = ray.get(actor.counts.remote(), timeout=5)
+    except RayError:
+        return
+    board.show(counts)

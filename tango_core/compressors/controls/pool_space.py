@@ -1,0 +1,108 @@
+"""PoolSpace: average every frame to a smaller grid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import Compressor
+from tango_core.ops.blocks import row_blocks
+from tango_core.types import CompressedVideo, VisualFeatures
+
+
+@dataclass(frozen=True)
+class PoolSpace(Compressor):
+    """Average every frame of H x W tokens to h x w, as adaptive average pooling does.
+
+    Bin i of an axis of n into m is floor(i * n / m) to ceil((i + 1) * n / m), so bins may overlap
+    by one; its token stands at its centre cell, the earlier of two.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1].
+        budget: `"official"` is h = round(H * sqrt(retention)) and w = round(retention * H * W / h);
+            `"exact"` is the grid with the count nearest to retention * H * W among those of
+            about the frame's shape, of several the one whose shape is nearest.
+    """
+
+    entry_name: ClassVar[str] = "pool_space"
+    added_options: ClassVar[dict[str, Any]] = {"budget": "official"}
+
+    budget: Literal["official", "exact"] = "official"
+
+    def pooled_grid(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """(h, w) that a frame of (H, W) tokens becomes."""
+        height, width = grid
+        if self.budget == "official":
+            rows = min(height, max(1, round(height * math.sqrt(self.retention))))
+            return rows, min(width, max(1, round(self.retention * height * width / rows)))
+        wanted = self.retention * height * width
+
+        def cost(size: tuple[int, int]) -> tuple[float, float]:
+            shape = math.log(size[0] * width / (size[1] * height))
+            return abs(size[0] * size[1] - wanted), abs(shape)
+
+        return min(grids_of_shape(grid), key=cost)
+
+    def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
+        """Half a column of every frame, or its single token."""
+        return num_frames * max(1.0, grid[0] / 2)
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Average rows, then columns, some frames at a time."""
+        tokens = features.tokens
+        num_frames, tokens_per_frame, dim = tokens.shape
+        rows, columns = (
+            _bins(size, bins)
+            for size, bins in zip(features.grid, self.pooled_grid(features.grid), strict=True)
+        )
+        kept = tokens.new_empty(num_frames, len(rows) * len(columns), dim)
+        by_row, by_column = _averages(rows, features.grid[0]), _averages(columns, features.grid[1])
+        weights = torch.einsum("ab,cd->acbd", by_row, by_column).flatten(2).flatten(0, 1)
+        weights = weights.to(tokens.device)
+        for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
+            kept[frames] = (weights @ tokens[frames].float()).to(tokens.dtype)
+        centers = torch.tensor(
+            [[(start + stop - 1) // 2 for start, stop in axis] for axis in (rows,)]
+        )
+        cells = centers.T * features.grid[1] + torch.tensor(
+            [(start + stop - 1) // 2 for start, stop in columns]
+        )
+        places = torch.arange(num_frames)[:, None] * tokens_per_frame + cells.flatten()
+        return CompressedVideo(
+            tokens=kept.flatten(0, 1),
+            indices=places.flatten().to(tokens.device),
+            grid=(num_frames, *features.grid),
+            timestamps=features.timestamps,
+        )
+
+
+def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
+    """Grids up to (H, W) whose sides' ratio is at most twice or half the frame's, or as near.
+
+    The nearest count alone would make strips: 3 x 11 for a fifth of 13 x 13.
+    """
+    height, width = grid
+    sizes = product(range(1, height + 1), range(1, width + 1))
+    return [
+        (rows, columns)
+        for rows, columns in sizes
+        if 0.5 <= rows * width / (columns * height) <= 2 or abs(rows - columns * height / width) < 1
+    ]
+
+
+def _bins(size: int, number: int) -> list[tuple[int, int]]:
+    """(first, one past the last) cell of every bin of an axis."""
+    return [(i * size // number, -(-(i + 1) * size // number)) for i in range(number)]
+
+
+def _averages(bins: list[tuple[int, int]], size: int) -> Tensor:
+    """(bins, size) float32 weights that average the cells of every bin."""
+    weights = torch.zeros(len(bins), size)
+    for row, (start, stop) in enumerate(bins):
+        weights[row, start:stop] = 1 / (stop - start)
+    return weights

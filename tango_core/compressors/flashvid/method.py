@@ -1,0 +1,239 @@
+"""FlashVID: diverse attended tokens of every frame, and trees of like tokens over frames.
+
+Paper: "FlashVID", arXiv 2602.08024; release Fanziyang-v/FlashVID at 1d37422 (ADTS, TSTM, and a step
+of FastV inside the language model).
+
+Where this differs from the release: the mean of a tree is the mean of its tokens (the release
+divides by the children of the root alone, `tree_mean="official"`); scenes of one frame do not
+cluster chosen tokens once more; a chosen token is not chosen twice where all weights are 0 or less;
+frozen frames are cut where no cut is yet; densities carry no random noise, ties go to the lowest
+position; the input is not written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tango_core.compressors.flashvid.budgets import plan_budgets, plan_clusters
+from tango_core.compressors.flashvid.published import (
+    published_inner,
+    published_values,
+    with_published,
+)
+from tango_core.compressors.flashvid.selection import pick_attended, pick_diverse
+from tango_core.compressors.flashvid.trees import (
+    best_links,
+    cluster_roots,
+    grow_trees,
+    tree_tokens,
+)
+from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps, outer_retention
+from tango_core.compressors.in_llm.fastv_step import FastVStep
+from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.ordering import in_order
+from tango_core.compressors.stop import checked_stop, stop_for
+from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.ops.blocks import row_blocks
+from tango_core.ops.products import write_products
+from tango_core.ops.segmentation import cut_segments, dyseg_cuts
+from tango_core.types import CompressedVideo, VisualFeatures
+
+STOP_STRENGTHS = (0.02, 0.0)
+
+
+@dataclass(frozen=True)
+class FlashVID(Hybrid):
+    """Far-apart attended tokens per frame, plus clustered means of trees over a scene's frames.
+
+    A frame's budget is ceil(retention * L), of which ceil(salient_ratio * budget) are chosen; the
+    others are tree tokens, divided over a scene by where its trees begin, rounded up in every
+    frame. Two roundings keep up to 6 % more than asked.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
+            layers.
+        selection: Weights of the diverse selection: `"v1"` attention, `"v2"` attention times
+            relevance to the scene, `"div"` none; `"attention"` is plain top-k. `None` is published
+            for the model: v1 on Qwen, else v2.
+        num_segments: Least number of scenes, if there are as many frames; `None` is published for
+            the model: 4 on Qwen, else 8.
+        tau: Cosine of frame means below which a scene ends, in [-1, 1].
+        link_tau: Cosine above which a token is linked to one of the previous frame, in [-1, 1].
+        salient_ratio: Share of the budget that is chosen, in [0, 1].
+        tree_mean: `"mean"` of a tree's tokens; `"official"` divides their sum by 1 + the children
+            of the root, as released.
+        inner: In-LLM step that follows: `{"name": "fastv", "layer": 20, "retention": 0.3}`,
+            `"published"` for the model's own (layer 20 of 28 and 0.3; layer 28 of 36 and 0.1 on
+            Qwen3-VL; the same share of the layers of other depths), `None` for none.
+        stop: Lower the attention of sinks, `{"spatial": 0.02, "temporal": 0, "gamma": 1.1}` as
+            published, sink scores by scene (not in scenes of one frame, unless `legacy`); with
+            selection v2 only. See `stop.py`.
+        budget: `"official"` rounds up as said above; `"exact"` keeps round(outer retention * T * L)
+            tokens by largest remainder.
+    """
+
+    inner_steps: ClassVar[Steps] = {"fastv": FastVStep, **INNER}
+
+    selection: Literal["v2", "v1", "div", "attention"] | None = None
+    num_segments: int | None = None
+    tau: float = 0.9
+    link_tau: float = 0.8
+    salient_ratio: float = 0.7
+    tree_mean: Literal["mean", "official"] = "mean"
+    inner: Literal["published"] | Mapping[str, Any] | None = field(default="published", hash=False)
+    stop: Mapping[str, Any] | None = field(default=None, hash=False)
+    budget: Literal["official", "exact"] = "official"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        raise_if_outside(self, -1, 1, "tau")
+        if not -1 <= self.link_tau < 1:
+            raise ValueError(f"link_tau must be in [-1, 1), got {self.link_tau}")
+        raise_if_outside(self, 0, 1, "salient_ratio")
+        if self.num_segments is not None:
+            raise_if_below(self, 1, "num_segments")
+        if self.stop is not None:
+            object.__setattr__(self, "stop", checked_stop("flashvid", self.stop, STOP_STRENGTHS))
+            if self._selection != "v2":
+                raise ValueError(
+                    f'stop is defined for selection "v2" of flashvid, got selection '
+                    f"{self._selection!r}; set selection to v2, or stop to null"
+                )
+        _ = self.outer_retention
+
+    @classmethod
+    def published_options(
+        cls, options: Mapping[str, Any], model: str | None, num_layers: int
+    ) -> dict[str, Any]:
+        """Selection, segments and inner step as published for the model."""
+        return with_published(options, model, num_layers)
+
+    @property
+    def _selection(self) -> str:
+        """`selection`, or what is published for an unknown model."""
+        return self.selection or published_values(None).selection
+
+    @property
+    def _num_segments(self) -> int:
+        """`num_segments`, or what is published for an unknown model."""
+        return self.num_segments or published_values(None).num_segments
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Received attention weighs tokens, but for `"div"`."""
+        return frozenset() if self._selection == "div" else frozenset({"attention"})
+
+    @property
+    def outer_retention(self) -> float:
+        """Share kept here so that the average over the layers is `retention`."""
+        inner = self.inner
+        if inner == "published":
+            inner = published_inner(published_values(None), self.retention, DEFAULT_NUM_LAYERS)
+        # Rounded so that 0.1 with the published step is 0.125, for the rounding of budgets.
+        return min(1.0, round(outer_retention(self.retention, inner), 12))
+
+    def _identity_options(self) -> dict[str, Any]:
+        """Options with derived values; `inner` acts through the share kept here alone."""
+        options = super()._identity_options()
+        del options["inner"]
+        resolved = {"selection": self._selection, "num_segments": self._num_segments}
+        return {**options, **resolved, "retention": self.outer_retention}
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """All steps, without a clock."""
+        return self._compress_in_steps(features, NO_TIMER)
+
+    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
+        """Cut, choose, link and cluster; the host plans trees from cosines and positions."""
+        tokens = features.tokens.contiguous()
+        tokens_per_frame, dim = tokens.shape[1:]
+        with clock.stage("segment"):
+            means = tokens.mean(dim=1, dtype=torch.float32)
+            cuts = dyseg_cuts(means, self.tau, self._num_segments)
+            lengths = cut_segments(cuts.cpu().numpy())
+            budgets = plan_budgets(
+                lengths,
+                tokens_per_frame,
+                self.outer_retention,
+                self.salient_ratio,
+                exact=self.budget == "exact",
+            )
+        with clock.stage("select"):
+            chosen, norms = self._choose(features, tokens, means, lengths, budgets.chosen)
+            starts = np.cumsum([0, *lengths[:-1]]).tolist()
+            best, parents = best_links(tokens, norms, chosen, starts)
+        with clock.stage("merge"):
+            is_chosen = chosen.cpu().numpy()
+            trees = grow_trees(
+                best.cpu().numpy(),
+                parents.cpu().numpy(),
+                is_chosen,
+                lengths,
+                budgets.totals,
+                self.link_tau,
+            )
+            flat = tokens.view(-1, dim)
+            points = tree_tokens(flat, trees, official=self.tree_mean == "official")
+            roots = trees.is_root.sum(axis=1)
+            numbers, merged = cluster_roots(points, roots, plan_clusters(budgets, lengths, roots))
+            positions = np.flatnonzero(trees.is_root)[numbers]
+        kept = [chosen.flatten().nonzero()[:, 0], torch.from_numpy(positions).to(tokens.device)]
+        return in_order(kept, [flat.index_select(0, kept[0]), merged.to(flat.dtype)], features)
+
+    def _choose(
+        self,
+        features: VisualFeatures,
+        tokens: Tensor,
+        means: Tensor,
+        lengths: list[int],
+        counts: list[int],
+    ) -> tuple[Tensor, Tensor]:
+        """(T, L) bool, the chosen tokens; and the (T, L) lengths of all tokens."""
+        num_frames, tokens_per_frame, dim = tokens.shape
+        products = torch.empty(num_frames, tokens_per_frame, tokens_per_frame, device=tokens.device)
+        relevance = torch.ones(num_frames, tokens_per_frame, device=tokens.device)
+        scene = _scene_means(means, lengths) if self._selection == "v2" else None
+        for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
+            block = tokens[frames].float()
+            write_products(block, products[frames])
+            if scene is not None:
+                torch.bmm(block, scene[frames, :, None], out=relevance[frames, :, None])
+        norms = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+        if self._selection == "attention":
+            assert features.attention is not None
+            return pick_attended(features.attention, counts), norms
+        inverse = norms.clamp(min=1e-12).reciprocal()
+        products.mul_(inverse[:, None]).mul_(inverse[..., None])
+        distances = products.neg_().add_(1.0).clamp_(min=0)
+        distances.diagonal(dim1=1, dim2=2).zero_()
+        weights = relevance
+        if self._selection != "div":
+            weights = weights * self._attention(features, lengths)
+        return pick_diverse(distances, weights, counts), norms
+
+    def _attention(self, features: VisualFeatures, lengths: list[int]) -> Tensor:
+        """(T, L) float32 attention, lowered scene by scene with `stop`."""
+        assert features.attention is not None
+        attention = features.attention.float()
+        stop = stop_for(self.stop, features)
+        if stop is None:
+            return attention
+        return torch.cat(
+            [
+                stop.lowered(scene) if len(scene) > 1 or stop.legacy else scene
+                for scene in attention.split(lengths)
+            ]
+        )
+
+
+def _scene_means(means: Tensor, lengths: list[int]) -> Tensor:
+    """(T, D) mean of the frame means of every frame's scene."""
+    scenes = torch.stack([scene.mean(dim=0) for scene in means.split(lengths)])
+    return scenes.repeat_interleave(torch.tensor(lengths, device=means.device), dim=0)

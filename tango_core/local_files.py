@@ -1,0 +1,98 @@
+"""Read files that people name: regular ones only, and never more than what can be meant.
+
+A FIFO without a writer, a device or a socket would hold a reader for ever; a file of another kind
+under the name of a table or a video must end in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+MOST_OF_A_DOCUMENT = 1 << 30
+"""Bytes of the largest JSON or text table that is read; the largest public one has 0.1 GB."""
+
+
+class NotRegularError(OSError):
+    """What is at a path is no file that can be read from start to end."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"is {kind}, not a regular file")
+        self.strerror = str(self)
+
+
+def raise_if_not_regular(status: os.stat_result) -> None:
+    """Refuse what `open` or `read` could wait on for ever.
+
+    Raises:
+        NotRegularError: It says what is there.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        kinds = (name for is_kind, name in _KINDS if is_kind(status.st_mode))
+        raise NotRegularError(next(kinds, "something special"))
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file, or one that a link leads to, for reading; never waits.
+
+    Raises:
+        NotRegularError: If it is something else.
+        OSError: If it is not there or may not be read.
+    """
+    raise_if_not_regular(os.stat(path))  # opening a device may already do something
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        raise_if_not_regular(os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT) -> str:
+    """The text of a regular UTF-8 file, with or without a byte order mark.
+
+    Raises:
+        ValueError: If it is larger than `at_most` bytes, or not UTF-8.
+        OSError: As `open_regular`.
+    """
+    with open_regular(path) as file:
+        data = file.read(at_most + 1)
+    if len(data) > at_most:
+        raise ValueError(f"{path}: larger than {at_most >> 20} MiB, which no such file is")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Read one JSON document.
+
+    Args:
+        text: The document.
+        source: What holds it, for messages: a path, or a path with a line.
+
+    Raises:
+        ValueError: If it is not JSON, is nested too deeply, or holds a number without end.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{source}: not JSON ({error.msg} at {place})") from error
+    except RecursionError as error:
+        raise ValueError(f"{source}: JSON that is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"{source}: not usable JSON ({error})") from error

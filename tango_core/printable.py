@@ -1,0 +1,54 @@
+r"""Text that every file format, terminal and table can hold.
+
+File names are bytes: Python stands lone surrogates for those that are not UTF-8, and JSON may hold
+lone surrogates as `\ud83d`. Neither can be written to Parquet, JSON or a terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tango_core.types import VideoItem
+
+
+def is_printable(text: str) -> bool:
+    """Whether a text can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(text: str) -> str:
+    r"""The text with lone surrogates spelled out: a byte 0xE9 of a file name becomes `\xe9`."""
+    if is_printable(text):
+        return text
+    return "".join(map(_spelled, text))
+
+
+def _spelled(character: str) -> str:
+    """One character, or its code if it is a lone surrogate."""
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # what `surrogateescape` makes of a byte
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}" if 0xD800 <= code <= 0xDFFF else character
+
+
+def printable_item(item: VideoItem) -> VideoItem:
+    """A clip whose name and questions are printable; its path stays what the file system knows."""
+    return replace(
+        item,
+        video_id=printable(item.video_id),
+        questions=tuple(
+            replace(
+                question,
+                id=printable(question.id),
+                text=printable(question.text),
+                choices=tuple(map(printable, question.choices)),
+                groups={printable(k): printable(v) for k, v in question.groups.items()},
+                accepted=tuple(map(printable, question.accepted)),
+            )
+            for question in item.questions
+        ),
+    )

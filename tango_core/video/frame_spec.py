@@ -1,0 +1,72 @@
+"""How the frames of a clip are chosen, decoded and resized."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tango_core.video.sampling import SAMPLINGS, Sampling
+
+DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
+DECODERS = ("auto", "decord", "pyav", "torchcodec")
+
+
+@dataclass(frozen=True)
+class FrameSpec:
+    """How a clip is sampled and resized; part of the cache identity.
+
+    Attributes:
+        num_frames: Frames per clip, at least 1. Where a clip has fewer, they repeat, or the clip
+            gives fewer, as the rule of `sampling` has it.
+        size: (height, width) every frame is stretched to, or `None` to keep the stream's size.
+        sampling: Which frames: one of the rules of `sampling.frame_indices`.
+        decoder: `"auto"` is PyAV; decord hides damage behind pictures of its own.
+        max_pixels: Instead of `size`: keep the aspect, round both sides to `multiple`, and fit this
+            area (Qwen).
+        min_pixels: With `max_pixels`: enlarge frames with less area than this.
+        multiple: With `max_pixels`: patch size times merge size, in pixels.
+        folder_fps: Frames per second of a clip that is a directory of images.
+    """
+
+    num_frames: int
+    size: tuple[int, int] | None = None
+    sampling: Sampling = "truncate"
+    decoder: DecoderName = "auto"
+    max_pixels: int | None = None
+    min_pixels: int = 0
+    multiple: int = 28
+    folder_fps: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no clip could satisfy."""
+        if self.num_frames < 1:
+            raise ValueError(f"num_frames must be 1 or larger, got {self.num_frames}")
+        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+            raise ValueError(f"size must be (height, width) in pixels, got {self.size}")
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}"
+            )
+        if self.decoder not in DECODERS:
+            raise ValueError(
+                f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}"
+            )
+        if self.size is not None and self.max_pixels is not None:
+            raise ValueError("size and max_pixels exclude each other; set one of them to null")
+        if self.multiple < 1:
+            raise ValueError(f"multiple must be 1 or larger, got {self.multiple}")
+        if self.max_pixels is not None and not self.min_pixels <= self.max_pixels:
+            raise ValueError(
+                "min_pixels must not exceed max_pixels, "
+                f"got {self.min_pixels} and {self.max_pixels}"
+            )
+        if not 0 < self.folder_fps < math.inf:
+            raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
+
+    def identity(self) -> dict[str, Any]:
+        """What enters the cache fingerprint."""
+        identity = asdict(self)
+        if (self.sampling, self.num_frames) == ("thinned", 1):
+            identity["rule"] = 2  # 0.1 showed the first frame alone
+        return identity

@@ -1,0 +1,39 @@
+"""What is said about a wrong option of a method; needs no torch, so that it can be said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+def suggestion(name: str, allowed: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` or nothing."""
+    close = get_close_matches(name, list(allowed), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def raise_if_unknown(method: str, names: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse options that a method does not have."""
+    for name in names:
+        if name not in allowed:
+            listed = ", ".join(allowed) if allowed else "none"
+            raise ValueError(
+                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
+                f"its options are: {listed}"
+            )
+
+
+def raise_if_missing(method: str, names: Iterable[str], required: Iterable[str]) -> None:
+    """Refuse to build a method without the options that have no default."""
+    given = set(names)
+    missing = [name for name in required if name not in given]
+    if missing:
+        raise ValueError(
+            f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
+        )
+
+
+def raise_if_no_share(name: str, value: float) -> None:
+    """Refuse a share that is not in (0, 1]."""
+    if not 0 < value <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value}")

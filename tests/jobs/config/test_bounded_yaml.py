@@ -1,0 +1,77 @@
+"""YAML of any size, depth and number of aliases is read or refused, and never expanded."""
+
+import pytest
+
+from jobs.config.bounded_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlError, load_yaml
+from jobs.config.errors import RecipeError
+from jobs.config.overrides import read_recipe, with_overrides
+
+
+def bomb(levels: int, width: int = 10) -> str:
+    """Lists of aliases of lists of aliases: `width ** levels` values."""
+    lines = ["a0: &a0 [" + ", ".join(["x"] * width) + "]"]
+    for at in range(1, levels):
+        lines.append(f"a{at}: &a{at} [" + ", ".join([f"*a{at - 1}"] * width) + "]")
+    return "\n".join(lines)
+
+
+REFUSED = {
+    "deep lists": ("[" * 5000 + "]" * 5000, "is nested deeper than"),
+    "deep mappings": ("".join(f"{' ' * at}a:\n" for at in range(200)), "is nested deeper than"),
+    "aliases of aliases": (bomb(9), "stands for more than"),
+    "merged aliases": (
+        "a: &a {x: [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n" + bomb(9),
+        "stands for more than",
+    ),
+    "many values": ("[" + "1," * (MAX_VALUES + 1) + "]", "stands for more than"),
+    "many bytes": ("#" * (MAX_BYTES + 1), "is larger than"),
+    "no text": (b"\xff\xfe\x00", "is not UTF-8"),
+    "no YAML": ("a: [", "is not YAML"),
+    "no day": ("a: 2025-13-99", "is not YAML"),
+    "an object": ("a: !!python/object/apply:os.system [ls]", "is not YAML"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_too_much_is_refused_in_one_line(what):
+    text, reason = REFUSED[what]
+    with pytest.raises(YamlError, match=reason) as caught:
+        load_yaml(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_recipe_and_an_override_are_read_the_same_way(what, tmp_path):
+    text, _ = REFUSED[what]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(RecipeError) as caught:
+        read_recipe(recipe)
+    assert str(caught.value).startswith(str(recipe))
+    if isinstance(text, str):
+        with pytest.raises(RecipeError) as caught:
+            with_overrides({}, [f"model.name={text}"])
+        assert len(str(caught.value)) < 600
+
+
+def test_what_people_write_is_read():
+    deep = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
+    assert load_yaml(f"a: &a [1, 2.5, yes, null, x]\nb: *a\nc: {deep}")["b"] == [
+        1,
+        2.5,
+        True,
+        None,
+        "x",
+    ]
+
+
+def test_a_recipe_may_come_through_a_pipe(tmp_path):
+    import os
+    import threading
+
+    pipe = tmp_path / "recipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("model: {name: tiny}"))
+    writer.start()
+    assert read_recipe(pipe) == {"model": {"name": "tiny"}}
+    writer.join()

@@ -1,0 +1,123 @@
+"""Methods against the best control, on answers whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jobs.results.against_controls import RightWrong, against_controls
+from jobs.results.cell_summary import CellSummary
+from tango_core.metrics import clustered_accuracy
+
+CLIPS = np.repeat(np.arange(40), 4)
+QUESTIONS = np.array([f"q{number:03}" for number in range(160)])
+
+
+def _cell(method, right, retention=0.1, kept=None, **changes):
+    """A cell and what it answered; `right` is a bool per question."""
+    summary = CellSummary(
+        name=f"{method} r={retention:g}",
+        benchmark="shapes",
+        method=method,
+        retention_requested=retention,
+        equivalent_retention=retention if kept is None else kept,
+        accuracy=clustered_accuracy(right, CLIPS),
+        model="tiny",
+    )
+    return replace(summary, **changes), RightWrong(QUESTIONS, CLIPS, np.asarray(right))
+
+
+def _controlled(*pairs):
+    cells = [cell for cell, _ in pairs]
+    return against_controls(cells, lambda index: pairs[index][1])
+
+
+def _right(count, start=0):
+    right = np.zeros(160, dtype=bool)
+    right[start : start + count] = True
+    return right
+
+
+FULL = _cell("full", _right(160), retention=1.0)
+
+
+def test_the_control_is_the_best_one_at_that_retention():
+    (found,) = _controlled(
+        FULL,
+        _cell("random", _right(60)),
+        _cell("pool_space", _right(80)),
+        _cell("fewer_frames", _right(150), retention=0.2),
+        _cell("tango", _right(120)),
+    )
+    assert found.control.method == "pool_space"
+    assert [method.cell.method for method in found.methods] == ["tango"]
+    assert found.methods[0].versus.difference == pytest.approx(0.25)
+
+
+def test_verdicts_are_of_corrected_p_values():
+    methods = [
+        _cell("tango", _right(140)),
+        _cell("evs", _right(20)),
+        _cell("topk", _right(81)),
+    ]
+    (found,) = _controlled(FULL, _cell("random", _right(80)), *methods)
+    assert [method.verdict for method in found.methods] == ["better", "worse", "open"]
+    plain = [method.versus.p_value for method in found.methods]
+    assert found.methods[0].p_value == pytest.approx(3 * plain[0])
+    assert all(method.p_value >= p for method, p in zip(found.methods, plain, strict=True))
+
+
+def test_a_weak_difference_is_lost_among_many_methods():
+    control = _cell("random", _right(80))
+    weak = _cell("tango", _right(104))
+    (alone,) = _controlled(FULL, control, weak)
+    others = [_cell(name, _right(80)) for name in ("topk", "evs", "holitom", "vcast", "fastvid")]
+    (among,) = _controlled(FULL, control, weak, *others)
+    assert alone.methods[0].p_value < 0.05
+    assert among.methods[0].p_value == pytest.approx(6 * alone.methods[0].p_value)
+
+
+def test_unequal_tokens_are_told_from_equal_ones():
+    (found,) = _controlled(
+        FULL,
+        _cell("fewer_frames", _right(80), kept=0.125),
+        _cell("tango", _right(80), kept=0.11),
+        _cell("topk", _right(80), kept=0.1248),
+    )
+    assert [method.equal_tokens for method in found.methods] == [False, True]
+
+
+def test_the_filter_divides_what_all_tokens_answer():
+    full = _cell("full", _right(100), retention=1.0)
+    control, own = _cell("random", _right(60)), _cell("tango", _right(60, start=30))
+    (found,) = _controlled(full, control, own)
+    filtered = found.methods[0].filtered
+    assert (filtered.num_hard, filtered.num_easy) == (40, 60)
+    assert filtered.hard == pytest.approx(30 / 40)
+    assert filtered.easy == pytest.approx(30 / 60)
+
+
+def test_questions_are_matched_by_name_where_cells_were_asked_others():
+    control, _ = _cell("random", _right(80))
+    backwards = RightWrong(QUESTIONS[::-1], CLIPS[::-1], _right(80)[::-1])
+    own, answers = _cell("tango", _right(80))
+    half = RightWrong(QUESTIONS[:100], CLIPS[:100], answers.right[:100])
+    parts = [backwards, half]
+    (found,) = against_controls([control, own], lambda index: parts[index])
+    assert found.methods[0].versus.num_questions == 100
+    assert found.methods[0].versus.difference == 0
+    assert found.methods[0].filtered is None  # nobody ran all tokens
+
+
+def test_without_a_control_or_without_a_method_there_is_nothing_to_say():
+    assert _controlled(FULL, _cell("tango", _right(80))) == ()
+    assert _controlled(FULL, _cell("random", _right(80))) == ()
+
+
+def test_other_models_and_benchmarks_are_other_groups():
+    pairs = [
+        _cell("random", _right(80)),
+        _cell("tango", _right(80), model="other"),
+        _cell("tango", _right(80), benchmark="mlvu"),
+    ]
+    assert _controlled(*pairs) == ()

@@ -1,0 +1,162 @@
+"""Answers reduced part by part against the same answers reduced at once."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_answers import cell, facts_of, fake_answers
+
+from jobs.results.distribution import Distribution
+from jobs.results.reduction import Reduction, questions_asked, reduce_runs
+from jobs.results.summary import summarize, summarize_reduced
+from pipeline.answer_parts import AnswerParts
+from pipeline.rows import ANSWER, to_table
+from pipeline.seal import write_sealed
+from pipeline.storage import Storage
+from tango_core.metrics import mcnemar_p_value
+
+SWEEP = (cell("full"), cell("tango", 0.1), cell("tango", 0.2, inner={"layer": 1}))
+TWO = (cell("full", 1.0, "mlvu"), cell("tango", 0.1, "mlvu"), cell("full", 1.0, "videomme"))
+
+
+def write_parts(run_dir, answers, num_parts, seed=0):
+    """Write answers in sealed parts, a clip maybe in several; returns them in the written order."""
+    draw = np.random.default_rng(seed)
+    part_of = draw.integers(0, num_parts, len(answers))
+    part_of[draw.random(len(answers)) < 0.9] = num_parts // 2
+    for number in range(num_parts):
+        rows = answers[part_of == number].astype(object)
+        rows = rows.where(rows.notna(), None).to_dict("records")
+        name = f"part-{number:05d}-{number:012x}.parquet"
+        write_sealed(to_table(rows, ANSWER), Storage.at(run_dir / "answers"), name, run_dir.name)
+    return answers.iloc[np.argsort(part_of, kind="stable")]
+
+
+def plain(summary):
+    return json.loads(json.dumps(summary.to_json()))
+
+
+def assert_alike(one, other):
+    """Equal but for the last digits of sums whose order differs."""
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_alike(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_alike(left, right)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("mode", ["throughput", "profile"])
+@pytest.mark.parametrize("cells", [SWEEP, TWO], ids=["sweep", "benchmarks"])
+def test_however_answers_are_spread_over_parts_the_numbers_are_the_same(cells, mode, tmp_path):
+    facts = facts_of(*cells, mode=mode)
+    answers = fake_answers(facts, num_clips=40, failed_clips=(3, 8), hits=0.3, unparsed=0.1)
+    score = answers["correct"].astype("Float64").fillna(0).astype(float)
+    answers = answers.assign(harness_score=score, error=answers["error"].replace("", None))
+    written = write_parts(tmp_path / "run", answers, 7)
+    expected = plain(summarize(written, facts))
+    assert_alike(plain(summarize_reduced(reduce_runs([tmp_path / "run"], mode), facts)), expected)
+    reduction = Reduction(mode)
+    for table in AnswerParts(tmp_path / "run" / "answers").whole_clips(rows=1):
+        reduction.add(table)
+    assert_alike(plain(summarize_reduced(reduction, facts)), expected)
+
+
+def test_an_answer_that_is_there_twice_counts_once(tmp_path):
+    facts = facts_of(*SWEEP)
+    answers = fake_answers(facts, num_clips=12)
+    stale = answers[answers["video_id"] < "shapes-0005"].assign(status="answer_failed")
+    write_parts(tmp_path / "run", stale, 1)
+    later = tmp_path / "later"
+    written = write_parts(later, answers, 3)
+    for number, path in enumerate(sorted((later / "answers").iterdir()), 1):
+        table = AnswerParts(later / "answers").read(path.name)
+        name = f"part-{number:05d}-{number:012x}.parquet"
+        write_sealed(table, Storage.at(tmp_path / "run" / "answers"), name, "run")
+    reduced = summarize_reduced(reduce_runs([tmp_path / "run"], "throughput"), facts)
+    assert_alike(plain(reduced), plain(summarize(written, facts)))
+
+
+def test_only_chosen_questions_count(tmp_path):
+    facts = facts_of(*SWEEP)
+    answers = fake_answers(facts, num_clips=12)
+    some = answers[
+        answers["question_id"].str.endswith("-1") & (answers["video_id"] > "shapes-0003")
+    ]
+    for name, rows in (("all", answers), ("some", some)):
+        write_parts(tmp_path / name, rows, 1)
+    only = questions_asked(tmp_path / "some")
+    assert len(only["shapes"]) == 8
+    reduced = reduce_runs([tmp_path / "all"], "throughput", only=only)
+    assert_alike(plain(summarize_reduced(reduced, facts)), plain(summarize(some, facts)))
+
+
+def test_a_question_under_many_methods_is_one_question_and_many_answers():
+    facts = facts_of(*SWEEP)
+    counts = summarize(fake_answers(facts, num_clips=1, questions=1), facts).counts
+    assert (counts.num_different, counts.num_questions, counts.num_clips) == (1, 3, 1)
+
+
+def test_groups_of_a_categorical_column_are_read(tmp_path):
+    facts = facts_of(*SWEEP)
+    answers = fake_answers(facts, num_clips=5)
+    names = ["benchmark", "video_id", "cell", "status", "groups", "cache"]
+    frame = answers.astype(dict.fromkeys(names, "category"))
+    assert_alike(plain(summarize(frame, facts)), plain(summarize(answers, facts)))
+
+
+class TestDistribution:
+    VALUES = np.random.default_rng(0).lognormal(3, 1, 20_000)
+
+    def of(self, values, exact_up_to, pieces=7):
+        found = Distribution(exact_up_to)
+        for part in np.array_split(values, pieces):
+            found.add(part)
+        return found
+
+    def test_is_exact_up_to_its_limit(self):
+        stats = self.of(self.VALUES, len(self.VALUES)).stats()
+        series = pd.Series(self.VALUES)
+        assert (stats.p50, stats.p90, stats.p95) == tuple(series.quantile([0.5, 0.9, 0.95]))
+        assert (stats.mean, stats.n) == (pytest.approx(series.mean(), rel=1e-14), 20_000)
+
+    @pytest.mark.parametrize("exact_up_to", [0, 100, 19_999])
+    def test_is_right_to_a_twentieth_of_a_percent_above_it(self, exact_up_to):
+        stats = self.of(self.VALUES, exact_up_to).stats()
+        exact = self.of(self.VALUES, len(self.VALUES)).stats()
+        for name in ("p50", "p90", "p95"):
+            assert getattr(stats, name) == pytest.approx(getattr(exact, name), rel=6e-4)
+        assert stats.mean == pytest.approx(exact.mean, rel=1e-13)
+
+    def test_distributions_add_up(self):
+        first, second = self.VALUES[:5_000], self.VALUES[5_000:]
+        for one, two in ((9_000, 9_000), (9_000, 100), (100, 100), (10**6, 10**6)):
+            total = self.of(first, one)
+            total.merge(self.of(second, two))
+            stats = total.stats()
+            assert stats.n == 20_000
+            assert stats.p90 == pytest.approx(np.quantile(self.VALUES, 0.9), rel=6e-4)
+
+    def test_zeros_and_huge_values_have_a_bin(self):
+        stats = self.of(np.array([0.0] * 10 + [1e300]), 2, pieces=1).stats()
+        assert stats.p50 < 1e-8
+        assert self.of(np.array([]), 2, pieces=1).stats() is None
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost"), [(990, 1_020), (1_000, 1_001), (1_200, 1_000), (3_000, 2), (1_500, 1_500)]
+)
+def test_many_discordant_questions_have_the_exact_p_value(gained, lost):
+    from scipy import stats
+
+    expected = stats.binomtest(gained, gained + lost).pvalue
+    assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-7, abs=1e-300)

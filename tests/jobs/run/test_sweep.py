@@ -1,0 +1,61 @@
+"""One recipe that makes several runs ends in one table; shards of a job know each other's sizes."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from jobs_for_tests import answers_of, job, run
+from rich.console import Console
+
+from jobs.report.compare import report_runs
+from jobs.results.facts import JobFacts
+from jobs.run.display import Display
+from jobs.run.locations import Locations
+from jobs.run.sweep import compare
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
+    jobs = [
+        job(shapes, executor="local", limit=2, model={"name": "tiny", "num_frames": count})
+        for count in (2, 4)
+    ]
+    run_dirs = [run(one, tmp_path)[1] for one in jobs]
+    said = io.StringIO()
+    compare(jobs, run_dirs, Locations(tmp_path), Display.on(Console(file=said, width=200)))
+    (folder,) = tmp_path.glob("*-shapes-tiny-comparison")
+    assert (folder / "report.html").is_file()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [cell["num_frames"] for cell in summary["cells"]] == [2, 4]
+    assert "2 runs side by side" in said.getvalue()
+    for text in (said.getvalue(), (folder / "paper_table.md").read_text()):
+        assert "| tiny, 2 frames | full | 100 |" in text
+        assert "| tiny, 4 frames | full | 100 |" in text
+        assert f"were asked with other frames than in {run_dirs[0].name}" in text
+        assert "other prompts" not in text
+
+
+def test_real_shards_make_the_whole_run(shapes, tmp_path):
+    methods = [{"name": "full"}, {"name": "uniform", "retention": 0.5}]
+    changes = {"executor": "local", "limit": 5, "methods": methods}
+    whole, whole_dir = run(job(shapes, **changes), tmp_path / "whole")
+    parts = [run(job(shapes, shard=f"{at}/3", **changes), tmp_path / "parts")[1] for at in range(3)]
+    sizes = JobFacts.load(parts[0]).shards
+    assert [size.clips for size in sizes] == [2, 2, 1]
+    assert sum(size.questions for size in sizes) == answers_of(whole_dir)["question_id"].nunique()
+    assert whole.facts.shards == ()
+    report_runs([whole_dir])
+    report_runs(parts, tmp_path / "merged")
+    folders = (whole_dir, tmp_path / "merged")
+    alone, merged = (json.loads((folder / "summary.json").read_text()) for folder in folders)
+    measured = ("latency_ms", "throughput", "peak_gib", "run_id", "cache", "peak_of")
+    for one, other in zip([alone, *alone["cells"]], [merged, *merged["cells"]], strict=True):
+        for key in one.keys() - {*measured, "cells"}:
+            close = isinstance(one[key], float)
+            assert one[key] == (pytest.approx(other[key], rel=1e-12) if close else other[key]), key

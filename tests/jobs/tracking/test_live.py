@@ -1,0 +1,254 @@
+"""Jobs in MLflow while they are at work: real sender processes, real stores, real kills."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from live_jobs import finish, new_run, plan, result, until
+
+from jobs.tracking.live import LiveRun
+from jobs.tracking.log_run import log_run
+from pipeline.lease import LeaseError
+from pipeline.process import is_running
+
+# Every test starts a Python that imports MLflow, which takes seconds.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return new_run(tmp_path / "run")
+
+
+@pytest.fixture
+def hanging():
+    """Address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+
+def run_of(client, name="run"):
+    """The MLflow run of a run directory, or `None`."""
+    experiment = client.get_experiment_by_name("tango")
+    if experiment is None:
+        return None
+    query = f"tags.`tango.run_id` = '{name}'"
+    return next(iter(client.search_runs([experiment.experiment_id], query)), None)
+
+
+def shown(client, metric, name="run"):
+    """The MLflow run once it has a metric."""
+    run = run_of(client, name)
+    return run if run and metric in run.data.metrics else None
+
+
+def test_a_job_is_running_with_its_numbers_and_then_finished(run_dir, store, client):
+    with LiveRun(run_dir, store, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=2)
+        live.result(result())
+        running = until(lambda: shown(client, "live/clips"), "a metric")
+        assert running.info.status == "RUNNING"
+        assert running.data.tags["num_clips"] == "5"
+        system = "system/cpu_utilization_percentage"
+        until(lambda: shown(client, system), "system metrics")
+        live.result(result(False))
+        live.stopped()
+        finish(run_dir)
+        mlflow_id = live.finish()
+    assert mlflow_id == running.info.run_id
+    finished = client.get_run(mlflow_id)
+    assert finished.info.status == "FINISHED"
+    assert finished.data.metrics["live/clips"] == 2
+    steps = [point.step for point in client.get_metric_history(mlflow_id, "live/clips")]
+    assert max(steps) == 4, "two clips were finished by an earlier attempt"
+    accuracy = json.loads((run_dir / "summary.json").read_text())["accuracy"]
+    assert finished.data.metrics["accuracy"] == pytest.approx(accuracy)
+
+
+def break_off(run_dir, store, client, error):
+    """A job that raises once its run is in MLflow."""
+    with LiveRun(run_dir, store, "sweep", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        until(lambda: run_of(client), "the run")
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("no GPU"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_a_job_that_breaks_off_says_how(run_dir, store, client, error, status):
+    with pytest.raises(type(error)):
+        break_off(run_dir, store, client, error)
+    events = (run_dir / "tracking" / "events.jsonl").read_text().splitlines()
+    assert json.loads(events[-1])["status"] == status
+    # The store has a moment to hear of it; what it missed is made up for by the next upload.
+    log_run(run_dir, store)
+    assert run_of(client).info.status == status
+
+
+def test_a_driver_whose_run_was_taken_leaves_it_alone(run_dir, store, client):
+    with pytest.raises(LeaseError):
+        break_off(run_dir, store, client, LeaseError("taken over"))
+    assert run_of(client).info.status == "RUNNING"
+    assert '"end"' not in (run_dir / "tracking" / "events.jsonl").read_text()
+
+
+def test_a_hanging_server_costs_one_line_and_is_made_up_for(
+    run_dir, store, client, hanging, caplog
+):
+    with LiveRun(run_dir, hanging, "evaluate", every_s=0.2) as live:
+        live.started(plan(), finished=0)
+        sender = live._sender.pid
+        for _ in range(3):
+            live.result(result())
+            live.sample()
+        live.stopped()
+        finish(run_dir)
+        with caplog.at_level(logging.WARNING):
+            assert live.finish(idle_s=4) is None
+    (record,) = caplog.records
+    assert "no progress for 4 s" in record.getMessage()
+    assert f"tango log-run {run_dir} --tracking-uri {hanging}" in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert not is_running(sender)
+    log_run(run_dir, store)
+    mlflow_id = run_of(client).info.run_id
+    values = {point.value for point in client.get_metric_history(mlflow_id, "live/clips")}
+    assert values >= {1, 2, 3}, "all that was sampled meanwhile"
+
+
+def test_log_run_gives_a_hanging_server_up_as_well(run_dir, hanging):
+    from jobs.tracking.server import TrackingError
+    from jobs.tracking.upload import upload_run
+
+    finish(run_dir)
+    with pytest.raises(TrackingError, match=r"^no progress for 4 s$"):
+        upload_run(run_dir, hanging, idle_s=4)
+
+
+class Gate:
+    """A port that nobody listens at until it is opened; then it leads to a server that answers."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def open(self, target):
+        listener = socket.create_server(("127.0.0.1", self.port))
+
+        def copy(source, sink):
+            try:
+                while data := source.recv(65536):
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+        def accept():
+            while True:
+                try:
+                    near, _ = listener.accept()
+                except OSError:
+                    return
+                far = socket.create_connection(("127.0.0.1", target))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return listener
+
+
+def test_a_server_that_comes_back_gets_what_it_missed(run_dir, mlflow_server, tmp_path):
+    from mlflow import MlflowClient
+
+    gate = Gate()
+    address = f"http://127.0.0.1:{gate.port}"
+    with LiveRun(run_dir, address, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        for _ in range(3):
+            live.result(result())
+            live.sample()
+        listener = gate.open(mlflow_server)
+        try:
+            client = MlflowClient(tracking_uri=f"http://127.0.0.1:{mlflow_server}")
+            run = until(lambda: shown(client, "live/clips"), "what was missed", 200)
+            history = client.get_metric_history(run.info.run_id, "live/clips")
+            assert {point.value for point in history} >= {1, 2, 3}
+            live.stopped()
+            finish(run_dir)
+            assert live.finish(idle_s=120) == run.info.run_id
+        finally:
+            listener.close()
+    assert client.get_run(run.info.run_id).info.status == "FINISHED"
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from live_jobs import plan, result
+from jobs.tracking.live import LiveRun
+
+with LiveRun(Path(sys.argv[1]), sys.argv[2], "evaluate", every_s=0.5) as live:
+    live.started(plan(), finished=0)
+    live.result(result())
+    print(live._sender.pid, flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def driver():
+    """`driver(run_dir, uri)` starts a process that drives a job; gives it and its sender's pid."""
+    started = []
+
+    def start(run_dir, uri):
+        path = os.pathsep.join([str(Path(__file__).parents[2] / "fixtures"), *sys.path])
+        process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(run_dir), uri],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process, int(process.stdout.readline())
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_killed_driver_leaves_no_sender_and_the_next_start_repairs_its_run(
+    run_dir, store, client, driver, tmp_path
+):
+    process, sender = driver(run_dir, store)
+    killed = until(lambda: shown(client, "live/clips"), "a metric")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not is_running(sender), "the end of the sender")
+    assert client.get_run(killed.info.run_id).info.status == "RUNNING", "nobody could say so"
+    other = new_run(tmp_path / "other")
+    with LiveRun(other, store, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        until(lambda: client.get_run(killed.info.run_id).info.status == "KILLED", "the repair")
+        assert run_of(client, "other").info.status == "RUNNING"
+        live.end("KILLED")
+
+
+def test_a_sender_that_hangs_does_not_outlive_its_killed_driver(run_dir, hanging, driver):
+    process, sender = driver(run_dir, hanging)
+    assert is_running(sender)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not is_running(sender), "the end of the sender")

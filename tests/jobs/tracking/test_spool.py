@@ -1,0 +1,80 @@
+"""The record of a job on disk, which a killed driver and a full disk leave readable."""
+
+from __future__ import annotations
+
+import logging
+
+from jobs.tracking.spool import Sent, Spool, last_steps, read_events, store_key
+from pipeline.redaction import redacted
+
+
+def steps(path, offset=0):
+    return [event["step"] for event, _ in read_events(path, offset)]
+
+
+def test_events_are_read_once_each(tmp_path):
+    path = tmp_path / "tracking" / "events.jsonl"
+    spool = Spool(path)
+    spool.write({"kind": "sample", "step": 1, "metrics": {"a": 1, "b": 1}})
+    ((_, offset),) = read_events(path)
+    spool.write({"kind": "sample", "step": 2, "metrics": {"a": 1}})
+    assert steps(path, offset) == [2]
+    assert steps(path) == [1, 2]
+    assert last_steps(tmp_path) == {"a": 2, "b": 1}
+
+
+def test_half_a_line_waits_and_a_later_driver_writes_behind_it(tmp_path):
+    path = tmp_path / "events.jsonl"
+    Spool(path).write({"step": 1})
+    with path.open("a") as file:
+        file.write('{"step": 2, "metr')  # a driver was killed here
+    assert steps(path) == [1]
+    Spool(path).write({"step": 3})
+    assert steps(path) == [1, 3]
+
+
+def test_a_full_spool_costs_one_warning_and_still_takes_the_end(tmp_path, caplog):
+    path = tmp_path / "events.jsonl"
+    spool = Spool(path, max_bytes=200)
+    with caplog.at_level(logging.WARNING):
+        for step in range(100):
+            spool.write({"kind": "sample", "step": step})
+        spool.write({"kind": "end", "step": 100})
+    assert len(caplog.records) == 1
+    assert path.stat().st_size < 300
+    assert steps(path)[-1] == 100
+
+
+def test_a_disk_that_refuses_costs_one_warning(tmp_path, caplog):
+    (tmp_path / "tracking").write_text("a file where the folder should be")
+    spool = Spool(tmp_path / "tracking" / "events.jsonl")
+    with caplog.at_level(logging.WARNING):
+        spool.write({"step": 1})
+        spool.write({"step": 2})
+    assert len(caplog.records) == 1
+
+
+def test_what_was_sent_is_kept_per_store_and_without_secrets(tmp_path):
+    first, second = "http://me:secret@host:5000", "http://me:other@host:5000"
+    sent = Sent.load(tmp_path, first)
+    sent.run, sent.offsets = "abc", {"events.jsonl": 7}
+    sent.save()
+    assert Sent.load(tmp_path, first).offsets == {"events.jsonl": 7}
+    assert Sent.load(tmp_path, second).run == "", "another password may be another store"
+    assert "secret" not in sent.path.read_text()
+    assert store_key(first) != store_key(second)
+    sent.path.write_text("{ damaged")
+    assert Sent.load(tmp_path, first).run == ""
+
+
+def test_secrets_of_urls_do_not_reach_the_disk(tmp_path):
+    path = tmp_path / "events.jsonl"
+    Spool(path).write({"reason": "GET s3://key:p%40ss@bucket/x and https://u:p@h/y?z=1 failed"})
+    text = path.read_text()
+    assert "s3://***@bucket/x and https://***@h/y?z=1 failed" in text
+    assert "p%40ss" not in text
+
+
+def test_addresses_without_secrets_stay_as_they_are():
+    for text in ("sqlite:////data/a@b/mlflow.db", "http://host:5000/x@y", "mail me@home", ""):
+        assert redacted(text) == text

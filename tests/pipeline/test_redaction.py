@@ -1,0 +1,98 @@
+"""Secrets of every known kind disappear; everything else stays as it is."""
+
+import logging
+import sys
+
+import pytest
+
+from pipeline.redaction import (
+    RedactingFilter,
+    first_with_credentials,
+    holds_credentials,
+    redacted,
+)
+
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
+URLS = [
+    f"s3://AKIDEXAMPLE:{SECRET}@bucket/cache",
+    f"s3://:{SECRET}@bucket",
+    f"postgresql://mlflow:{SECRET}@db:5432/mlflow?sslmode=require",
+    f"https://user:p@{SECRET}@host/x",
+    f"https://host/a.mp4?X-Amz-Date=1&X-Amz-Signature={SECRET}",
+    f"https://host/a.mp4?X-Amz-Security-Token={SECRET}&x=1",
+    f"https://host/a.mp4?a=1&access_token={SECRET}",
+    f"https://account.blob.core.windows.net/c?sv=2024&sig={SECRET}",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_secret_in_a_url_is_hidden(url):
+    text = redacted(f"cannot open {url!r}: no route to host", {})
+    assert SECRET not in text
+    assert "***" in text
+    assert text.endswith("no route to host")
+    assert holds_credentials(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://bucket/a/b@2x.mp4",
+        "http://127.0.0.1:5000/#/experiments/1",
+        "http://127.0.0.1:5000/a@b",
+        "sqlite:////home/me@work/runs/mlflow.db",
+        "file:///data/a@b.mp4",
+        "write to me@example.org or see https://example.org/",
+        "https://host/a.mp4?start=3&end=5",
+        "C:/videos/a@b.mp4",
+        "method 'tango r=0.1': layer must be 0 or larger",
+    ],
+)
+def test_everything_else_stays(text):
+    assert redacted(text, {}) == text
+    assert not holds_credentials(text)
+
+
+def test_values_of_secret_variables_are_hidden_wherever_they_stand():
+    environment = {
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "HF_TOKEN": "my-own-token",
+        "MLFLOW_TRACKING_PASSWORD": "short",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/key.json",
+        "PATH": "/usr/local/bin",
+        "TOKENIZERS_PARALLELISM": "disabled",
+    }
+    quoted = SECRET.replace("/", "%2F").replace("+", "%2B")
+    text = f"{SECRET} {quoted} my-own-token short /home/me/key.json /usr/local/bin disabled"
+    assert redacted(text, environment) == (
+        "*** *** *** short /home/me/key.json /usr/local/bin disabled"
+    )
+
+
+def test_tokens_and_headers_are_known_by_their_form():
+    assert redacted("hf_abcdefghijklmnopqrstuv is wrong", {}) == "*** is wrong"
+    assert redacted("key AKIAIOSFODNN7EXAMPLE", {}) == "key ***"
+    assert redacted("Authorization: Bearer abc.def-ghi", {}) == "Authorization: Bearer ***"
+
+
+def test_a_log_has_no_secret_in_its_message_nor_in_its_traceback(caplog):
+    def fail(at):
+        raise ValueError(f"cannot open {URLS[0]} at {at}")
+
+    try:
+        fail(1)
+    except ValueError:
+        record = logging.LogRecord(
+            "a", logging.ERROR, "f", 1, "while reading %s", (URLS[4],), sys.exc_info()
+        )
+    assert RedactingFilter().filter(record)
+    text = logging.Formatter().format(record)
+    assert SECRET not in text
+    assert "while reading https://host/a.mp4?" in text
+    assert "ValueError: cannot open s3://***@bucket" in text
+
+
+def test_credentials_are_found_in_nested_settings():
+    settings = {"benchmarks": [{"root": "/a"}, {"root": URLS[0]}], "limit": 3}
+    assert first_with_credentials(settings) == "benchmarks.1.root"
+    assert first_with_credentials({"a": "/b", "c": [1, None]}) is None

@@ -1,0 +1,159 @@
+"""SToP against its release, and what the careful version does otherwise."""
+
+import logging
+
+import official
+import pytest
+import torch
+
+from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.stop import Stop
+
+CLIPS = ["blob12_7", "pan8_7", "static8_7"]
+HOSTS = ["visionzip", "fastvid", "holitom", "flashvid"]
+
+
+def _compress(name, features, retention=0.2, **options):
+    return build_method(name, retention=retention, **options).compressor.compress(features)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+class TestOfficialRelease:
+    def test_visionzip(self, clip):
+        arrays, configurations = official.load2(f"stop_visionzip_{clip}.npz")
+        features = official.features(arrays, attention="attn", keys="key_metric")
+        for label, settings in configurations.items():
+            stop = {"spatial": settings["mu_s"], "legacy": True}
+            ours = _compress("visionzip", features, settings["r"], stop=stop)
+            official.assert_same_tokens(
+                ours, arrays[f"{label}/kept_output_order"], arrays[f"{label}/tokens"]
+            )
+
+    def test_fastvid(self, clip):
+        arrays, configurations = official.load2(f"stop_fastvid_{clip}.npz")
+        signals = {"attention": "attn", "frame_embeddings": "global_features"}
+        features = official.features(arrays, **signals)
+        for label, settings in configurations.items():
+            stop = {"spatial": settings["mu_s"], "legacy": True}
+            ours = _compress("fastvid", features, settings["r"], stop=stop)
+            official.assert_same_tokens(ours, arrays[f"{label}/kept"], arrays[f"{label}/feat"])
+
+    def test_holitom(self, clip):
+        arrays, configurations = official.load2(f"stop_holitom_{clip}.npz")
+        features = official.features(arrays, attention="attn")
+        for label, settings in configurations.items():
+            stop = {"spatial": settings["mu_s"], "temporal": settings["mu_t"], "legacy": True}
+            options = {"tau": settings["tau"], "stop": stop}
+            ours = _compress("holitom", features, settings["r"], **options)
+            official.assert_same_tokens(
+                ours, arrays[f"{label}/kept_output_order"], arrays[f"{label}/tokens"]
+            )
+
+    @pytest.mark.parametrize("host", ["visionzip", "fastvid", "holitom"])
+    def test_sink_scores(self, clip, host):
+        arrays, _ = official.load2(f"stop_{host}_{clip}.npz")
+        scores = Stop(0.03, 0.0).sink_scores(torch.from_numpy(arrays["attn"]))
+        torch.testing.assert_close(
+            scores, torch.from_numpy(arrays["sink_score"]), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_flashvid_keeps_as_many_as_the_release_and_none_twice():
+    arrays, configurations = official.load2("stop_flashvid_blob12_7.npz")
+    features = official.features(arrays, attention="attn")
+    for settings in configurations.values():
+        options = {"inner": None, "selection": "v2", "num_segments": 8, "tree_mean": "official"}
+        stop = {"spatial": settings["mu_s"], "legacy": True}
+        ours = _compress("flashvid", features, settings["r"] * 1.25, stop=stop, **options)
+        assert abs(ours.num_kept - settings["n_kept"]) <= 12
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_clip_of_one_frame_is_compressed_without_it_and_a_warning_says_so(host, caplog):
+    features = make_clip(num_frames=1, grid=(6, 6))
+    options = {"inner": None} if host in ("holitom", "flashvid") else {}
+    with caplog.at_level(logging.WARNING):
+        ours = _compress(host, features, stop={}, **options)
+    assert "stop is skipped for a clip of one frame" in caplog.text
+    if host == "fastvid":  # ranks by attention with the option, and by saliency without
+        plain = _compress(host, features, stop={"spatial": 0.0})
+    else:
+        plain = _compress(host, features, **options)
+    assert torch.equal(ours.indices, plain.indices)
+    assert torch.equal(ours.tokens, plain.tokens)
+
+
+def test_at_the_published_strength_still_attention_is_ranked_backwards():
+    """Why one frame is refused: the least attended tokens would be kept."""
+    attention = torch.rand(1, 196, generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
+    lowered = Stop(0.03, 0.0).lowered(attention * 196 / 729)
+    assert set(lowered[0].topk(16).indices.tolist()) == set(
+        attention[0].topk(16, largest=False).indices.tolist()
+    )
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_strengths_that_are_not_given_are_the_published_ones(host):
+    published = {
+        "visionzip": (0.03, 0.0),
+        "fastvid": (0.02, 0.0),
+        "flashvid": (0.02, 0.0),
+        "holitom": (0.04, 0.07),
+    }[host]
+    stop = build_method(host, retention=0.1, stop={}).options["stop"]
+    assert (stop["spatial"], stop["temporal"]) == published
+    assert (stop["gamma"], stop["legacy"]) == (1.1, False)
+
+
+def test_holitom_counts_what_really_is_static():
+    """The release's share is of fewer static places, so it keeps less than asked."""
+    arrays, _ = official.load2("stop_holitom_blob12_7.npz")
+    features = official.features(arrays, attention="attn")
+    stop = {"spatial": 0.0, "temporal": 0.5}
+    asked = round(0.2 * 12 * 49)
+    careful = _compress("holitom", features, stop=stop).num_kept
+    released = _compress("holitom", features, stop={**stop, "legacy": True}).num_kept
+    assert released < asked <= careful
+
+
+def test_holitom_uses_one_threshold_at_every_retention():
+    assert build_method("holitom", retention=0.1, stop={}).compressor.resolved_tau == 0.8
+    assert build_method("holitom", retention=0.1).compressor.resolved_tau == 0.65
+
+
+def test_visionzip_puts_no_target_on_a_sink_of_the_grid():
+    features = make_clip(num_frames=6, grid=(7, 7), kind="noise")
+    sinks = Stop(0.0, 0.0).sink_scores(features.attention).topk(20).indices.tolist()
+    options = {"contextual_ratio": 0.2, "stop": {"spatial": 0.0}}
+    ours = _compress("visionzip", features, 0.3, **options)
+    ranked = features.attention.argsort(dim=1, descending=True, stable=True)
+    dominant = {frame: set(ranked[frame, :5].tolist()) for frame in range(6)}
+    targets = [(i // 49, i % 49) for i in ours.indices.tolist() if i % 49 not in dominant[i // 49]]
+    assert len(targets) == 60
+    assert not [cell for _, cell in targets if cell in sinks]
+
+
+def test_flashvid_lowers_attention_in_scenes_of_several_frames_only():
+    features = make_clip(num_frames=6, grid=(5, 5), kind="noise")
+    options = {"inner": None, "selection": "v2", "num_segments": 6}
+    plain = _compress("flashvid", features, **options)
+    careful = _compress("flashvid", features, stop={"spatial": 1.0}, **options)
+    released = _compress("flashvid", features, stop={"spatial": 1.0, "legacy": True}, **options)
+    assert torch.equal(plain.indices, careful.indices)
+    assert not torch.equal(plain.indices, released.indices)
+
+
+@pytest.mark.parametrize(
+    ("host", "stop", "message"),
+    [
+        ("visionzip", {"spatail": 1.0}, "visionzip.stop.*no option 'spatail'; did you mean"),
+        ("visionzip", {"spatial": -1.0}, "stop.spatial must be 0.0 or larger"),
+        ("fastvid", {"temporal": 0.1}, "stop.temporal must be 0 for fastvid"),
+        ("holitom", {"gamma": 0.0}, "stop.gamma must be in"),
+        ("holitom", 0.04, "stop must be a mapping of settings"),
+    ],
+)
+def test_a_wrong_value_is_an_error(host, stop, message):
+    with pytest.raises(ValueError, match=message):
+        build_method(host, retention=0.1, stop=stop)
