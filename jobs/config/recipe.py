@@ -248,6 +248,8 @@ class Job:
         """The resolved recipe as YAML, which `load_job` reads again."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
+        if not self.controls:  # newer than runs that may be continued
+            del plain["controls"]
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 

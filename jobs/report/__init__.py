@@ -1,9 +1,10 @@
 """What people read of a run: the HTML page, plots, notes, and comparisons of several runs.
 
 What lives here: `page.py` and `sections.py` (the page and its tables as data), `plots.py` and
-`theme.py`, `notes.py` (sentences below a table), `compare.py` (`tango report`), `shards.py` (runs
-that are one job), `common.py` (runs that were asked different questions), `formatting.py` (how
-numbers and tables are written), `escaping.py` (names that each format takes literally). Tables in
+`theme.py`, `notes.py` and `controls.py` (sentences below a table), `compare.py` (`tango report`),
+`shards.py` (runs that are one job), `common.py` (runs that were asked different questions),
+`formatting.py` (how numbers and tables are written), `escaping.py` (names that each format takes
+literally). Tables in
 files are in `tables/`.
 
 May import: `jobs.results` and the rooms below it; never `jobs.run`, `jobs.tracking` or `jobs.cli`.

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
@@ -53,26 +54,18 @@ class PoolSpace(Compressor):
         return num_frames * max(1.0, grid[0] / 2)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """Average rows, then columns, some frames at a time."""
+        """Average some frames at a time, in float32."""
         tokens = features.tokens
         num_frames, tokens_per_frame, dim = tokens.shape
-        rows, columns = (
-            _bins(size, bins)
-            for size, bins in zip(features.grid, self.pooled_grid(features.grid), strict=True)
-        )
-        kept = tokens.new_empty(num_frames, len(rows) * len(columns), dim)
-        by_row, by_column = _averages(rows, features.grid[0]), _averages(columns, features.grid[1])
-        weights = torch.einsum("ab,cd->acbd", by_row, by_column).flatten(2).flatten(0, 1)
-        weights = weights.to(tokens.device)
+        size = self.pooled_grid(features.grid)
+        kept = tokens.new_empty(num_frames, size[0] * size[1], dim)
         for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
-            kept[frames] = (weights @ tokens[frames].float()).to(tokens.dtype)
-        centers = torch.tensor(
-            [[(start + stop - 1) // 2 for start, stop in axis] for axis in (rows,)]
-        )
-        cells = centers.T * features.grid[1] + torch.tensor(
-            [(start + stop - 1) // 2 for start, stop in columns]
-        )
-        places = torch.arange(num_frames)[:, None] * tokens_per_frame + cells.flatten()
+            images = tokens[frames].float().unflatten(1, features.grid).permute(0, 3, 1, 2)
+            pooled = F.adaptive_avg_pool2d(images, size)
+            kept[frames] = pooled.flatten(2).mT.to(tokens.dtype)
+        rows, columns = (_centers(*axis) for axis in zip(features.grid, size, strict=True))
+        cells = (rows[:, None] * features.grid[1] + columns).flatten()
+        places = torch.arange(num_frames)[:, None] * tokens_per_frame + cells
         return CompressedVideo(
             tokens=kept.flatten(0, 1),
             indices=places.flatten().to(tokens.device),
@@ -95,14 +88,8 @@ def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
     ]
 
 
-def _bins(size: int, number: int) -> list[tuple[int, int]]:
-    """(first, one past the last) cell of every bin of an axis."""
-    return [(i * size // number, -(-(i + 1) * size // number)) for i in range(number)]
-
-
-def _averages(bins: list[tuple[int, int]], size: int) -> Tensor:
-    """(bins, size) float32 weights that average the cells of every bin."""
-    weights = torch.zeros(len(bins), size)
-    for row, (start, stop) in enumerate(bins):
-        weights[row, start:stop] = 1 / (stop - start)
-    return weights
+def _centers(size: int, number: int) -> Tensor:
+    """(number,) cell in the middle of every bin of an axis, the earlier of two."""
+    bins = torch.arange(number)
+    stops = -torch.div(-(bins + 1) * size, number, rounding_mode="floor")
+    return (bins * size // number + stops - 1) // 2
