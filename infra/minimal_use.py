@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from tango_core import METHODS, VisualFeatures, build_method
+from tango_core.compressors import method_class
+from tango_core.compressors.options import option_names
 
 FRAMES, HEIGHT, WIDTH, DIM = 8, 6, 6, 32
 
@@ -25,7 +27,9 @@ def main() -> None:
         frame_embeddings=tokens.mean(dim=1),
     )
     for name in METHODS:
-        options = {} if name in ("full", "block") else {"retention": 0.5}
+        # Controls such as `full` have no retention.
+        has_retention = "retention" in option_names(method_class(name))
+        options = {"retention": 0.5} if has_retention else {}
         video = build_method(name, **options).compressor.compress(features)
         print(f"{name}: {video.num_kept} of {video.num_total} tokens")
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from rich.console import Console
 
 from jobs import exit_codes
+from jobs.config.recipe import DecodeSection
 from jobs.report.formatting import milliseconds
+from pipeline.remote.urls import is_url
+from pipeline.remote.videos import VideoCache
 from tango_core.ask import VideoAnswer, VideoChat
 
 # Stage of `VideoAnswer.latency_ms` -> its name in the output.
@@ -40,7 +44,7 @@ def ask(
     """Answer and print; returns 0, or 1 if the reply is none of the options.
 
     Args:
-        video: File, or directory of frames.
+        video: File, directory of frames, or the URL of one in a store.
         question: The question.
         choices: Options; `"a|b"` stands for two of them.
         model: See `VideoChat`.
@@ -60,22 +64,31 @@ def ask(
     options = [option for given in choices for option in given.split("|")]
     of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
     chat = VideoChat(model, path, **of_model)
-    answer = chat.ask(
-        video,
-        question,
-        options,
-        method=method,
-        retention=retention,
-        clip=clip,
-        max_new_tokens=max_new_tokens,
-        **(method_options or {}),
-    )
+    with _local(video) as local:
+        answer = chat.ask(
+            local,
+            question,
+            options,
+            method=method,
+            retention=retention,
+            clip=clip,
+            max_new_tokens=max_new_tokens,
+            **(method_options or {}),
+        )
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(reply(answer))
     say(cost(answer), style="dim")
     for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")
+
+
+def _local(video: str) -> AbstractContextManager[str]:
+    """A path of the video; one in a store is fetched, and kept for the next question."""
+    if not is_url(video):
+        return nullcontext(video)
+    kept = DecodeSection()
+    return VideoCache(kept.video_cache, kept.video_cache_gib).fetched(video, "")
 
 
 def reply(answer: VideoAnswer) -> str:

@@ -1,8 +1,8 @@
 """One living driver at a time for a run: a lease that is renewed, and expires with its driver.
 
 The lease with the highest number holds. Taking one creates the next number, which exactly one
-caller can do; renewing writes one's own file again. An object store that creates an object on the
-condition that it is not there (conditional PUT) can serve leases through `Storage.create_file`.
+caller can do; renewing writes one's own file again. In an object store one object holds the lease
+(`object_lease.py`).
 """
 
 from __future__ import annotations

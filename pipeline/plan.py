@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,6 +55,7 @@ def plan_clips(
     hash_content: bool = False,
     done: AnsweredClips = NOTHING_DONE,
     recompute: bool = False,
+    identify: Callable[[str, bool], str] = source_fingerprint,
 ) -> pa.Table:
     """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
 
@@ -65,6 +66,7 @@ def plan_clips(
         done: What an earlier attempt finished; a clip that is there with exactly its questions is
             skipped.
         recompute: Compute every clip for every cache, whether it is there or not.
+        identify: Path and `hash_content` -> what identifies the source; see `source_fingerprint`.
 
     Raises:
         ValueError: If two clips of a benchmark share an id.
@@ -81,7 +83,7 @@ def plan_clips(
         seen.add(identity)
         if len(done) and done.has(*identity, (question.id for question in item.questions)):
             continue
-        pending.append(_plan_clip(benchmark, item, hash_content))
+        pending.append(_plan_clip(benchmark, item, hash_content, identify))
         if len(pending) == _ROWS_PER_CHUNK:
             chunks.append(to_table(pending, CLIP))
             pending = []
@@ -112,14 +114,16 @@ def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool)
     return pa.chunked_array(chunks, CLIP.field("missing").type)
 
 
-def _plan_clip(benchmark: str, item: VideoItem, hash_content: bool) -> Row:
+def _plan_clip(
+    benchmark: str, item: VideoItem, hash_content: bool, identify: Callable[[str, bool], str]
+) -> Row:
     """One row; a clip whose file cannot be read has failed before the job starts."""
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
         return failed(clip_row(benchmark, shown, "", ""), DECODE_VIDEO.failure, why)
     try:
-        fingerprint = source_fingerprint(item.path, hash_content)
+        fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
         return failed(clip_row(benchmark, item, "", ""), DECODE_VIDEO.failure, error)
     return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint)

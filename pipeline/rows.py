@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.redaction import redacted
+from pipeline.remote.urls import is_url
 from tango_core.printable import printable
 from tango_core.types import ClipSource, Question, VideoItem
 
@@ -127,7 +128,7 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
     return {
         "benchmark": benchmark,
         "video_id": item.video_id,
-        "path": str(Path(item.path).absolute()),
+        "path": item.path if is_url(item.path) else str(Path(item.path).absolute()),
         "clip_start": start,
         "clip_end": end,
         "clip_key": key,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.pools import Pools
+from pipeline.remote.videos import VideoCache
 
 Executor = Literal["ray", "local"]
 
@@ -24,6 +25,7 @@ class Settings:
         decode_timeout_s: Seconds after which the decoding of one clip is given up.
         decode_memory_gib: Memory one decoder may use, in GiB.
         keep_damaged: Answer clips whose stream is damaged, under the status `decode_damaged`.
+        videos: Where each node keeps the videos that it fetches from stores.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         profile: Measure latencies: the first clip that succeeds is done once more beforehand to
             warm up, and no time is shared between methods. Needs the executor `"local"` and a plan
@@ -38,6 +40,7 @@ class Settings:
     decode_timeout_s: float = 120
     decode_memory_gib: float = 4
     keep_damaged: bool = False
+    videos: VideoCache = field(default_factory=lambda: VideoCache("~/.cache/tango-video", 50))
     share_prefix: bool = True
     profile: bool = False
 

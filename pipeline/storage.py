@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from typing import IO, TYPE_CHECKING, Any
+
+from pipeline.remote.objects import ObjectStore, Stored
+from pipeline.remote.urls import Place, Url, place
 
 # pyarrow is imported when a directory is opened: commands that only name one start without it.
 if TYPE_CHECKING:
@@ -25,46 +27,34 @@ class Storage:
     directory that fails.
 
     Attributes:
-        filesystem: The pyarrow file system behind it.
+        filesystem: The pyarrow file system of this machine, or the store behind a URL.
         root: Path inside that file system.
     """
 
-    filesystem: pafs.FileSystem
+    filesystem: pafs.FileSystem | ObjectStore
     root: str
 
     @classmethod
-    def at(cls, location: str | Path | Storage) -> Storage:
-        """Open a path or a URL that pyarrow or fsspec understands; a storage is returned as it is.
+    def at(cls, location: str | Place | Storage) -> Storage:
+        """Open a path or a URL that fsspec understands; a storage is returned as it is.
 
         Raises:
-            ValueError: If nothing installed understands the URL.
+            ValueError: If nothing serves the URL, or it holds a password.
+            ModuleNotFoundError: If the package that serves it is not installed.
         """
         if isinstance(location, Storage):
             return location
+        where = place(location)
+        if isinstance(where, Url):
+            store = ObjectStore(where.scheme)
+            try:
+                store.open()
+            except ValueError as error:
+                raise ValueError(f"cannot open {where}: {error}") from error
+            return cls(store, where.path)
         import pyarrow.fs as pafs
 
-        location = str(location)
-        if location.startswith("file://"):
-            location = unquote(urlsplit(location).path)
-        if "://" not in location:
-            return cls(pafs.LocalFileSystem(), str(Path(location).absolute()))
-        try:
-            return cls(*pafs.FileSystem.from_uri(location))
-        except (ValueError, OSError) as unknown_to_arrow:
-            return cls._through_fsspec(location, unknown_to_arrow)
-
-    @classmethod
-    def _through_fsspec(cls, location: str, cause: Exception) -> Storage:
-        """Use one of fsspec's file systems."""
-        import fsspec
-        import pyarrow.fs as pafs
-
-        try:
-            # A remembered listing would hide what others have written since.
-            filesystem, path = fsspec.core.url_to_fs(location, use_listings_cache=False)
-        except (ValueError, ImportError) as error:
-            raise ValueError(f"cannot open {location!r}: {cause}; {error}") from error
-        return cls(pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path)
+        return cls(pafs.LocalFileSystem(), str(where.absolute()))
 
     def child(self, name: str) -> Storage:
         """The directory `name` inside this one."""
@@ -75,9 +65,24 @@ class Storage:
         return f"{self.root.rstrip('/')}/{name}"
 
     @property
+    def store(self) -> ObjectStore | None:
+        """The store this is in; `None` on a local disk, where a rename is atomic."""
+        return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
+
+    @property
+    def _disk(self) -> Any:
+        """The file system of this machine, where `store` is `None`."""
+        return self.filesystem
+
+    @property
     def is_local(self) -> bool:
         """Whether a rename is atomic here; object stores commit an object when its upload ends."""
-        return bool(self.filesystem.type_name == "local")
+        return self.store is None
+
+    @property
+    def location(self) -> str:
+        """Path or URL, as `at` takes it and messages name it."""
+        return self.root if self.store is None else self.store.url(self.root)
 
     def files(self) -> list[pafs.FileInfo]:
         """Every file directly in here with its size and time, hidden and empty ones, too."""
@@ -101,22 +106,29 @@ class Storage:
         """Everything directly in here; nothing if the directory is not there."""
         import pyarrow.fs as pafs
 
+        if self.store is not None:
+            return [_file_info(entry) for entry in self.store.listing(self.root)]
         selector = pafs.FileSelector(self.root, allow_not_found=True)
-        found: list[pafs.FileInfo] = self.filesystem.get_file_info(selector)
+        found: list[pafs.FileInfo] = self._disk.get_file_info(selector)
         return found
 
     def is_folder(self) -> bool:
         """Whether there is anything here to look into."""
-        return bool(self.filesystem.get_file_info(self.root).type.name == "Directory")
+        if self.store is not None:
+            return self.store.is_folder(self.root)
+        return Path(self.root).is_dir()
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` is there and not empty."""
-        info = self.filesystem.get_file_info(self.path(name))
-        return bool(info.is_file and info.size > 0)
+        return self.size(name) > 0
 
     def size(self, name: str) -> int:
-        """Bytes of the file `name`."""
-        return int(self.filesystem.get_file_info(self.path(name)).size)
+        """Bytes of the file `name`; 0 if it is not there."""
+        if self.store is not None:
+            found = self.store.stat(self.path(name))
+            return found.size if found else 0
+        path = Path(self.path(name))
+        return path.stat().st_size if path.is_file() else 0
 
     def read(self, name: str) -> bytes:
         """All bytes of a file.
@@ -124,6 +136,8 @@ class Storage:
         Raises:
             FileNotFoundError: If it is not there.
         """
+        if self.store is not None:
+            return self.store.read(self.path(name))
         with self.opened(name) as file:
             return bytes(file.read())
 
@@ -133,26 +147,35 @@ class Storage:
         Raises:
             FileNotFoundError: If it is not there.
         """
-        return self.filesystem.open_input_file(self.path(name))
+        if self.store is not None:
+            import pyarrow as pa
+
+            return pa.PythonFile(self.store.opened(self.path(name)), mode="r")
+        return self._disk.open_input_file(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
+        if self.store is not None:
+            self.store.write(self.path(name), data)
+            return
         with self.writing(name) as file:
             file.write(data)
 
     def create_file(self, name: str, data: bytes) -> None:
         """Put a new file in place, whole; of several callers exactly one succeeds.
 
-        That holds on local disks and NFS. An object store needs a conditional PUT, which pyarrow
-        does not offer: there this looks first and then writes.
+        That holds on local disks and NFS, and by conditional PUT on S3 and Google Cloud Storage.
+        In a store without one this looks first and then writes.
+
+        Args:
+            name: Of the file.
+            data: In a store, bytes that no other caller writes: they tell who succeeded.
 
         Raises:
             FileExistsError: If it is there.
         """
-        if not self.is_local:
-            if self.exists(name):
-                raise FileExistsError(self.path(name))
-            self.write(name, data)
+        if self.store is not None:
+            self.store.create(self.path(name), data)
             return
         aside = f".{uuid.uuid4().hex}.tmp"
         self.write(aside, data)
@@ -164,17 +187,11 @@ class Storage:
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A file to fill in pieces, put in place when the block ends and not if it fails."""
-        self.filesystem.create_dir(self.root, recursive=True)
-        if not self.is_local:
-            try:
-                with self.filesystem.open_output_stream(self.path(name)) as stream:
-                    yield stream
-            except BaseException:
-                # Closing the stream has committed the part that was written.
-                with suppress(OSError):
-                    self.delete(name)
-                raise
+        if self.store is not None:
+            with self.store.writing(self.path(name)) as remote:
+                yield remote
             return
+        self._disk.create_dir(self.root, recursive=True)
         # A leading dot hides the unfinished file from every Parquet reader of the directory.
         aside = Path(self.path(f".{uuid.uuid4().hex}.tmp"))
         try:
@@ -192,14 +209,19 @@ class Storage:
 
     def move(self, name: str, new_name: str) -> None:
         """Give a file another name in this directory; one of that name is replaced."""
-        self.filesystem.move(self.path(name), self.path(new_name))
+        (self.store or self._disk).move(self.path(name), self.path(new_name))
 
     def delete(self, name: str) -> None:
         """Remove a file."""
-        self.filesystem.delete_file(self.path(name))
+        if self.store is not None:
+            self.store.delete(self.path(name))
+        else:
+            self._disk.delete_file(self.path(name))
 
     def create(self) -> None:
-        """Make this directory; of several callers exactly one succeeds on a local disk.
+        """Make this directory; of several callers exactly one succeeds.
+
+        A store has no empty directories: there a hidden object stands for it.
 
         Raises:
             FileExistsError: If it is there.
@@ -208,12 +230,21 @@ class Storage:
         if self.is_local:
             Path(self.root).mkdir(parents=True)
         elif self.is_folder():
-            raise FileExistsError(self.root)
+            raise FileExistsError(self.location)
         else:
-            self.filesystem.create_dir(self.root, recursive=True)
+            self.create_file(".made", uuid.uuid4().hex.encode())
 
     def remove_if_empty(self) -> None:
         """Remove this directory if nothing is in it; object stores have no empty directories."""
         if self.is_local:
             with suppress(OSError):  # something is in it
                 Path(self.root).rmdir()
+
+
+def _file_info(entry: Stored) -> pafs.FileInfo:
+    """A line of a store's listing as pyarrow's."""
+    import pyarrow.fs as pafs
+
+    if not entry.is_file:
+        return pafs.FileInfo(entry.path, pafs.FileType.Directory)
+    return pafs.FileInfo(entry.path, pafs.FileType.File, mtime=entry.modified, size=entry.size)

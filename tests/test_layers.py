@@ -13,6 +13,7 @@ FORBIDDEN = {
     "tango_core": {"ray", "mlflow", "pyarrow", "pandas", "pipeline", "jobs"},
     "pipeline": {"mlflow", "jobs", "typer", "matplotlib"},
     "pipeline/stages": {"ray", "pipeline.executors", "pipeline.run"},
+    "pipeline/remote": {"ray", "pyarrow", "pipeline.storage", "pipeline.cache", "pipeline.stages"},
     "pipeline/cache": {"ray", "pipeline.executors", "pipeline.stages", "pipeline.plan"},
     "tango_core/ops": {"tango_core.compressors", "tango_core.models", "tango_core.benchmarks"},
     "tango_core/compressors": {"tango_core.models", "tango_core.benchmarks", "transformers"},

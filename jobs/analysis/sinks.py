@@ -14,9 +14,10 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.build import BuiltJob, build, items_of
+from jobs.run.build import BuiltJob, build, items_of, videos_of
 from pipeline.plan import plan_clips
 from pipeline.rows import Row
+from pipeline.sources import Sources
 from pipeline.stages.compress import frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
@@ -140,7 +141,8 @@ def _calibrate(job: Job, built: BuiltJob, score: str, rule: SinkRule) -> tuple[S
 def _clips(job: Job, built: BuiltJob) -> pa.Table:
     """The recipe's clips; there must be some."""
     try:
-        clips = plan_clips(items_of(job, built), {})
+        sources = Sources(tuple(built.mirrors.values()), videos_of(job))
+        clips = plan_clips(items_of(job, built), {}, identify=sources)
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if clips.num_rows == 0:
@@ -157,4 +159,5 @@ def _decoded(clip: Row, job: Job, model: ModelSpec) -> Row:
         spec=model.frames,
         timeout_s=job.decode.timeout_s,
         memory_gib=job.decode.memory_gib,
+        videos=videos_of(job),
     )

@@ -30,7 +30,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     Returns:
         Exit code: 1 if anything was bad.
     """
-    folders = find_caches(root, names)
+    folders = find_caches(root, names, by_footers=True)
     num_clips = sum(folder.num_clips for folder in folders)
     num_bad = num_unsealed = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

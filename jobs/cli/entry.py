@@ -38,7 +38,14 @@ EXTRAS = {
         "typer",
         "yaml",
     ),
+    "s3": ("boto3", "s3fs"),
+    "gcs": ("gcsfs",),
+    "hf": ("huggingface_hub",),
 }
+
+
+# Only for who keeps files there, so not part of the extra `all`.
+STORES = ("s3", "gcs", "hf")
 
 
 def main() -> None:
@@ -67,9 +74,10 @@ def explain(error: ModuleNotFoundError) -> str | None:
     module = error.name.partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:
+            more = "" if extra in STORES else " (everything: 'tango-video[all]')"
             return (
                 f"{module} is not installed; it comes with the extra {extra!r}: "
-                f"pip install 'tango-video[{extra}]' (everything: 'tango-video[all]')"
+                f"pip install 'tango-video[{extra}]'{more}"
             )
     return None
 

@@ -41,6 +41,7 @@ from jobs.cli.options import (
     Shard,
     Steal,
     Tracking,
+    VideoCacheGib,
     expanded,
 )
 from jobs.cli.output import Json, Quiet, console_of, display_of
@@ -117,9 +118,11 @@ def _measuring(
         controls: Controls = False,
         quiet: Quiet = False,
         json: Json = False,
+        video_cache_gib: VideoCacheGib = None,
     ) -> None:
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
+        changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
         how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
         _exit(run(recipe, changes, where, quiet, json, how))
@@ -194,13 +197,16 @@ def precompute(
     price_per_hour: Price = None,
     quiet: Quiet = False,
     json: Json = False,
+    video_cache_gib: VideoCacheGib = None,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
-    jobs = load_jobs(recipe, _overrides(set_, limit=limit, shard=shard, hash_content=hash_content))
+    changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
+    changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
+    jobs = load_jobs(recipe, changes)
     locations = _locations(output, cache, address, tracking_uri)
-    check_jobs(jobs, recipe, output, cache=cache)
+    check_jobs(jobs, recipe, locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
         _exit(how.estimate(jobs, "precompute", locations))
@@ -315,7 +321,7 @@ def _overrides(given: list[str], **flags: object) -> list[str]:
 
 
 def _locations(
-    output: Path,
+    output: str,
     cache: str | None,
     address: str | None,
     tracking_uri: str | None = None,
@@ -325,8 +331,11 @@ def _locations(
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
+    from pipeline.remote.urls import place
 
-    return Locations(output, cache, tracking_uri, resume, address, steal=steal, continues=continues)
+    return Locations(
+        place(output), cache, tracking_uri, resume, address, steal=steal, continues=continues
+    )
 
 
 def _exit(code: int) -> None:

@@ -50,7 +50,14 @@ Limit = Annotated[
     int | None, typer.Option(min=1, help="Only the first N clips of every benchmark.")
 ]
 Output = Annotated[
-    Path, typer.Option(help="Directory that receives one directory per run.", callback=expanded)
+    str,
+    typer.Option(
+        help="Directory or URL that receives one directory per run.", callback=expanded_text
+    ),
+]
+VideoCacheGib = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Bound of the videos that a node keeps of a store, in GiB."),
 ]
 Cache = Annotated[
     str | None,
@@ -85,4 +92,4 @@ Controls = Annotated[
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]
-RUNS = Path("runs")
+RUNS = "runs"

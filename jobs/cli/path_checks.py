@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.remote.urls import Place, is_url, place, raise_if_secret
+
 if TYPE_CHECKING:
     from jobs.config.recipe import BenchmarkSection, Job
     from tango_core.extensions import Kind
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def check_jobs(
     jobs: Sequence[Job],
     recipe: Path,
-    output: Path,
+    output: Place,
     resume: str | None = None,
     cache: str | None = None,
 ) -> None:
@@ -52,7 +54,8 @@ def check_jobs(
                 _check_benchmark(section)
             check_model(job.model.name, job.model.path)
     if resume is not None and not any(
-        (path / JOB_FILE).is_file() for path in (Path(resume), output / resume)
+        not isinstance(path, Path) or (path / JOB_FILE).is_file()
+        for path in (place(resume), output / resume)
     ):
         raise no_run(resume, output)
     with _naming(recipe):
@@ -136,16 +139,20 @@ def check_model(name: str, path: str | None) -> None:
         resolve_checkpoint(path).config()
 
 
-def check_runs(runs: Sequence[Path]) -> None:
+def check_runs(runs: Sequence[Place]) -> None:
     """Refuse a directory that is not a finished run, or whose facts are damaged."""
     from jobs.results.facts import JobFacts
 
     for run in runs:
-        JobFacts.load(run)
+        if isinstance(run, Path):  # asking a store takes a connection
+            JobFacts.load(run)
 
 
 def check_video(video: str) -> None:
     """Refuse a video that is not there, and a file that holds none; no frame is decoded."""
+    if is_url(video):
+        raise_if_secret(video)
+        return
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")
     path = Path(video).expanduser()
@@ -158,6 +165,7 @@ def check_video(video: str) -> None:
 
 def check_cache_root(root: str) -> None:
     """Refuse a directory of token caches that is not there."""
+    raise_if_secret(root)
     if not _is_there(root):
         from pipeline.cache.folders import find_caches
 

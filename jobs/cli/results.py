@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,10 +11,16 @@ from rich.console import Console
 
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
+from pipeline.redaction import redacted
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import is_url, place
 
 data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
 
-Run = Annotated[Path, typer.Argument(help="Run directory.", show_default=False, callback=expanded)]
+Run = Annotated[
+    str,
+    typer.Argument(help="Run directory, or its URL.", show_default=False, callback=expanded_text),
+]
 FileFormat = Annotated[
     Literal["vlmevalkit", "lmms_eval"],
     typer.Option("--format", help="Whose files.", show_default=False),
@@ -22,13 +29,18 @@ FileFormat = Annotated[
 
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(help="Run directories.", show_default=False, callback=expanded_all),
+        list[str],
+        typer.Argument(
+            help="Run directories, or their URLs.",
+            show_default=False,
+            callback=lambda runs: [expanded_text(run) for run in runs],
+        ),
     ],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="Directory to write to.  [default: the run, if it is one]", callback=expanded
+            help="Directory or URL to write to.  [default: the run, if it is one]",
+            callback=expanded_text,
         ),
     ] = None,
     published: Annotated[
@@ -56,15 +68,24 @@ def report(
     ] = "common",
 ) -> None:
     """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
+    places = [place(run) for run in runs]
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
-        check_runs(runs)
+        check_runs(places)
     from jobs.report.compare import report_runs
 
-    page = report_runs(
-        runs, output, published=published, baselines=baseline or (), confusion=confusion, on=on
+    with ExitStack() as copies:
+        folders = [copies.enter_context(local_copy(run)) for run in places]
+        target = None if output is None else place(output)
+        # What is there already is of no use to a new report.
+        into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
+        page = report_runs(
+            folders, into, published=published, baselines=baseline or (), confusion=confusion, on=on
+        )
+        table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
+    shown = (target or places[0]) / page.name
+    Console(soft_wrap=True).print(
+        table, f"report: {shown}", sep="\n", markup=False, highlight=False
     )
-    table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
-    Console(soft_wrap=True).print(table, f"report: {page}", sep="\n", markup=False, highlight=False)
 
 
 def export(
@@ -78,11 +99,13 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
-    check_runs([run])
+    where = place(run)
+    check_runs([where])
     from jobs.harness.exchange import export_run
 
-    for path in export_run(run, harness, output):
-        print(path)
+    with local_copy(where) as folder:
+        for path in export_run(folder, harness, output):
+            print(where / str(path.relative_to(folder)) if path.is_relative_to(folder) else path)
 
 
 def import_(
@@ -117,21 +140,20 @@ def import_(
     partial: Annotated[
         bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
     ] = False,
-    output: Annotated[
-        Path, typer.Option(help="Directory that receives the run.", callback=expanded)
-    ] = Path("runs"),
+    output: Annotated[str, typer.Option(help="Directory or URL that receives the run.")] = "runs",
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
     from jobs.config.recipe import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
-    from jobs.report.tables.cells import render_table, table_width
+    from jobs.report.tables.cells import render_table
 
     section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
     about = ImportSettings(section, model, method, retention, num_frames, partial)
-    run_dir, summary = import_answers(files, harness, about, output)
-    console = Console()
-    print(render_table(summary.cells, table_width(console.is_terminal, console.width)))
-    print(f"run: {run_dir}")
+    where = place(output)
+    with local_copy(where, lambda name: False) as folder:
+        run_dir, summary = import_answers(files, harness, about, folder)
+    print(render_table(summary.cells))
+    print(f"run: {where / run_dir.name}")
 
 
 def log_run(
@@ -146,11 +168,13 @@ def log_run(
     from jobs.tracking.upload import upload_run
     from pipeline.redaction import redacted
 
-    uri = tracking_uri or default_tracking_uri(run.parent)
-    if not has_events(run):
-        check_runs([run])
+    where = place(run)
+    uri = tracking_uri or default_tracking_uri(where.parent)
     try:
-        upload_run(run, uri)
+        with local_copy(where) as folder:
+            if not has_events(folder):
+                check_runs([folder])
+            upload_run(folder, uri)
     except TrackingError as error:
         raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
     print(f"logged to {redacted(uri)}")
@@ -159,9 +183,7 @@ def log_run(
 @data.command("check")
 def data_check(
     benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
-    root: Annotated[
-        Path | None, typer.Argument(help="Directory of its files.", callback=expanded)
-    ] = None,
+    root: Annotated[str | None, typer.Argument(help="Directory of its files.")] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[
         Path | None,
@@ -170,6 +192,12 @@ def data_check(
     jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
 ) -> None:
     """Check every row and every file before a job needs them."""
+    if root is not None and is_url(root):
+        raise ValueError(
+            f"{redacted(root)}: data check opens every file, which needs a disk; copy the release "
+            "to one, or start a job with a small --limit"
+        )
     from jobs.data_check.check import data_check
 
-    raise typer.Exit(data_check(benchmark, root, output, jobs, Console(), split))
+    where = None if root is None else Path(root)
+    raise typer.Exit(data_check(benchmark, where, output, jobs, Console(), split))

@@ -18,7 +18,7 @@ SINKS_FILE = Path("sinks.json")
 
 def ask(
     video: Annotated[
-        str, typer.Argument(help="Video file, or directory of frames.", callback=expanded_text)
+        str, typer.Argument(help="Video file, directory of frames, or URL.", callback=expanded_text)
     ],
     question: Annotated[str, typer.Argument(help="What to ask.")],
     choices: Annotated[

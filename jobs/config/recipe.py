@@ -32,6 +32,7 @@ from jobs.config.methods import cell_name, expand_method
 from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import read_recipe, with_overrides
 from pipeline.pools import Pools
+from pipeline.remote.urls import raise_if_secret
 from tango_core.extensions import short_name
 from tango_core.video.sampling import Sampling
 
@@ -54,7 +55,8 @@ class BenchmarkSection:
 
     Attributes:
         name: Entry of `BENCHMARKS`, or a class elsewhere: `my_package.my_module:MyBenchmark`.
-        root: Directory (or table) of the benchmark's files; `null` for its own default.
+        root: Directory (or table) of the benchmark's files, or a URL of a store; `null` for its own
+            default.
         split: Split of the benchmark.
         seed: Random seed of a generated benchmark.
         protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`,
@@ -66,6 +68,10 @@ class BenchmarkSection:
     split: str = "test"
     seed: int = 0
     protocol: str = "vlmevalkit"
+
+    def __post_init__(self) -> None:
+        """Refuse a URL with a password in it: recipes are copied and logged."""
+        raise_if_secret(self.root or "")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -111,12 +117,16 @@ class DecodeSection:
         memory_gib: Memory one decoder may use, in GiB.
         damaged: What to do with a clip whose stream is damaged where the clip is: `fail`, or `keep`
             to answer it under the status `decode_damaged`, which is no failure and is not cached.
+        video_cache: Directory of each node that keeps videos fetched from a store.
+        video_cache_gib: Bound of what it keeps, in GiB.
     """
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     memory_gib: Annotated[float, Field(ge=0.5)] = 4
     damaged: Literal["fail", "keep"] = "fail"
+    video_cache: str = "~/.cache/tango-video"
+    video_cache_gib: Annotated[float, Field(gt=0)] = 50
 
 
 @dataclass(frozen=True, config=_STRICT)

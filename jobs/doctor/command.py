@@ -76,7 +76,9 @@ def checks_for(job: Job | None, where: Locations) -> list[Check]:
             Check("model", recipes.model, (job,), timeout_s=60),
             Check("methods", recipes.methods, (job, where.cache_root), timeout_s=60),
             *(
-                Check("benchmark", recipes.benchmark, (section,), timeout_s=60)
+                Check(
+                    "benchmark", recipes.benchmark, (section, job.decode.video_cache), timeout_s=60
+                )
                 for section in job.all_benchmarks
             ),
         ]

@@ -64,11 +64,14 @@ def methods(job: Job, cache: str) -> CheckResult:
     return ok(text)
 
 
-def benchmark(section: BenchmarkSection) -> CheckResult:
+def benchmark(section: BenchmarkSection, video_cache: str = "~/.cache/tango-video") -> CheckResult:
     """Open a benchmark's annotations; its video files are not checked."""
-    from jobs.run.build import benchmark_of
+    from jobs.run.build import benchmark_of, mirror_of
 
-    opened = benchmark_of(section)
+    mirror = mirror_of(section, video_cache)
+    opened = benchmark_of(section, mirror)
+    if mirror is not None:
+        return ok(f"{section.name} in {section.root}, {len(mirror.objects)} objects")
     if opened.generated_in is not None:
         result = writable(str(opened.generated_in), "benchmark.root")
         return CheckResult(result.status, f"{section.name}, generated in {result.text}")

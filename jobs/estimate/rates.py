@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 
 from jobs.results.facts import FACTS_FILE, JobFacts
 from pipeline.answer_parts import AnswerParts
+from pipeline.remote.urls import Place
 from pipeline.stages.declarations import FAILED
+from pipeline.storage import Storage
+from tango_core.local_files import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -79,11 +81,11 @@ class Rates:
     start_s: float | None = None
 
 
-def measured(output: Path, *, model: str, num_frames: int, device: str) -> Rates:
+def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rates:
     """Read the rates of the newest comparable runs under a directory.
 
     Args:
-        output: Directory of runs.
+        output: Directory or URL of runs.
         model: Name of the model; runs of another one do not count.
         num_frames: Frames per clip.
         device: The processor in words (`jobs.run.provenance.device_name`); times of another one do
@@ -99,7 +101,7 @@ def measured(output: Path, *, model: str, num_frames: int, device: str) -> Rates
         if not same or facts.mode != "throughput" or facts.kind not in ("evaluate", "sweep"):
             continue
         try:
-            answers = first_answers(output / facts.run_id)
+            answers = first_answers(Storage.at(str(output)).child(facts.run_id))
         except (OSError, ValueError, KeyError) as error:
             logger.warning("run %s is not used for the estimate: %s", facts.run_id, error)
             continue
@@ -131,13 +133,13 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
     )
 
 
-def first_answers(run_dir: Path) -> pd.DataFrame:
+def first_answers(run: Storage) -> pd.DataFrame:
     """The answers of a run; of a very large one, those of its first parts.
 
     Raises:
         DamagedFileError: If a part is damaged.
     """
-    parts = AnswerParts(run_dir / "answers")
+    parts = AnswerParts(run.child("answers"))
     tables: list[pd.DataFrame] = []
     for name in sorted(parts.storage.names(".parquet")):
         table = parts.read(name)
@@ -160,15 +162,17 @@ def _once_per_clip(rows: pd.DataFrame, *, per_cell: bool) -> pd.DataFrame:
     return rows.drop_duplicates(keys)
 
 
-def _runs(output: Path) -> Iterable[JobFacts]:
+def _runs(output: Place) -> Iterable[JobFacts]:
     """The finished runs of a directory, the newest first; unreadable ones are skipped."""
-    folders = sorted((path.parent for path in output.glob(f"*/{FACTS_FILE}")), reverse=True)
-    for folder in folders:
+    storage = Storage.at(str(output))
+    for name in reversed(storage.folders() if storage.is_folder() else []):
         try:
-            facts = JobFacts.load(folder)
-        except (OSError, ValueError):
+            facts = JobFacts.from_json(
+                parse_json(storage.child(name).read(FACTS_FILE).decode(), name)
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
-        if facts.run_id == folder.name:
+        if facts.run_id == name:
             yield facts
 
 

@@ -139,6 +139,7 @@ def import_answers(
     )
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
+    assert isinstance(run_dir, Path)  # as `output` is
     table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
     storage = Storage.at(run_dir)
     write_sealed(table, storage.child("answers"), "part-00000.parquet", run_dir.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,11 @@ from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
 from pipeline.pools import Pools
 from pipeline.redaction import redacted
+from pipeline.remote.mirror import Mirror, mirrored
+from pipeline.remote.urls import Url, place
+from pipeline.remote.videos import VideoCache
 from pipeline.settings import Executor, Settings
+from pipeline.sources import Sources
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
@@ -32,6 +36,9 @@ from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
 
+# The benchmark that writes its own videos.
+GENERATED = "shapes"
+
 
 @dataclass(frozen=True)
 class BuiltJob:
@@ -42,12 +49,14 @@ class BuiltJob:
         benchmarks: Benchmark name -> benchmark.
         methods: (name, method) pairs.
         skipped: Methods that the model has too few layers for.
+        mirrors: Benchmark name -> its root in a store.
     """
 
     model: ModelSpec
     benchmarks: dict[str, Benchmark]
     methods: tuple[tuple[str, Method], ...]
     skipped: tuple[SkippedMethod, ...] = ()
+    mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
 def build(job: Job) -> BuiltJob:
@@ -59,7 +68,15 @@ def build(job: Job) -> BuiltJob:
     """
     try:
         raise_if_wrong_methods(job.all_methods)  # cheaper to check than a checkpoint
-        benchmarks = {section.name: benchmark_of(section) for section in job.all_benchmarks}
+        mirrors = {
+            section.name: mirror
+            for section in job.all_benchmarks
+            if (mirror := mirror_of(section, job.decode.video_cache)) is not None
+        }
+        benchmarks = {
+            section.name: benchmark_of(section, mirrors.get(section.name))
+            for section in job.all_benchmarks
+        }
         model = model_of(job)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)
@@ -67,7 +84,7 @@ def build(job: Job) -> BuiltJob:
         raise RecipeError(" ".join(str(error).split())) from error
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
-    return BuiltJob(model, benchmarks, built, skipped)
+    return BuiltJob(model, benchmarks, built, skipped, mirrors)
 
 
 def make_plan(
@@ -103,6 +120,7 @@ def make_plan(
             hash_content=job.hash_content,
             done=done,
             recompute=job.mode == "profile",
+            identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
@@ -138,9 +156,15 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
         decode_timeout_s=job.decode.timeout_s,
         decode_memory_gib=job.decode.memory_gib,
         keep_damaged=job.decode.damaged == "keep",
+        videos=videos_of(job),
         share_prefix=not profile,
         profile=profile,
     )
+
+
+def videos_of(job: Job) -> VideoCache:
+    """Where each node keeps the videos that it fetches."""
+    return VideoCache(job.decode.video_cache, job.decode.video_cache_gib)
 
 
 def _absolute(source: str | None) -> str | None:
@@ -240,11 +264,35 @@ def methods_of(
     return tuple(built), tuple(skipped)
 
 
-def benchmark_of(section: BenchmarkSection) -> Benchmark:
-    """Open one benchmark."""
+def mirror_of(section: BenchmarkSection, folder: str) -> Mirror | None:
+    """The local copy of a benchmark's annotations, if its root is in a store.
+
+    Args:
+        section: Of the recipe.
+        folder: Where fetched files are kept.
+
+    Raises:
+        ValueError: If the benchmark generates its files, which needs a disk.
+    """
+    root = place(section.root) if section.root else None
+    if not isinstance(root, Url):
+        return None
+    if section.name == GENERATED:
+        raise ValueError(
+            f"benchmark.root {root}: {section.name} writes its videos itself, which needs a "
+            "directory on a disk; name one, or leave benchmark.root out"
+        )
+    return mirrored(root, Path(folder))
+
+
+def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Benchmark:
+    """Open one benchmark, in a store by its mirror."""
+    root = section.root
+    if root is not None:
+        root = str(mirror.root if mirror else place(root))
     return build_benchmark(
         section.name,
-        root=section.root,
+        root=root,
         split=section.split,
         seed=section.seed,
         protocol=section.protocol,
@@ -263,6 +311,8 @@ def items_of(
     """
     count = count or ShardCount(job.shard)
     for name, benchmark in built.benchmarks.items():
+        mirror = built.mirrors.get(name)
         for item in count.own(benchmark.items(job.limit)):
             shown = printable_item(item)
-            yield name, replace(shown, video_id=redacted(shown.video_id))
+            path = mirror.url_of(shown.path) if mirror else shown.path
+            yield name, replace(shown, path=path, video_id=redacted(shown.video_id))

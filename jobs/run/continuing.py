@@ -7,7 +7,6 @@ run therefore keeps the digest of its job (`config.identity`), and this looks fo
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 from jobs.config.identity import job_digest
 from jobs.config.recipe import Job
@@ -17,6 +16,7 @@ from jobs.run.directories import DIGEST_FILE
 from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.lease import EXPIRES_S, RENEWED_EVERY_S, Lease, LeaseError
+from pipeline.remote.urls import Place
 from pipeline.storage import Storage
 
 _ASKED_EVERY_S = 2.0
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 def unfinished_run(
-    job: Job, output: Path, *, open_storage: OpenStorage = Storage.at
-) -> Path | None:
+    job: Job, output: Place, *, open_storage: OpenStorage = Storage.at
+) -> Place | None:
     """The newest unfinished run of a job, or `None`.
 
     A run is unfinished until its summary is written. Runs of `tango precompute` do not count: they

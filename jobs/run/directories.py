@@ -13,6 +13,7 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
 from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.remote.urls import Place, is_url, place
 from pipeline.storage import Storage
 
 DIGEST_FILE = "job.digest"
@@ -24,12 +25,12 @@ _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
 def new_run_dir(
     job: Job,
-    output: Path,
+    output: Place,
     *,
     methods: Sequence[str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
-) -> Path:
+) -> Place:
     """An unused directory below `output`, named by time, benchmark, model, frames and method.
 
     Args:
@@ -53,11 +54,11 @@ def new_run_dir(
 
 def make_run_dir(
     what: Sequence[str],
-    output: Path,
+    output: Place,
     *,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
-) -> Path:
+) -> Place:
     """An unused directory below `output`, named by local time and what the run is about.
 
     Raises:
@@ -80,27 +81,29 @@ def make_run_dir(
     raise RecipeError(f"--output {output} holds too many runs of this second; try again")
 
 
-def find_run(run: str, output: Path, *, open_storage: OpenStorage = Storage.at) -> Path:
-    """The directory of an earlier run, given as a path or as a name below `output`.
+def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at) -> Place:
+    """The directory of an earlier run, given as a path, a URL or a name below `output`.
 
     Raises:
         RecipeError: If it is not there.
     """
-    for candidate in (Path(run), output / run):
+    for candidate in [place(run)] if is_url(run) else [Path(run), output / run]:
         if open_storage(candidate).exists(JOB_FILE):
             return candidate
     raise no_run(run, output)
 
 
-def no_run(run: str, output: Path) -> RecipeError:
+def no_run(run: str, output: Place) -> RecipeError:
     """The error for a run that is not there."""
+    if is_url(run):
+        return RecipeError(f"--resume {run}: no job.yaml is there; name the URL of a run")
     return RecipeError(
         f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
     )
 
 
 def claim(
-    run_dir: Path, job: Job, *, open_storage: OpenStorage = Storage.at, answers: bool = True
+    run_dir: Place, job: Job, *, open_storage: OpenStorage = Storage.at, answers: bool = True
 ) -> None:
     """Write the resolved recipe into a run directory, new or continued.
 
@@ -121,7 +124,7 @@ def claim(
         storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())
 
 
-def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Path) -> None:
+def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
     old = computed_part(recipe_of(old_recipe, str(job_file)))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
 from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
@@ -37,11 +37,13 @@ from pipeline.background import iterate
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.finished import NOTHING_DONE
-from pipeline.lease import FileLease, KeptLease, Lease, held
+from pipeline.lease import KeptLease, held
 from pipeline.methods import PlannedMethod
 from pipeline.metrics import JobBoard
+from pipeline.object_lease import lease_of
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
+from pipeline.remote.urls import Place
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
@@ -96,7 +98,7 @@ def execute(
     built: BuiltJob,
     kind: Kind,
     locations: Locations,
-    run_dir: Path,
+    run_dir: Place,
     console: Console,
     *,
     run_plan: RunPlan | None = None,
@@ -125,7 +127,7 @@ def execute(
     """
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease: Lease = FileLease(locations.open_storage(run_dir), clock)
+    lease = lease_of(locations.open_storage(run_dir), clock)
     if locations.continues:
         lease = PatientLease(lease, clock)
     board = board or JobBoard()
@@ -140,7 +142,7 @@ def _execute(
     built: BuiltJob,
     kind: Kind,
     locations: Locations,
-    run_dir: Path,
+    run_dir: Place,
     observers: Sequence[Observer],
     run_plan: RunPlan,
     clock: Clock,
@@ -224,6 +226,7 @@ def _execute(
         shards=shards.sizes(),
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
+    compact_if_remote(caches, plan.caches, clock)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 

@@ -30,6 +30,7 @@ from jobs.run.provenance import device_name
 from pipeline.cache.folders import existing_caches
 from pipeline.plan import Plan
 from pipeline.pools import Pools
+from pipeline.remote.urls import Place
 from pipeline.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.stages.declarations import stages_of
 from tango_core.models import load_encoder, load_language_model
@@ -122,7 +123,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     )
 
 
-def _earlier(plan: Plan, output: Path) -> Rates:
+def _earlier(plan: Plan, output: Place) -> Rates:
     """What runs under the output directory measured."""
     model = plan.model
     return measured(
@@ -145,7 +146,7 @@ def _probe(job: Job, locations: Locations) -> Rates:
         names = [name for name, _ in built.methods]
         run_dir = new_run_dir(small, where.output, methods=names)
         done = execute(small, built, "sweep", where, run_dir, Console(quiet=True))
-        found = rates_of([(done.facts, first_answers(run_dir))])
+        found = rates_of([(done.facts, first_answers(locations.open_storage(run_dir)))])
     return replace(found, runs=(f"a probe of {done.num_clips} clips",))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import TextIO
 
 from jobs.results.run_summary import RunSummary
@@ -12,6 +11,7 @@ from jobs.run.progress import failure_of
 from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
+from pipeline.remote.urls import Place
 from pipeline.rows import Row
 from pipeline.stages.declarations import has_failed
 
@@ -29,7 +29,7 @@ class JsonEvents:
     """
 
     def __init__(
-        self, stream: TextIO, run_dir: Path, board: JobBoard, clock: Clock = SYSTEM_CLOCK
+        self, stream: TextIO, run_dir: Place, board: JobBoard, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._stream, self._run_dir, self._board, self._clock = stream, run_dir, board, clock
         self._lock = threading.Lock()

@@ -9,18 +9,18 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pipeline.remote.urls import Place
     from pipeline.stopping import Stopped
 
 
 class _Standing:
     """How far the command of this process is."""
 
-    run: Path | None = None
-    recipe: Path | None = None
+    run: Place | None = None
+    recipe: Place | None = None
     is_complete = False
     caches_only = False
     text: str | None = None
@@ -31,7 +31,7 @@ def leaves_behind(text: str) -> None:
     _Standing.text = text
 
 
-def works_on(run: Path, *, recipe: Path | None = None, caches_only: bool = False) -> None:
+def works_on(run: Place, *, recipe: Place | None = None, caches_only: bool = False) -> None:
     """From now on there is a run to go on with.
 
     Args:

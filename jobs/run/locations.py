@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from pipeline.remote.urls import Place, Url, place
 from pipeline.storage import Storage
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-OpenStorage = Callable[[str | Path], Storage]
+OpenStorage = Callable[[str | Place], Storage]
 
 
 @dataclass(frozen=True)
@@ -22,9 +19,10 @@ class Locations:
     """Where a job reads and writes; nothing here changes a result.
 
     Attributes:
-        output: Directory of all runs.
+        output: Directory or URL of all runs.
         cache: Directory or URL of the token caches; `None` for one inside `output`.
-        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`.
+        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`, or inside
+            `runs` if `output` is a URL.
         resume: Run to continue, as a path or a name inside `output`.
         address: Ray cluster; `None` for a Ray of our own on this machine.
         open_storage: Opens run directories and caches.
@@ -32,7 +30,7 @@ class Locations:
         continues: Whether the newest unfinished run of the same job is continued, if there is one.
     """
 
-    output: Path
+    output: Place
     cache: str | None = None
     tracking_uri: str | None = None
     resume: str | None = None
@@ -51,12 +49,11 @@ class Locations:
     @property
     def cache_root(self) -> str:
         """URL or absolute path of the token caches: workers may run in another directory."""
-        if self.cache and "://" in self.cache:
-            return self.cache
-        return str(Path(self.cache or self.output / "cache").absolute())
+        where = place(self.cache) if self.cache else self.output / "cache"
+        return str(where) if isinstance(where, Url) else str(where.absolute())
 
 
-def raise_if_unusable(output: Path, option: str = "--output") -> None:
+def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """Refuse a directory of runs or caches that cannot be written to, before anything is computed.
 
     Nothing is left behind: the nearest directory that is there is tried with a file of no name.
@@ -64,18 +61,15 @@ def raise_if_unusable(output: Path, option: str = "--output") -> None:
     Raises:
         ValueError: In one line that names the option.
     """
-    if _URL.match(str(output)):
-        raise ValueError(
-            f"{option} {output} is a URL; runs are written to a directory, "
-            "only --cache may be a URL"
-        )
-    place = output.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
+    if isinstance(output, Url):  # asking a store takes a connection
+        return
+    there = output.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
     try:
-        if not place.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{place} is not a directory")
-        with tempfile.TemporaryFile(dir=place):
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise ValueError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.config.recipe import Job
 from pipeline.plan import Plan
 from pipeline.pools import Pools
+from pipeline.remote.urls import Place
 from pipeline.sizing import UNMEASURED, AutoPools, Work
 from pipeline.stages.declarations import stages_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobs.estimate.rates import Rates
 
 
-def pools_of(job: Job, plan: Plan, output: Path) -> Pools:
+def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
     """The pools of a recipe; with `pools: auto` they are chosen once the cluster is known.
 
     Args:

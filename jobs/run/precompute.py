@@ -11,6 +11,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import build
+from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import execute
@@ -24,6 +25,7 @@ from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
 from pipeline.stopping import at_stop
+from pipeline.storage import Storage
 
 
 def precompute(
@@ -47,9 +49,10 @@ def precompute(
     works_on(run_dir, caches_only=True)
     display, board = display or Display.on(console), JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
-    uri, every_s = locations.tracking_uri, job.tracking.every_s
+    uri, every_s = tracking_uri_of(locations), job.tracking.every_s
     with (
-        LiveRun(run_dir, uri, "precompute", every_s=every_s, board=board) as live,
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, "precompute", every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -65,7 +68,8 @@ def precompute(
         )
         counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
         text = json.dumps(counts, indent=2, default=str) + "\n"
-        locations.open_storage(run_dir).write(SUMMARY_FILE, text.encode())
+        with results_of(run_dir, desk) as folder:
+            Storage.at(folder).write(SUMMARY_FILE, text.encode())
         display.say(f"clips:   {counted(job_result)}")
         for name in job_result.facts.caches:
             display.say(f"cache:   {redacted(locations.cache_root)}/{name}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 from jobs import exit_codes
 from jobs.config.recipe import Job
 from jobs.run.build import build
 from jobs.run.continuing import unfinished_run
+from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
@@ -21,6 +21,7 @@ from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
+from pipeline.remote.urls import Place
 from pipeline.run import run
 from pipeline.stopping import at_stop
 
@@ -35,7 +36,7 @@ def measure(
     early: EarlyRay | None = None,
     *,
     one_of_several: bool = False,
-) -> tuple[int, Path]:
+) -> tuple[int, Place]:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
     Args:
@@ -65,8 +66,10 @@ def measure(
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     every_s = job.tracking.every_s
+    uri = tracking_uri_of(locations)
     with (
-        LiveRun(run_dir, locations.tracking_uri, kind, every_s=every_s, board=board) as live,
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, kind, every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -87,8 +90,9 @@ def measure(
         from jobs.report.tables.profile import render_profile
         from jobs.results.summary import write_summary
 
-        summary = write_summary(run_dir)
-        report = write_report(run_dir, summary)
+        with results_of(run_dir, desk) as folder:
+            summary = write_summary(folder)
+            report = run_dir / write_report(folder, summary).name
         say = display.say
         say(heading(job_result))
         say(render_table(summary.cells, display.table_width))
@@ -142,7 +146,7 @@ def counted(job_result: JobResult) -> str:
     )
 
 
-def exit_code(job: Job, job_result: JobResult, run_dir: Path) -> int:
+def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
     """0 while no answer is missing and no more clips failed than allowed, otherwise 1.
 
     A line says where the failures are; the driver has named what is missing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 
 from rich.console import Console
 
@@ -13,6 +13,8 @@ from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Place
 
 
 def sweep(
@@ -50,7 +52,7 @@ def sweep(
 
 
 def compare(
-    jobs: Sequence[Job], run_dirs: Sequence[Path], locations: Locations, display: Display
+    jobs: Sequence[Job], run_dirs: Sequence[Place], locations: Locations, display: Display
 ) -> None:
     """Set the runs of one recipe side by side, in a directory beside theirs, and show the table.
 
@@ -66,7 +68,10 @@ def compare(
     benchmarks = "+".join(section.name for section in first.all_benchmarks)
     what = [benchmarks, first.model.name, "comparison"]
     folder = make_run_dir(what, locations.output, open_storage=locations.open_storage)
-    page = report_runs(run_dirs, folder)
-    table = (folder / "paper_table.md").read_text(encoding="utf-8")
+    with ExitStack() as copies:
+        runs = [copies.enter_context(local_copy(run_dir)) for run_dir in run_dirs]
+        into = copies.enter_context(local_copy(folder, lambda name: False))
+        page = folder / report_runs(runs, into).name
+        table = (into / "paper_table.md").read_text(encoding="utf-8")
     display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
     display.say(f"report:  {page}")

@@ -9,6 +9,8 @@ from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
+from pipeline.remote.copies import HOME_FILE
+from pipeline.remote.urls import Url
 from tango_core.local_files import parse_json, read_text
 
 ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parquet")
@@ -17,7 +19,11 @@ FOLDERS = ("answers", "plots")
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A finished run on disk, as the upload sees it."""
+    """A finished run on disk, as the upload sees it.
+
+    Attributes:
+        path: Of the run, or of a local copy of it.
+    """
 
     path: Path
 
@@ -83,4 +89,7 @@ class RunDirectory:
 
     def artifact_root(self) -> str:
         """URI under which a local store keeps the files of all runs."""
+        home = self.path / HOME_FILE
+        if home.is_file():
+            return str(Url(home.read_text().strip()).parent / "mlartifacts")
         return (self.path.parent.resolve() / "mlartifacts").as_uri()

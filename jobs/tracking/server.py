@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from pipeline.redaction import redacted
+from pipeline.remote.urls import Place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -26,9 +27,14 @@ class TrackingError(OSError):
     """A run could not be uploaded; its directory is complete all the same."""
 
 
-def default_tracking_uri(output: Path) -> str:
-    """The SQLite store beside the runs: `sqlite:///<output>/mlflow.db`."""
-    return f"sqlite:///{output.resolve() / 'mlflow.db'}"
+def default_tracking_uri(output: Place) -> str:
+    """The SQLite store beside the runs: `sqlite:///<output>/mlflow.db`.
+
+    A database needs a disk: for runs in an object store it is `runs/mlflow.db` of this machine,
+    and only the files of its runs are in the store.
+    """
+    folder = output if isinstance(output, Path) else Path("runs")
+    return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
 
 
 def mlflow_client(tracking_uri: str) -> MlflowClient:

@@ -8,17 +8,28 @@ that planned with a clip's own file looks for the clip in the shards when the fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from pipeline.cache.folders import CacheFolder, brief, written_at
+from pipeline.cache.index import write_index
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS
-from pipeline.cache.shards import KEYS, Shards, shard_name
+from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
 from pipeline.cache.tokens import CacheError, read_clip
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.remote.objects import PARALLEL
+from pipeline.storage import Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
@@ -55,6 +66,11 @@ def compact_cache(
             loose.append(file)
     for batch in _batches(loose):
         yield from _write_shard(folder, batch, clock)
+    if folder.storage.is_local:  # its footers cost nothing to ask, and a disk may cut a file short
+        return
+    shards.refresh()
+    if shards.by_key():
+        write_index(folder.storage, shards.keys_by_shard(), hash_of(folder.storage))
 
 
 def _is_in_shard(shards: Shards, key: str) -> bool:
@@ -96,13 +112,12 @@ def _write_shard(
         folder.storage.writing(name) as sink,
         pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
     ):
-        for file in batch:
-            try:
-                table = read_clip(folder.storage, _key(file)).table
-            except FileNotFoundError:  # another call has moved it
+        read = partial(_read, folder.storage)
+        for file, table in zip(batch, _ahead(read, batch, folder.storage), strict=True):
+            if table is None:  # another call has moved it
                 continue
-            except CacheError as error:
-                yield file.base_name, brief(error, folder)
+            if isinstance(table, CacheError):
+                yield file.base_name, brief(table, folder)
                 continue
             if table.schema.equals(SCHEMA):
                 writer.write_table(table)
@@ -114,14 +129,47 @@ def _write_shard(
         folder.remove(name)
     written = Shards(folder.storage)
     written.refresh([name])
-    for key in keys:
-        try:
-            written.read(key)
-        except (CacheError, FileNotFoundError) as error:
-            yield f"{key}.parquet", f"its copy does not read back: {error}"
-        else:
-            folder.remove(f"{key}.parquet")
-            yield f"{key}.parquet", None
+    finish = partial(_read_back_and_remove, folder, written)
+    for key, problem in zip(keys, _ahead(finish, keys, folder.storage), strict=True):
+        yield f"{key}.parquet", problem
+
+
+def _read(storage: Storage, file: pafs.FileInfo) -> pa.Table | CacheError | None:
+    """The table of a file, `None` if it has gone, or what is wrong with it."""
+    try:
+        return read_clip(storage, _key(file)).table
+    except FileNotFoundError:
+        return None
+    except CacheError as error:
+        return error
+
+
+def _read_back_and_remove(folder: CacheFolder, written: Shards, key: str) -> str | None:
+    """Remove a clip's own file if its copy is good, else say what is wrong with that."""
+    try:
+        written.read(key)
+    except (CacheError, FileNotFoundError) as error:
+        return f"its copy does not read back: {error}"
+    folder.remove(f"{key}.parquet")
+    return None
+
+
+def _ahead(function: Callable[[T], R], items: Sequence[T], storage: Storage) -> Iterator[R]:
+    """Apply a function to items in order; in a store, where a request takes long, to some at once.
+
+    Only a few results wait: each may be as large as all tokens of a clip.
+    """
+    if storage.is_local:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(PARALLEL) as workers:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(workers.submit(function, item))
+            if len(waiting) == PARALLEL:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _key(file: pafs.FileInfo) -> str:

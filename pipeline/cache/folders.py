@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+from pipeline.cache.index import INDEX
 from pipeline.cache.rows import StoredClip
 from pipeline.cache.shards import Shards, is_shard, shard_time, tombstone_of
 from pipeline.cache.tokens import MANIFEST, CacheError, TokenCache, read_clip
@@ -55,6 +56,7 @@ class CacheFolder:
         cache: Opened by its manifest; `None` if that cannot be trusted.
         problem: Why it cannot; empty if it can.
         files: Everything in the directory, other people's files included.
+        by_footers: Whether every shard is asked itself, whatever an index says of it.
     """
 
     name: str
@@ -62,6 +64,7 @@ class CacheFolder:
     cache: TokenCache | None
     problem: str
     files: tuple[pafs.FileInfo, ...]
+    by_footers: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -103,7 +106,8 @@ class CacheFolder:
         """What is in the shards; their footers are read."""
         index = Shards(self.storage)
         if self.shards:
-            index.refresh(file.base_name for file in self.files)
+            names = [file.base_name for file in self.files]
+            index.refresh(name for name in names if not (self.by_footers and name == INDEX))
         return index
 
     @cached_property
@@ -148,7 +152,7 @@ class CacheFolder:
         Raises:
             ValueError: If the file is not named like one of a cache: another program may own it.
         """
-        ours = name == MANIFEST or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
+        ours = name in (MANIFEST, INDEX) or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
             raise ValueError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
@@ -175,7 +179,9 @@ class TokenCounts:
     num_clips: int
 
 
-def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[CacheFolder]:
+def find_caches(
+    root: str | Storage, patterns: Sequence[str] = (), *, by_footers: bool = False
+) -> list[CacheFolder]:
     """List the token caches under a root, by name; one directory listing each.
 
     A directory counts if its name ends in a hash and if it holds the manifest behind that hash, or
@@ -184,6 +190,7 @@ def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[Cache
     Args:
         root: Directory or URL that holds all caches.
         patterns: Names or shell patterns of those to list; none for all.
+        by_footers: See `CacheFolder`.
 
     Raises:
         FileNotFoundError: If there is no such directory.
@@ -202,7 +209,7 @@ def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[Cache
         )
     names = [name for name in storage.folders() if _FOLDER.fullmatch(name)]
     wanted = [n for n in names if not patterns or any(fnmatchcase(n, p) for p in patterns)]
-    folders = [_look_into(storage, name) for name in wanted]
+    folders = [_look_into(storage, name, by_footers) for name in wanted]
     found = [folder for folder in folders if folder.cache or folder.entries]
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
@@ -217,10 +224,10 @@ def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, Cach
     """The caches with these names that are there, by name; the others are left out."""
     storage = Storage.at(root)
     there = set(storage.folders()) if storage.is_folder() else set()
-    return {name: _look_into(storage, name) for name in names if name in there}
+    return {name: _look_into(storage, name, by_footers=False) for name in names if name in there}
 
 
-def _look_into(root: Storage, name: str) -> CacheFolder:
+def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     """One listing and the manifest."""
     folder = root.child(name)
     cache, problem = None, ""
@@ -230,7 +237,7 @@ def _look_into(root: Storage, name: str) -> CacheFolder:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
     except (CacheError, PermissionError) as error:
         problem = str(error).removeprefix(f"{folder.root}/")
-    return CacheFolder(name, folder, cache, problem, tuple(folder.files()))
+    return CacheFolder(name, folder, cache, problem, tuple(folder.files()), by_footers)
 
 
 def written_at(file: pafs.FileInfo) -> datetime | None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow.fs as pafs
 
 from pipeline.cache.folders import CacheFolder, written_at
+from pipeline.cache.index import INDEX
 from pipeline.cache.tokens import MANIFEST
 
 # A live writer needs seconds for a file.
@@ -89,8 +90,8 @@ def plan_removals(
 
 
 def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
-    """The manifest's file."""
-    return tuple(file for file in folder.files if file.base_name == MANIFEST)
+    """The manifest, and the index of the shards."""
+    return tuple(file for file in folder.files if file.base_name in (MANIFEST, INDEX))
 
 
 def _idle(folder: CacheFolder, now: datetime) -> timedelta:

@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.rows import StoredClip, read_checked
+from pipeline.cache.index import INDEX, read_index
+from pipeline.cache.rows import CacheError, StoredClip, read_checked
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Shards:
         self.storage = storage
         self.unreadable: dict[str, str] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._seen: list[str] = []
         self._footers: dict[str, pq.FileMetaData] = {}
         self._groups: dict[str, tuple[str, int]] = {}
 
@@ -86,13 +88,24 @@ class Shards:
             names: Files of the directory; `None` to list them.
         """
         names = sorted(self.storage.names() if names is None else names)
+        if (
+            not self.storage.is_local
+            and INDEX in names
+            and any(is_shard(n) and n not in self._keys for n in names)
+        ):
+            self._keys |= read_index(self.storage)
         removed = {tombstone_of(name) for name in names}
         groups: dict[str, tuple[str, int]] = {}
-        for name in filter(is_shard, names):  # by time: of two copies the later one counts
+        self._seen = list(filter(is_shard, names))
+        for name in self._seen:  # by time: of two copies the later one counts
             for group, key in enumerate(self._keys_of(name)):
                 if (name, key) not in removed:
                     groups[key] = (name, group)
         self._groups = groups
+
+    def keys_by_shard(self) -> dict[str, tuple[str, ...]]:
+        """Keys of every shard that the last `refresh` saw, those with a tombstone included."""
+        return {name: tuple(self._keys[name]) for name in self._seen if name in self._keys}
 
     def by_key(self) -> dict[str, str]:
         """Name of the shard of every key."""
@@ -110,7 +123,10 @@ class Shards:
         if key not in self._groups:
             raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
-        footer = self._footer(name)
+        try:
+            footer = self._footer(name)
+        except pa.ArrowInvalid as error:
+            raise CacheError(f"{self.storage.path(name)} cannot be read: {error}") from error
         window = _window(footer.row_group(group))
         with self.storage.opened(name) as file:
             data = file.read_at(window.stop - window.start, window.start)
@@ -143,6 +159,8 @@ class Shards:
                 raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
         except FileNotFoundError:
             return ()
+        except (ConnectionError, TimeoutError, PermissionError):
+            raise  # the store is at fault, and not the shard
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             if name not in self.unreadable:

@@ -94,8 +94,9 @@ class TokenCache:
             try:
                 self.storage.write(MANIFEST, self.manifest.encode())
             except OSError as error:
+                root = self.storage.location.removesuffix(f"/{self.name}")
                 raise OSError(
-                    f"--cache {self.storage.root.removesuffix(f'/{self.name}')} cannot be written "
+                    f"--cache {root} cannot be written "
                     f"to ({error}); choose a directory that can, or free some space"
                 ) from error
             return

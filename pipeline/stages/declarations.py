@@ -74,6 +74,7 @@ def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
         "memory_gib": settings.decode_memory_gib,
         # A job that only fills caches has no use for clips that are not cached.
         "keep_damaged": settings.keep_damaged and plan.answer,
+        "videos": settings.videos,
     }
 
 

@@ -6,11 +6,15 @@ import logging
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
+from pipeline.remote.urls import is_url
+from pipeline.remote.videos import VideoCache
 from pipeline.rows import one_line
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
@@ -35,6 +39,7 @@ def decode_video(
     timeout_s: float,
     memory_gib: float,
     keep_damaged: bool = False,
+    videos: VideoCache | None = None,
 ) -> dict[str, Any]:
     """Decode the clip of one row in this worker's child process.
 
@@ -47,6 +52,7 @@ def decode_video(
         memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
         keep_damaged: Return the frames of a clip whose stream is damaged, under another `clip_key`,
             so that no later job takes what becomes of them from a cache.
+        videos: Where videos of a store are fetched to; needed for a `path` that is a URL.
 
     Returns:
         A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
@@ -84,11 +90,24 @@ def decode_video(
         "error": None,
         "store_fault": None,
     }
+    is_local, is_fetched = not is_url(path), False
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        frames: VideoFrames = _child(memory_gib).call(
-            decode_frames, path, spec, clip, timeout_s=timeout_s, about=path, what="decoder"
-        )
+        with _local(path, str(row.get("source_fingerprint") or ""), videos) as local:
+            is_fetched = True
+            try:
+                frames: VideoFrames = _child(memory_gib).call(
+                    decode_frames,
+                    local,
+                    spec,
+                    clip,
+                    timeout_s=timeout_s,
+                    about=path,
+                    what="decoder",
+                )
+            except Exception as error:
+                _speak_of(error, path, local)
+                raise
         out |= {
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
@@ -117,20 +136,21 @@ def decode_video(
         raise
     except Exception as error:
         out["error"] = f"decode: {_one_line(error, path)}"
-        out["store_fault"] = _store_fault(error, path, memory_gib)
+        if is_local:
+            out["store_fault"] = _store_fault(path, memory_gib)
+        elif not is_fetched:
+            out["store_fault"] = store_fault(error, path)
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
 
 
-def _store_fault(error: Exception, path: str, memory_gib: float) -> str | None:
+def _store_fault(path: str, memory_gib: float) -> str | None:
     """What is wrong with the store of a file that could not be decoded; `None` for nothing.
 
     Decoders say in many ways that they could not read on, so the file is read once more, plainly.
     """
-    if "://" in path:
-        return store_fault(error, path)
     try:
         _child(memory_gib).call(read_ends, path, timeout_s=_READ_S, about=path, what="disk")
     except TimeoutError:
@@ -153,6 +173,27 @@ def read_ends(path: str) -> None:
         file.read(_END_BYTES)
         file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
         file.read(_END_BYTES)
+
+
+@contextmanager
+def _local(path: str, fingerprint: str, videos: VideoCache | None) -> Iterator[str]:
+    """A path that the decoders open: that of the file, or of a copy of what is in a store."""
+    if not is_url(path):
+        yield path
+        return
+    if videos is None:
+        raise ValueError(f"{path} is in a store, and no place for fetched videos is set")
+    with videos.fetched(path, fingerprint) as local:
+        yield local
+
+
+def _speak_of(error: Exception, path: str, local: str) -> None:
+    """Let an error name the video where its owner knows it."""
+    if path != local:
+        error.args = tuple(
+            argument.replace(local, path) if isinstance(argument, str) else argument
+            for argument in error.args
+        )
 
 
 @cache

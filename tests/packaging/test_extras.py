@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from jobs.cli.entry import EXTRAS, explain
+from jobs.cli.entry import EXTRAS, STORES, explain
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "jobs/recipes/shapes_tiny.yaml"
@@ -53,6 +53,8 @@ def test_the_compressors_run_with_numpy_and_torch_alone(run_with):
         ((), ["--help"], "jobs"),
         (("models", "pipeline"), ["evaluate", RECIPE], "jobs"),
         (("jobs",), ["evaluate", RECIPE, "--limit", 1], "models"),
+        (("models", "pipeline", "jobs"), ["cache", "ls", "--cache", "s3://bucket/cache"], "s3"),
+        (("models", "pipeline", "jobs"), ["cache", "ls", "--cache", "gs://bucket/cache"], "gcs"),
     ],
 )
 def test_a_command_without_its_extra_ends_in_one_line(run_with, installed, command, missing):
@@ -67,7 +69,8 @@ def test_the_modules_of_every_extra_are_those_of_the_project():
     for extra, modules in EXTRAS.items():
         names = [Requirement(line).name for line in project["optional-dependencies"][extra]]
         assert set(modules) == {IMPORTED_AS.get(name, name) for name in names}
-    assert project["optional-dependencies"]["all"] == [f"tango-video[{','.join(EXTRAS)}]"]
+    usual = ",".join(extra for extra in EXTRAS if extra not in STORES)
+    assert project["optional-dependencies"]["all"] == [f"tango-video[{usual}]"]
 
 
 def test_a_module_of_no_extra_is_not_explained_away():

@@ -1,0 +1,58 @@
+"""Which clips are in which shard, in one file: a plan then reads one object, not one per shard.
+
+Only caches in object stores have one: there every question is a request. It is written after the
+shards that it names and is only a short cut: a shard that is not in it is asked itself, and what it
+says of a shard that has gone is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.seal import DamagedFileError, read_sealed, write_sealed
+from pipeline.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+# Not called `.parquet`: readers of `*.parquet` take that for clips.
+INDEX = "shards.index"
+
+
+def write_index(storage: Storage, shards: Mapping[str, Sequence[str]], cache: str) -> None:
+    """Write the index of a cache.
+
+    Args:
+        storage: The cache's directory.
+        shards: Name of a shard -> keys of its clips, in their order in it.
+        cache: Hash of the cache.
+    """
+    names = pa.array(list(shards), pa.string())
+    which = np.repeat(np.arange(len(shards)), [len(keys) for keys in shards.values()])
+    keys = pa.array([key for keys in shards.values() for key in keys], pa.string())
+    table = pa.table({"shard": names.take(pa.array(which, pa.int64())), "key": keys})
+    write_sealed(table, storage, INDEX, cache)
+
+
+def read_index(storage: Storage) -> dict[str, tuple[str, ...]]:
+    """Keys of every shard in the index, by the shard's name; empty if there is no good index."""
+    try:
+        table = read_sealed(storage, INDEX, must=True).table
+    except FileNotFoundError:
+        return {}
+    except DamagedFileError as error:
+        logger.warning("%s; the shards are asked one by one", error)
+        return {}
+    if table.num_rows == 0:
+        return {}
+    encoded = table["shard"].combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    names, keys = encoded.dictionary.to_pylist(), table["key"].to_pylist()
+    return {
+        names[codes[start]]: tuple(keys[start:stop])
+        for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
+    }

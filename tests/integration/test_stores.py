@@ -1,0 +1,193 @@
+"""Videos, annotations, caches, runs and files of MLflow in a store, on a real S3 server."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+
+import fsspec
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from s3_server import SECRET, environment, s3_server
+
+from jobs.cli.main import main
+from pipeline.remote.objects import ObjectStore
+from tango_core.benchmarks import build_benchmark
+
+
+@pytest.fixture(scope="module")
+def server():
+    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
+        for name, value in environment(server.endpoint).items():
+            patch.setenv(name, value)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        yield server
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(server, tmp_path):
+    """A bucket with a release of three clips with questions."""
+    name = f"bucket-{uuid.uuid4().hex[:10]}"
+    fsspec.filesystem("s3").mkdir(name)
+    store, rows = ObjectStore("s3"), []
+    for number, item in enumerate(
+        build_benchmark("shapes", root=str(tmp_path / "shapes")).items(3)
+    ):
+        with open(item.path, "rb") as file:
+            store.write(f"{name}/release/videos/{number}.mp4", file.read())
+        for question in item.questions:
+            row = {"video": f"videos/{number}.mp4", "question": question.text}
+            row |= {"options": list(question.choices), "answer": "ABCDEFGH"[question.answer]}
+            rows.append(json.dumps(row))
+    store.write(f"{name}/release/questions.jsonl", "\n".join(rows).encode())
+    return name
+
+
+@pytest.fixture
+def tango(tmp_path, monkeypatch, capfd):
+    """`tango(*arguments)` runs the console script in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["tango", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def recipe(bucket, tmp_path):
+    content = {
+        "benchmark": {"name": "custom", "root": f"s3://{bucket}/release"},
+        "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
+        "decode": {"video_cache": str(tmp_path / "videos")},
+        "executor": "local",
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return "recipe.yaml"
+
+
+def objects(bucket: str, folder: str) -> dict[str, bytes]:
+    """Path below a folder of the bucket -> content."""
+    store, start = ObjectStore("s3"), f"{bucket}/{folder}/"
+    return {e.path[len(start) :]: store.read(e.path) for e in store.tree(start.rstrip("/"))}
+
+
+@pytest.mark.slow
+def test_a_sweep_lives_in_a_store_from_videos_to_report(
+    tango, recipe, bucket, server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", server.endpoint)
+    output = f"s3://{bucket}/runs"
+    code, out, err = tango("sweep", recipe, "--output", output)
+    assert code == 0, err
+    assert "3 decoded, 3 encoded" in out
+    there = objects(bucket, "runs")
+    run = next(name for name in there if name.endswith("/job.yaml")).removesuffix("/job.yaml")
+    assert f"report:  {output}/{run}/report.html" in out
+    for name in ("facts.json", "summary.json", "report.html", "failures.parquet"):
+        assert there[f"{run}/{name}"]
+    assert any(name.startswith(f"{run}/plots/") for name in there)
+    parts = [name for name in there if name.startswith(f"{run}/answers/")]
+    assert sum(pq.read_table(io.BytesIO(there[name])).num_rows for name in parts) > 0
+    assert any(name.startswith("cache/tiny-") for name in there)
+    assert any(name.startswith("mlartifacts/") and "report.html" in name for name in there)
+    # A run that has ended is resumed without a clip; its name says where it is.
+    code, out, err = tango("sweep", recipe, "--output", output, "--resume", f"{output}/{run}")
+    assert code == 0, err
+    assert "0 (0 decoded" in out
+    # Another run takes all from the cache of the store.
+    code, out, _ = tango(
+        "sweep", recipe, "--output", tmp_path / "here", "--cache", f"{output}/cache"
+    )
+    assert code == 0
+    assert "0 decoded, 0 encoded" in out
+    code, out, err = tango("report", f"{output}/{run}", "--output", f"s3://{bucket}/compared")
+    assert code == 0, err
+    assert f"report: s3://{bucket}/compared/report.html" in out
+    assert {"paper_table.md", "table.csv", "report.html"} <= objects(bucket, "compared").keys()
+    code, out, _ = tango("cache", "ls", "--cache", f"{output}/cache")
+    assert code == 0
+    assert "2 token cache(s), 6 clips" in out
+    code, out, _ = tango("cache", "verify", "--cache", f"{output}/cache")
+    assert (code, "all good" in out) == (0, True)
+    # The key that opened all this is nowhere.
+    everything = b"".join(objects(bucket, "runs").values()) + out.encode() + err.encode()
+    assert SECRET.encode() not in everything
+    assert SECRET.encode() not in (tmp_path / "runs" / "mlflow.db").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_question_about_a_url_is_answered(tango, bucket, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, out, err = tango("ask", f"s3://{bucket}/release/videos/0.mp4", "What color is the cross?")
+    assert code == 0, err
+    assert "visual tokens" in out
+    code, _, err = tango("ask", f"s3://{bucket}/release/videos/9.mp4", "What color is the cross?")
+    assert code == 2
+    assert f"s3://{bucket}/release/videos/9.mp4: nothing is there" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--output", "s3://AKIAX:hush-hush@bucket/runs"], "s3://***@bucket/runs: "),
+        (["--cache", "s3://bucket/cache?secret=hush-hush"], "secret=***"),
+        (["--set", "benchmark.root=s3://me:hush-hush@bucket/x"], "benchmark.root"),
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_repeated(tango, recipe, arguments, named):
+    code, out, err = tango("sweep", recipe, *arguments)
+    assert code == 2
+    assert named in err
+    assert "hush" not in out + err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_generated_benchmark_needs_a_disk(tango, recipe, bucket):
+    root = f"s3://{bucket}/shapes"
+    changes = ("--set", "benchmark.name=shapes", "--set", f"benchmark.root={root}")
+    code, _, err = tango("sweep", recipe, *changes, "--limit", "1")
+    assert code == 2
+    assert f"{root}: shapes writes its videos itself, which needs a directory on a disk" in err
+
+
+@pytest.mark.slow
+def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
+    output = f"s3://{bucket}/runs"
+    assert tango("precompute", recipe, "--output", output)[0] == 0
+    store = ObjectStore("s3")
+    run = next(e.path for e in store.tree(f"{bucket}/runs") if e.path.endswith("/job.yaml"))
+    run = run.removesuffix("/job.yaml")
+    holder = {"owner": "x", "host": "node7", "machine": "elsewhere", "pid": 1}
+    times = {"taken_at": "2026-01-01T00:00:00+00:00", "renewed_at": "2026-01-01T00:00:00+00:00"}
+    store.write(f"{run}/.lease.json", json.dumps(holder | times).encode())
+    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}")
+    assert code == 2
+    assert "the driver on host node7" in err
+    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}", "--steal")
+    assert code == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_sweep_on_ray_reads_and_writes_a_store(tango, recipe, bucket, monkeypatch):
+    """Every worker opens the store itself, and every video is fetched once for all of them."""
+    monkeypatch.setattr("jobs.run.compaction.AT_LEAST", 2)
+    output = f"s3://{bucket}/runs"
+    pools = ("--set", "pools.decode.num_cpus=0.5", "--set", "executor=ray")
+    code, out, err = tango("sweep", recipe, "--output", output, *pools)
+    assert code == 0, err
+    assert "3 decoded, 3 encoded" in out
+    names = objects(bucket, "runs")
+    assert sum("/shard-" in name for name in names) == 2  # compacted, because it is in a store
+    assert sum(name.endswith("/shards.index") for name in names) == 2
+    code, out, err = tango("sweep", recipe, "--output", output, "--set", "executor=local")
+    assert code == 0, err
+    assert "0 decoded, 0 encoded" in out
