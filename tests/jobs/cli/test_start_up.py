@@ -54,6 +54,12 @@ CASES = {
         "config.json names no model_type (it is empty)"
     ),
     "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~/no/place": "'/",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~no-such-user/x": (
+        "'~no-such-user/x'"
+    ),
+    "sweep ~no-such-user/recipe.yaml": "cannot read recipe ~no-such-user/recipe.yaml",
+    "ask ~no-such-user/clip.mp4 Why?": "video ~no-such-user/clip.mp4: no such file",
+    "ask /dev/zero Why?": "/dev/zero: is a device, not a regular file",
     "report missing": "missing is not a finished run",
     "export missing --format lmms_eval": "missing is not a finished run",
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
