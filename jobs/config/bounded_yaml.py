@@ -101,6 +101,6 @@ class _Open:
         if not is_key or not isinstance(child, yaml.ScalarEvent) or child.value == "<<":
             return
         if child.value in self.keys:
-            line = child.start_mark.line + 1
+            line = child.start_mark.line + 1 if child.start_mark else 0
             raise YamlError(f"holds {child.value!r} a second time on line {line}; write it once")
         self.keys.add(child.value)

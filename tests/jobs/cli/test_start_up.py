@@ -37,7 +37,6 @@ CASES = {
     "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
     "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
     "evaluate recipe.yaml --resume missing": "--resume missing",
-    "evaluate recipe.yaml --output s3://bucket/runs": "is a URL; runs are written to a directory",
     "evaluate recipe.yaml --output recipe.yaml/runs": "--output recipe.yaml/runs cannot be written",
     "evaluate recipe.yaml --output /proc/runs": "--output /proc/runs cannot be written to",
     "evaluate recipe.yaml --cache recipe.yaml": "--cache recipe.yaml cannot be written to",
