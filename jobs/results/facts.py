@@ -114,6 +114,8 @@ class JobFacts:
             `left_out`.
         shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
             without shards.
+        num_answers: Answers that its files hold, one per question and cell, failed ones included;
+            `None` if it answered nothing, or was written before this was noted.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -135,6 +137,7 @@ class JobFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
     shards: tuple[ShardSize, ...] = ()
+    num_answers: int | None = None
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""
