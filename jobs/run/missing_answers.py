@@ -10,7 +10,7 @@ from jobs.run.build import BuiltJob, items_of
 from pipeline.answers import AnswerWriter
 from pipeline.plan import Plan
 from pipeline.rows import Row
-from tango_core.benchmarks.base import VideoItem
+from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
 
