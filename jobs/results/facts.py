@@ -114,6 +114,8 @@ class JobFacts:
             `left_out`.
         shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
             without shards.
+        input_size: The setting that gives the model another number of tokens than published, e.g.
+            `"pooling_step=4"`; "" for the published number, or if unknown.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -135,6 +137,7 @@ class JobFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
     shards: tuple[ShardSize, ...] = ()
+    input_size: str = ""
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""

@@ -224,6 +224,7 @@ def _execute(
         versions=versions(),
         skipped=built.skipped,
         shards=shards.sizes(),
+        input_size=built.model.options.input_size(),
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
     compact_if_remote(caches, plan.caches, clock)
