@@ -91,8 +91,8 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
         "\n\nDifference to the best control at the retention in points, paired by question; p by "
         "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
         "accuracies on questions that all tokens answer rightly, where the control fails and where "
-        "it does not, with the number of questions. A control that is called full with a setting of "
-        "the model has all tokens of a smaller input, as a share of those of the methods' input.\n"
+        "it does not, with the number of questions. A control called full with a setting of the "
+        "model has all tokens of a smaller input, as a share of those of the methods' input.\n"
     )
 
 

@@ -89,9 +89,10 @@ def source() -> str:
 def published_scores(cell: CellSummary) -> Scores:
     """Published accuracies for the setting of a cell; empty if there are none.
 
-    A cell matches if its input is of the published size, and if model, size, frames, method, retention and protocol are equal (size, frames
-    and protocol may be unknown), all options are those of the published row, else the defaults,
-    and a step inside the language model is the published one.
+    A cell matches if its input is of the published size, and if model, size, frames, method,
+    retention and protocol are equal (size, frames and protocol may be unknown), all options are
+    those of the published row, else the defaults, and a step inside the language model is the
+    published one.
     """
     fitting = (p for p in _published() if _same_protocol(cell, p) and _same_size(cell, p))
     for row in chain.from_iterable(published.rows for published in fitting):

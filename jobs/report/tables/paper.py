@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Setup:
-    """Model, frames, harness and size of the input: rows that differ in them have nothing in common."""
+    """Model, frames, harness, size of the input: rows that differ in one cannot be compared."""
 
     model: str
     num_frames: int | None
