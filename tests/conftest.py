@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers get their share of a machine that is busy with other tests.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+# A suite that was started in the background, or with `nohup`, ignores these; so would every program
+# that its tests start and interrupt.
+for _signal, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,6 +15,7 @@ from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import Place
+from pipeline.storage import Storage
 
 
 def sweep(
@@ -72,6 +73,6 @@ def compare(
         runs = [copies.enter_context(local_copy(run_dir)) for run_dir in run_dirs]
         into = copies.enter_context(local_copy(folder, lambda name: False))
         page = folder / report_runs(runs, into).name
-        table = (into / "paper_table.md").read_text(encoding="utf-8")
+        table = Storage.at(into).read("paper_table.md").decode()
     display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
     display.say(f"report:  {page}")

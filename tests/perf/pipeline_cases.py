@@ -65,7 +65,9 @@ def make_plan(
 ) -> tuple[Plan, Settings]:
     """A job over generated clips, ready to run."""
     wanted = job(clips, limit=num_clips, executor=executor, **recipe)
-    return plan_of(wanted, cache, answer=answer), make_settings(wanted, None)
+    return plan_of(wanted, cache, answer=answer), make_settings(
+        wanted, None, executor, wanted.pools
+    )
 
 
 def execute(plan: Plan, settings: Settings) -> Run:

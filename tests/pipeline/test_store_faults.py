@@ -189,6 +189,12 @@ def test_the_last_three_cannot_be_told_from_a_store_that_died_before_them():
     assert [row["status"] for row in seen] == ["ok"] * 7
 
 
+def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
+    clock = FakeClock()
+    assert list(patient(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
+    assert clock.slept_s == []
+
+
 def test_an_error_of_the_executor_is_its_own():
     def broken(plan, settings):
         yield {"benchmark": "b", "video_id": "v0", "status": "ok", "store_fault": None}

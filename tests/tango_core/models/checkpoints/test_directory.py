@@ -90,7 +90,7 @@ def test_digest_follows_content_and_not_location(tmp_path):
 
 @pytest.mark.parametrize("offset", [0, -1])
 def test_digest_of_a_large_file_sees_its_ends(tmp_path, offset):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "llava"}')
     weights = tmp_path / "model.safetensors"
     size = 70 * 2**20
     with weights.open("wb") as stream:
