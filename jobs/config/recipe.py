@@ -289,11 +289,10 @@ def load_jobs(
     """
     content = with_overrides(read_recipe(path), overrides)
     model = content.get("model")
-    lists = (
-        {key: model[key] for key in _INPUTS if isinstance(model.get(key), list) and model[key]}
-        if isinstance(model, dict)
-        else {}
-    )
+    if not isinstance(model, dict):
+        return (parse_job(content, str(path), elsewhere=elsewhere),)
+    listed = {key: model.get(key) for key in _INPUTS}
+    lists = {key: values for key, values in listed.items() if isinstance(values, list) and values}
     if not lists:
         return (parse_job(content, str(path), elsewhere=elsewhere),)
     return tuple(

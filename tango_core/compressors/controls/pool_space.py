@@ -91,7 +91,7 @@ def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
 
 def _pooled(tokens: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """(T, L, D) float32 tokens of a grid, averaged to (T, h * w, D)."""
-    images = tokens.unflatten(1, grid).permute(0, 3, 1, 2)
+    images = tokens.reshape(len(tokens), *grid, -1).permute(0, 3, 1, 2)
     return F.adaptive_avg_pool2d(images, size).flatten(2).mT
 
 
