@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline.cache.fingerprint import SourceMissingError, source_fingerprint
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import ObjectStore, Stored
-from pipeline.remote.urls import Url, is_url, place
+from pipeline.remote.urls import Url, UrlError, is_url, place
 from pipeline.remote.videos import VideoCache, fingerprint_of, remote_fingerprint
 
 # So many single objects of one folder are asked for before the folder is listed instead.
@@ -31,7 +31,7 @@ class Sources:
         """See `source_fingerprint`.
 
         Raises:
-            SourceMissingError: If there is nothing at `path`.
+            SourceMissingError: If there is nothing at `path`, or it is a URL with a key in it.
             OSError: If a store does not answer.
         """
         if not is_url(path):
@@ -42,7 +42,7 @@ class Sources:
                 return found
             with self._videos.fetched(path, found) as local:
                 return source_fingerprint(local, hash_content=True)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, UrlError) as error:
             raise SourceMissingError(str(error)) from error
 
     def _of_store(self, path: str) -> str:

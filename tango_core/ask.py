@@ -161,7 +161,7 @@ class VideoChat:
             ValueError: If the video cannot be decoded, or question, method or option is wrong.
         """
         asked = _question(question, tuple(choices))
-        path = Path(video).expanduser()
+        path = Path(os.path.expanduser(video))
         if not path.exists():
             raise FileNotFoundError(f"video {video}: no such file or directory")
         if retention is None and "retention" in option_names(method_class(method)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from pipeline.redaction import holds_credentials, redacted
 
 def expanded(path: Path | None) -> Path | None:
     """The path with a leading `~` replaced, as a shell does where it is not quoted."""
-    return None if path is None else path.expanduser()
+    return None if path is None else Path(os.path.expanduser(path))
 
 
 def expanded_text(place: str | None) -> str | None:
@@ -29,12 +30,12 @@ def expanded_text(place: str | None) -> str | None:
             "the environment or in their own files (AWS_PROFILE, ~/.aws, "
             "GOOGLE_APPLICATION_CREDENTIALS)"
         )
-    return place if "://" in place else str(Path(place).expanduser())
+    return place if "://" in place else str(Path(os.path.expanduser(place)))
 
 
 def expanded_all(paths: list[Path]) -> list[Path]:
     """The same for several paths."""
-    return [path.expanduser() for path in paths]
+    return [Path(os.path.expanduser(path)) for path in paths]
 
 
 Recipe = Annotated[

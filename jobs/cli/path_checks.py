@@ -7,6 +7,7 @@ will refuse it. Values of methods come last, because checking them takes torch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,8 +156,8 @@ def check_video(video: str) -> None:
         return
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")
-    path = Path(video).expanduser()
-    if path.is_file():
+    path = Path(os.path.expanduser(video))
+    if not path.is_dir():  # a FIFO or a device is refused there, too
         from tango_core.video.readers.container import opened
 
         with opened(str(path)):
@@ -181,4 +182,4 @@ def _is_known(kind: Kind, name: str, table: Collection[str]) -> bool:
 
 def _is_there(path: str | None) -> bool:
     """Whether a local path exists; a URL counts as there, because asking takes a connection."""
-    return path is not None and ("://" in path or Path(path).expanduser().exists())
+    return path is not None and ("://" in path or os.path.exists(os.path.expanduser(path)))

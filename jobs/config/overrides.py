@@ -12,6 +12,7 @@ Three rules keep a recipe valid after a single override:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         RecipeError: If it cannot be read, is not YAML, or holds something else than sections.
     """
     try:
-        with path.expanduser().open("rb") as file:  # may be a pipe: <(make-recipe)
+        with Path(os.path.expanduser(path)).open("rb") as file:  # may be a pipe: <(make-recipe)
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise RecipeError(

@@ -14,7 +14,7 @@ from jobs.report.common import (
     shown_notes,
 )
 from jobs.report.controls import control_notes, right_wrong
-from jobs.report.notes import few_clips_notes, skipped_notes
+from jobs.report.notes import answers_in, few_clips_notes, lost_answers_notes, skipped_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
 from jobs.report.shards import RunGroup, grouped, joined
@@ -88,6 +88,9 @@ def report_runs(
     groups = grouped(run_dirs)
     about_questions, only = _common(groups, on)
     runs = [_load(group, only, confusion) for group in groups]
+    if len(runs) == 1 and not groups[0].shards:
+        found = answers_in(runs[0].summary.cells)
+        about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
     pairs = [(run, cell) for run in runs for cell in run.summary.cells]
     cells, reference = [cell for _, cell in pairs], BASELINE
     if output is not None:
@@ -128,14 +131,18 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
     """
     if len(groups) == 1 and not groups[0].shards:
         return [], None
-    asked = []
+    asked, lost = [], []
     for group in groups:
         parts = [questions_asked(folder) for folder in group.folders]
-        asked.append((group.merged_facts().run_id, group.union(parts)))
+        facts, union = group.merged_facts(), group.union(parts)
+        asked.append((facts.run_id, union))
+        # A part holds all answers about its clips, so a lost one takes questions with it.
+        found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
+        lost += lost_answers_notes(facts, found, group.folders)
     common = common_questions(asked)
     if on == "common":
         raise_if_none(asked, common)
-    return question_notes(asked, common, on), common if on == "common" else None
+    return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
 
 
 def _write_comparison(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
@@ -21,6 +22,28 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
         f"{min(found)} to {max(found)} clips of {name}" for name, found in few.items()
     )
     return [f"Too few clips changed for an interval of some differences: {counts}."]
+
+
+def answers_in(cells: Iterable[CellSummary]) -> int:
+    """Answers of all cells, failed ones included."""
+    return sum(cell.counts.num_questions for cell in cells)
+
+
+def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path]) -> list[str]:
+    """Answers that a run had when it ended, and that its files do not hold any more.
+
+    Args:
+        facts: Of one run, or of the shards of one job together.
+        num_found: Answers in the files.
+        folders: Run directories.
+    """
+    if facts.num_answers is None or num_found >= facts.num_answers:
+        return []
+    return [
+        f"Answers are lost: the files of {', '.join(map(str, folders))} hold {num_found} of "
+        f"{facts.num_answers}, and every figure is over what is left; --resume asks the others "
+        "again."
+    ]
 
 
 def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:

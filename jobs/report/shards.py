@@ -64,6 +64,11 @@ class RunGroup:
             caches=tuple(dict.fromkeys(c for facts in self.facts for c in facts.caches)),
             peak_gib=max((f.peak_gib for f in self.facts if f.peak_gib is not None), default=None),
             shards=(),
+            num_answers=(
+                None
+                if any(facts.num_answers is None for facts in self.facts)
+                else sum(facts.num_answers or 0 for facts in self.facts)
+            ),
         )
 
     def notes(self) -> list[str]:

@@ -116,6 +116,8 @@ class JobFacts:
             without shards.
         input_size: The setting that gives the model another number of tokens than published, e.g.
             `"pooling_step=4"`; "" for the published number, or if unknown.
+        num_answers: Answers that its files hold, one per question and cell, failed ones included;
+            `None` if it answered nothing, or was written before this was noted.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -138,6 +140,7 @@ class JobFacts:
     skipped: tuple[SkippedMethod, ...] = ()
     shards: tuple[ShardSize, ...] = ()
     input_size: str = ""
+    num_answers: int | None = None
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""

@@ -194,8 +194,9 @@ def _execute(
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
     insist(lease.renew, str(run_dir), clock)
+    num_answers = None
     if writer:
-        missing = add_missing(job, built, plan, writer)
+        missing, num_answers = add_missing(job, built, plan, writer)
         failures += [_failure(answer, None) for answer in missing]
         counts["missing"] = len(missing)
     table = to_table(failures, FAILURE)
@@ -225,6 +226,7 @@ def _execute(
         skipped=built.skipped,
         shards=shards.sizes(),
         input_size=built.model.options.input_size(),
+        num_answers=num_answers,
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
     compact_if_remote(caches, plan.caches, clock)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from jobs.config.recipe import Job
 from jobs.run.build import BuiltJob, items_of
 from pipeline.answers import AnswerWriter
 from pipeline.plan import Plan
 from pipeline.rows import Row
+from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +18,9 @@ _NAMED = 5
 _WHY = "no answer was found at the end of the run; --resume asks again"
 
 
-def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[Row]:
+def add_missing(
+    job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter
+) -> tuple[list[Row], int]:
     """Compare the answers on disk with the job, and write a failed row for each that is missing.
 
     Without these rows a table would count fewer questions than the job has, and no failure.
@@ -28,12 +32,21 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
         writer: Has written everything that was answered.
 
     Returns:
-        The rows that were added.
+        The rows that were added, and how many answers the job has.
     """
     planned = {method.name: method for method in plan.methods}
-    missing = writer.missing(items_of(job, built), list(planned))
+    num_questions = 0
+
+    def counted() -> Iterator[tuple[str, VideoItem]]:
+        nonlocal num_questions
+        for benchmark, item in items_of(job, built):
+            num_questions += len(item.questions)
+            yield benchmark, item
+
+    missing = writer.missing(counted(), list(planned))
+    num_answers = num_questions * len(planned)
     if not missing:
-        return []
+        return [], num_answers
     from pipeline.stages.answer import unanswered  # loads the language models' code
 
     rows = [
@@ -60,4 +73,4 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     )
     writer.add(rows)
     writer.flush()
-    return rows
+    return rows, num_answers

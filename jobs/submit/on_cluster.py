@@ -30,7 +30,7 @@ def main() -> None:
     if given.version:
         _raise_if_other_version(given.version)
     here = Path(__file__).parent.absolute()
-    directory = Path(os.path.expandvars(given.directory)).expanduser().absolute()
+    directory = Path(os.path.expanduser(os.path.expandvars(given.directory))).absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         os.chdir(directory)

@@ -121,7 +121,7 @@ def _silence(context: DataContext) -> None:
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
-class _Ledger(AttemptLedger, StageBoard):
+class JobLedger(AttemptLedger, StageBoard):
     """Attempts and counts in one actor, because each is a process that takes a second to start."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def start_ledger() -> Any:
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-    return ray.remote(**options)(_Ledger).options(scheduling_strategy=here).remote()
+    return ray.remote(**options)(JobLedger).options(scheduling_strategy=here).remote()
 
 
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 import uuid
@@ -90,7 +91,7 @@ def mirrored(url: Url, root: Path) -> Mirror:
     start = len(folder_url.path) + 1
     objects = {entry.path[start:]: entry for entry in entries if _is_safe(entry.path[start:])}
     state = json.dumps([(name, e.size, e.version) for name, e in objects.items()])
-    home = root.expanduser().absolute() / "mirrors" / _digest(str(folder_url))
+    home = Path(os.path.expanduser(root)).absolute() / "mirrors" / _digest(str(folder_url))
     version = home / _digest(state)
     # The last part is that of the URL: benchmarks call things by the name of their folder.
     folder = version / (folder_url.name or "root")

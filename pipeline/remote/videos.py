@@ -47,7 +47,7 @@ class VideoCache:
 
     @property
     def _root(self) -> Path:
-        return Path(self.root).expanduser()
+        return Path(os.path.expanduser(self.root))
 
     @property
     def _max_bytes(self) -> int:

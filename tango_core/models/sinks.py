@@ -9,6 +9,7 @@ reads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def read_sinks(path: str) -> SinkList:
         FileNotFoundError: If it is not there.
         ValueError: If it is not a sink file.
     """
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     if not file.is_file():
         raise FileNotFoundError(
             f"model.sinks {path}: no such file; write one with `tango analyze sinks`"

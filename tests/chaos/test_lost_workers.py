@@ -92,7 +92,7 @@ def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
     for result in run_plan(plan, Settings()):
         results.append(result)
         if not killed:
-            (ledger,) = workers_titled("AttemptLedger")
+            (ledger,) = workers_titled("JobLedger")
             os.kill(ledger.pid, signal.SIGKILL)
             killed = True
     assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())

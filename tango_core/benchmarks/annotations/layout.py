@@ -23,7 +23,7 @@ def resolve_root(root: str | None, title: str, layout: str) -> Path:
     """
     if not root:
         raise ValueError(f"benchmark.root is missing; set it to the folder of {title}: {layout}")
-    path = Path(root).expanduser().absolute()
+    path = Path(os.path.expanduser(root)).absolute()
     if not path.is_dir():
         raise FileNotFoundError(
             f"benchmark.root {root!r} is not a folder; {title} expects there: {layout}"

@@ -8,6 +8,7 @@ weights only the files that hold a wanted tensor (see `weights.py`). Formats tha
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,7 +175,7 @@ def resolve_checkpoint(
             config.json.
         ValueError: If a revision is given for a local directory.
     """
-    directory = Path(source).expanduser()
+    directory = Path(os.path.expanduser(source))
     if directory.is_dir():
         if revision is not None:
             raise ValueError(
@@ -204,7 +205,7 @@ def is_here(source: str, revision: str | None = None) -> bool:
         source: As in `resolve_checkpoint`.
         revision: As in `resolve_checkpoint`.
     """
-    if Path(source).expanduser().exists() or not _HUB_ID.fullmatch(source):
+    if Path(os.path.expanduser(source)).exists() or not _HUB_ID.fullmatch(source):
         return True
     try:
         snapshot = Path(snapshot_download(source, revision=revision, local_files_only=True))

@@ -11,7 +11,7 @@ from filled_caches import fill
     [
         (["ls"], "--cache runs/cache: no such directory"),
         (["ls", "--cache", "caches/{name}"], "is one token cache"),
-        (["ls", "--cache", "nonsense://x"], "cannot open 'nonsense://x'"),
+        (["ls", "--cache", "nonsense://x"], "cannot open nonsense://x"),
         (["verify", "--cache", "caches", "tiny-*", "big-*"], "no token cache in caches is called"),
         (["gc", "--cache", "caches", "--older-than", "30"], "--older-than '30' is not an age"),
         (["gc", "--cache", "caches", "--max-size", "much"], "--max-size 'much' is not a size"),

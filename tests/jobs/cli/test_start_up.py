@@ -37,7 +37,6 @@ CASES = {
     "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
     "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
     "evaluate recipe.yaml --resume missing": "--resume missing",
-    "evaluate recipe.yaml --output s3://bucket/runs": "is a URL; runs are written to a directory",
     "evaluate recipe.yaml --output recipe.yaml/runs": "--output recipe.yaml/runs cannot be written",
     "evaluate recipe.yaml --output /proc/runs": "--output /proc/runs cannot be written to",
     "evaluate recipe.yaml --cache recipe.yaml": "--cache recipe.yaml cannot be written to",
@@ -54,6 +53,12 @@ CASES = {
         "config.json names no model_type (it is empty)"
     ),
     "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~/no/place": "'/",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~no-such-user/x": (
+        "'~no-such-user/x'"
+    ),
+    "sweep ~no-such-user/recipe.yaml": "cannot read recipe ~no-such-user/recipe.yaml",
+    "ask ~no-such-user/clip.mp4 Why?": "video ~no-such-user/clip.mp4: no such file",
+    "ask /dev/zero Why?": "/dev/zero: is a device, not a regular file",
     "report missing": "missing is not a finished run",
     "export missing --format lmms_eval": "missing is not a finished run",
     "ask missing.mp4 Why?": "video missing.mp4: no such file",

@@ -23,6 +23,14 @@ REFUSED = {
         "a: &a {x: [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n" + bomb(9),
         "stands for more than",
     ),
+    "a list inside itself": ("a: &a [*a]", r"holds \*a inside itself"),
+    "a mapping inside itself": ("a: &a {b: 1, c: [*a]}", r"holds \*a inside itself"),
+    "deep aliases": (
+        "a0: &a0 [x]\n" + "\n".join(f"a{at}: &a{at} [*a{at - 1}]" for at in range(1, 100)),
+        "is nested deeper than",
+    ),
+    "a key twice": ("a: 1\nb: {c: 2}\na: 3", "holds 'a' a second time on line 3"),
+    "a key twice below": ("a: [{b: 1, c: b, b: 2}]", "holds 'b' a second time on line 1"),
     "many values": ("[" + "1," * (MAX_VALUES + 1) + "]", "stands for more than"),
     "many bytes": ("#" * (MAX_BYTES + 1), "is larger than"),
     "no text": (b"\xff\xfe\x00", "is not UTF-8"),
@@ -75,3 +83,8 @@ def test_a_recipe_may_come_through_a_pipe(tmp_path):
     writer.start()
     assert read_recipe(pipe) == {"model": {"name": "tiny"}}
     writer.join()
+
+
+def test_equal_keys_of_different_mappings_and_merged_ones_are_read():
+    text = "a: &a {x: 1, y: x}\nb: &b {x: 2}\nc: {<<: *a, x: 3}\nd: [{x: x}, {x: x}]"
+    assert load_yaml(text)["c"] == {"x": 3, "y": "x"}

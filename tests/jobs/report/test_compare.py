@@ -41,6 +41,21 @@ class TestCompareRuns:
             "breakdowns.csv",
         }  # fmt: skip
 
+    def test_answers_that_are_lost_are_counted_below_every_table(self, tmp_path):
+        facts = replace(facts_of(*SWEEP[:2], run_id="a"), num_answers=240)
+        answers = fake_answers(facts).sort_values(["video_id", "question_id"], kind="stable")
+        whole = write_run(tmp_path / "a", answers, facts)
+        other = self.run_of(tmp_path / "b", *SWEEP[:2])
+        page = report_runs([whole], None)
+        assert "Answers are lost" not in page.read_text()
+        report_runs([whole, other], tmp_path / "both")
+        assert "Answers are lost" not in (tmp_path / "both" / "table.md").read_text()
+        (whole / "answers" / "part-00001.parquet").unlink()
+        for runs, output in (([whole], None), ([whole, other], tmp_path / "both")):
+            page = report_runs(runs, output)
+            for text in (Page(page.read_text()).words, (page.parent / "table.md").read_text()):
+                assert f"Answers are lost: the files of {whole} hold 120 of 240" in text
+
     def test_sweeps_have_a_table_each_and_single_cells_share_one(self, tmp_path):
         sweeps = [self.run_of(tmp_path / name, *SWEEP) for name in ("one", "two")]
         page = Page(report_runs(sweeps, tmp_path / "sweeps").read_text())

@@ -214,6 +214,8 @@ def test_an_answer_that_is_not_in_the_files_is_named_and_fails(run, recipe, tmp_
     assert exit_code(recipe, job_result, tmp_path / "run") == 1
     assert run(Executor(clock), clock).num_missing == 0
     assert write_summary(tmp_path / "run").counts.num_failed == 0
+    planned = JobFacts.load(tmp_path / "run").num_answers
+    assert planned == summary.counts.num_different * len(summary.cells)
 
 
 def test_a_continued_run_is_unfinished_until_all_is_asked_again(run, tmp_path):

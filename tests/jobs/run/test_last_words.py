@@ -17,7 +17,10 @@ RUN = Path("runs/my run")
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(module, "_Standing", type("_Standing", (module._Standing,), {}))
+    # A command that ran in this process before has left its own behind.
+    nothing = dict.fromkeys(("run", "recipe", "text"))
+    nothing |= dict.fromkeys(("is_complete", "caches_only"), False)
+    monkeypatch.setattr(module, "_Standing", type("_Standing", (module._Standing,), nothing))
 
 
 def line(monkeypatch, *arguments, signum=signal.SIGTERM):

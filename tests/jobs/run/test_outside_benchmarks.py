@@ -90,7 +90,7 @@ class TestEverythingStated:
         mean = (by_kind["color"]["accuracy"] + by_kind["count"]["accuracy"]) / 2
         assert cell["accuracy_macro"] == pytest.approx(mean)
         assert set(cell["accuracy_cross"]["length"]) == {"short", "long"}
-        code, _, err = tango("report", run, run, "--output", "compared")
+        code, _, err = tango("report", run, "--output", "compared")
         assert code == 0, err
         header = (tmp_path / "compared" / "paper_table.md").read_text().splitlines()[0]
         assert [part.strip() for part in header.split("|")][4:-1] == [
