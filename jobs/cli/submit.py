@@ -81,7 +81,7 @@ def submit(
     Ctrl-C leaves; the job goes on. The same job submitted again is found where it runs, or
     continued where it stopped.
     """
-    from jobs.config.recipe import load_jobs
+    from jobs.config.recipe import listed_inputs, load_jobs
     from jobs.submit.request import Request, default_command, raise_if_secret
 
     changes, rest = split_options(context, command or "sweep", recipe, options)
@@ -90,7 +90,8 @@ def submit(
     wanted = command or default_command(loaded)
     if wanted == "evaluate" and len(loaded) > 1:
         raise ValueError(
-            f"{recipe}: model.num_frames lists several values; submit it with --command sweep"
+            f"{recipe}: model.{' and model.'.join(listed_inputs(loaded))} lists several values; "
+            "submit it with --command sweep"
         )
     check_names(loaded)
     from jobs.submit.head import Head

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -82,7 +83,7 @@ class ModelSection:
         name: Entry of `MODELS`.
         path: Hub id or directory of a checkpoint; `null` for the entry's own.
         num_frames: Frames per clip; `null` for the entry's own. A list in a recipe for `tango
-            sweep` stands for one run per number.
+            sweep` stands for one run per number, as it does for `max_pixels` and `pooling_step`.
         dtype: `auto | float32 | float16 | bfloat16`.
         device: `auto | cpu | cuda`.
         revision: Branch, tag or commit of a hub checkpoint.
@@ -262,9 +263,10 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """
     jobs = load_jobs(path, overrides)
     if len(jobs) != 1:
+        key = " and model.".join(listed_inputs(jobs))
         raise RecipeError(
-            f"{path}: model.num_frames lists several values; run it with `tango sweep`, "
-            "or choose one with --set model.num_frames=N"
+            f"{path}: model.{key} lists several values; run it with `tango sweep`, "
+            f"or choose one with --set model.{key}=N"
         )
     return jobs[0]
 
@@ -274,8 +276,8 @@ def load_jobs(
 ) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and check everything.
 
-    A list in `model.num_frames` stands for one job per number, because clips with another number of
-    frames share no features.
+    A list in `model.num_frames`, `model.max_pixels` or `model.pooling_step` stands for one job per
+    value, because clips that are sampled or encoded otherwise share no features.
 
     Args:
         path: The recipe.
@@ -287,15 +289,34 @@ def load_jobs(
     """
     content = with_overrides(read_recipe(path), overrides)
     model = content.get("model")
-    counts = model.get("num_frames") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or not isinstance(counts, list) or not counts:
+    if not isinstance(model, dict):
+        return (parse_job(content, str(path), elsewhere=elsewhere),)
+    listed = {key: model.get(key) for key in _INPUTS}
+    lists = {key: values for key, values in listed.items() if isinstance(values, list) and values}
+    if not lists:
         return (parse_job(content, str(path), elsewhere=elsewhere),)
     return tuple(
         parse_job(
-            {**content, "model": {**model, "num_frames": count}}, str(path), elsewhere=elsewhere
+            {**content, "model": {**model, **dict(zip(lists, values, strict=True))}},
+            str(path),
+            elsewhere=elsewhere,
         )
-        for count in counts
+        for values in product(*lists.values())
     )
+
+
+def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
+    """The settings of the model in which the jobs of one recipe differ, as its lists name them."""
+    found = {}
+    for key in _INPUTS:
+        values = [
+            job.model.num_frames if key == "num_frames" else job.model.options.get(key)
+            for job in jobs
+        ]
+        distinct = list(dict.fromkeys(values))
+        if len(distinct) > 1:
+            found[key] = distinct
+    return found
 
 
 def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
@@ -323,5 +344,7 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     return job
 
 
+# Keys under `model` that may list values: how much of a clip the model is shown.
+_INPUTS = ("num_frames", "max_pixels", "pooling_step")
 # Keys under `model` that every model has.
 _COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")

@@ -91,18 +91,21 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
         "\n\nDifference to the best control at the retention in points, paired by question; p by "
         "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
         "accuracies on questions that all tokens answer rightly, where the control fails and where "
-        "it does not, with the number of questions.\n"
+        "it does not, with the number of questions. A control called full with a setting of the "
+        "model has all tokens of a smaller input, as a share of those of the methods' input.\n"
     )
 
 
 def _sentence(one: ControlledRetention, several: bool) -> str:
     """What the comparisons of one retention say."""
     where = f" on {one.control.benchmark}" if several else ""
+    if size := one.methods[0].cell.input_size:
+        where += f" with {size}"
     value = one.control.accuracy.value if one.control.accuracy else None
     parts = [
         f"At {100 * one.retention:g} %{where} the best control is {one.control.series} "
         f"({percent(value)} % right with {percent(one.control.equivalent_retention)} % of the "
-        "tokens)."
+        f"tokens{_of_what(one.control)})."
     ]
     for verdict, words in (
         ("better", "Better than it"),
@@ -120,6 +123,11 @@ def _sentence(one: ControlledRetention, several: bool) -> str:
         )
         parts.append(f"Not asked at truly equal tokens: {listed}.")
     return " ".join(parts)
+
+
+def _of_what(control: CellSummary) -> str:
+    """Whose tokens the share of a control is of, where they are not those of its own run."""
+    return " of the whole input" if control.is_baseline else ""
 
 
 def _difference(method: AgainstControl) -> str:

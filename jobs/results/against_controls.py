@@ -5,12 +5,16 @@ retention each method is compared with the control of highest accuracy; the p va
 retention are corrected for their number (Holm). VTC-Bench's filter (arXiv 2510.07143) divides the
 questions that all tokens answer by whether the control answers them, too: on the others a method
 must earn its place.
+
+All tokens of a smaller input (`CellSummary.input_size`: fewer pixels, a larger pooling step) are a
+control, too. Their share is what they have of the tokens of the methods' own input; at a retention
+stands the smaller input whose share is nearest to it, if it is near.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,8 @@ from tango_core.metrics.holm import holm_adjusted
 LEVEL = 0.05
 # Shares of tokens that differ by less than this part of the control's are called equal.
 EQUAL = 0.02
+# A smaller input stands at a retention if its share differs by at most this part of it.
+NEAR = 0.25
 Mask = npt.NDArray[np.bool_]
 
 
@@ -103,7 +109,8 @@ class ControlledRetention:
 
     Attributes:
         retention: Share of the tokens asked for.
-        control: The control with the highest accuracy.
+        control: The control with the highest accuracy; one of a smaller input is called by it, and
+            its shares are of the methods' input.
         methods: In the order of the cells.
     """
 
@@ -144,33 +151,56 @@ def _controlled(
     cells: Sequence[CellSummary], group: Sequence[int], answers: Answers
 ) -> ControlledRetention | None:
     """The methods of a group beside its best control; `None` if it lacks one of both."""
-    controls = [i for i in group if cells[i].method in CONTROLS and cells[i].accuracy]
+    controls = {i: cells[i] for i in group if cells[i].method in CONTROLS and cells[i].accuracy}
     methods = [i for i in group if cells[i].method not in CONTROLS]
+    controls |= _smaller_input(cells, cells[group[0]])
     if not controls or not methods:
         return None
-    best = max(controls, key=lambda index: _accuracy(cells[index]))
+    best = max(controls, key=lambda index: _accuracy(controls[index]))
+    own = cells[group[0]]
     full = next(
-        (i for i, cell in enumerate(cells) if cell.is_baseline and comparable(cell, cells[best])),
-        None,
+        (i for i, cell in enumerate(cells) if cell.is_baseline and comparable(cell, own)), None
     )
     control, whole = answers(best), None if full is None else answers(full)
     compared = [_compare(answers(index), control, whole) for index in methods]
     known = [versus.p_value for versus, _ in compared if versus is not None]
     adjusted = iter(holm_adjusted(known))
     return ControlledRetention(
-        cells[best].retention_requested,
-        cells[best],
+        own.retention_requested,
+        controls[best],
         tuple(
             AgainstControl(
                 cells[index],
                 versus,
                 None if versus is None else next(adjusted),
-                _equal_tokens(cells[index], cells[best]),
+                _equal_tokens(cells[index], controls[best]),
                 filtered,
             )
             for index, (versus, filtered) in zip(methods, compared, strict=True)
         ),
     )
+
+
+def _smaller_input(cells: Sequence[CellSummary], own: CellSummary) -> dict[int, CellSummary]:
+    """All tokens of the smaller input that is nearest to a cell's retention, with its index.
+
+    Tokens of two runs are only compared where both were asked the same questions.
+    """
+    asked = own.retention_requested
+    found = [
+        (index, replace(cell, name=f"{cell.name} {cell.input_size}", equivalent_retention=share))
+        for index, cell in enumerate(cells)
+        if cell.is_baseline
+        and cell.accuracy
+        and cell.input_size
+        and comparable(replace(cell, input_size=own.input_size), own)
+        and cell.questions_digest == own.questions_digest
+        and own.tokens_total
+        and abs((share := cell.tokens_kept / own.tokens_total) - asked) <= NEAR * asked
+        and share < 1
+    ]
+    found.sort(key=lambda entry: abs((entry[1].equivalent_retention or 0.0) - asked))
+    return dict(found[:1])
 
 
 def _compare(

@@ -93,7 +93,7 @@ def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
 
 
 def comparable(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells answered the same questions under one protocol, with one model and frames.
+    """Whether two cells answered the same questions under one protocol, with one model and input.
 
     Prompts, and for some models frames, are the protocol's: a difference across protocols would not
     be that of the methods.
@@ -126,7 +126,12 @@ def _same_protocol(cell: CellSummary, own: CellSummary) -> bool:
 
 
 def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells are of one benchmark, model and number of frames."""
+    """Whether two cells are of one benchmark, model, number of frames and size of the input."""
     # Imported answers and runs of earlier versions do not know their frames.
     frames = {cell.num_frames, own.num_frames} - {None}
-    return (cell.benchmark, cell.model) == (own.benchmark, own.model) and len(frames) < 2
+    same = (cell.benchmark, cell.model, cell.input_size) == (
+        own.benchmark,
+        own.model,
+        own.input_size,
+    )
+    return same and len(frames) < 2

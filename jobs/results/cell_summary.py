@@ -66,6 +66,7 @@ class CellSummary:
         run_id: Run that the cell is of.
         model: Entry of `MODELS`.
         num_frames: Frames per clip.
+        input_size: As in `JobFacts`.
         llm_shape: Layers and width of the language model.
         versus: Further baseline -> comparison, as `tango report --baseline` asks for.
     """
@@ -103,6 +104,7 @@ class CellSummary:
     run_id: str = ""
     model: str = ""
     num_frames: int | None = None
+    input_size: str = ""
     llm_shape: tuple[int, int] | None = None
     versus: Mapping[str, Comparison | None] = field(default_factory=dict)
 
@@ -124,7 +126,7 @@ class CellSummary:
     def to_json(self) -> Json:
         """Plain data for the `summary.json` of the cell's own run."""
         data = self.to_json_with_run()
-        for key in ("run_id", "model", "num_frames", "decoder_shape", "versus"):
+        for key in ("run_id", "model", "num_frames", "input_size", "decoder_shape", "versus"):
             del data[key]
         return data
 

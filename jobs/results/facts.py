@@ -114,6 +114,8 @@ class JobFacts:
             `left_out`.
         shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
             without shards.
+        input_size: The setting that gives the model another number of tokens than published, e.g.
+            `"pooling_step=4"`; "" for the published number, or if unknown.
         num_answers: Answers that its files hold, one per question and cell, failed ones included;
             `None` if it answered nothing, or was written before this was noted.
     """
@@ -137,6 +139,7 @@ class JobFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
     shards: tuple[ShardSize, ...] = ()
+    input_size: str = ""
     num_answers: int | None = None
 
     def save(self, run_dir: Path | Storage) -> None:

@@ -89,15 +89,17 @@ def source() -> str:
 def published_scores(cell: CellSummary) -> Scores:
     """Published accuracies for the setting of a cell; empty if there are none.
 
-    A cell matches if model, size, frames, method, retention and protocol are equal (size, frames
-    and protocol may be unknown), all options are those of the published row, else the defaults,
-    and a step inside the language model is the published one.
+    A cell matches if its input is of the published size, and if model, size, frames, method,
+    retention and protocol are equal (size, frames and protocol may be unknown), all options are
+    those of the published row, else the defaults, and a step inside the language model is the
+    published one.
     """
     fitting = (p for p in _published() if _same_protocol(cell, p) and _same_size(cell, p))
     for row in chain.from_iterable(published.rows for published in fitting):
         if (
             cell.model == row.model
             and cell.num_frames in (None, row.num_frames)
+            and not cell.input_size
             and cell.method == row.method
             and abs(cell.retention_requested - row.retention) < 1e-9
             and _inner_name(cell) == row.inner

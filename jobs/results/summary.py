@@ -195,6 +195,7 @@ def _summarize_cell(
         run_id=facts.run_id,
         model=facts.model,
         num_frames=facts.num_frames,
+        input_size=facts.input_size,
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
     )
 

@@ -225,6 +225,7 @@ def _execute(
         versions=versions(),
         skipped=built.skipped,
         shards=shards.sizes(),
+        input_size=built.model.options.input_size(),
         num_answers=num_answers,
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from jobs.config.identity import jobs_digest
-from jobs.config.recipe import Job
+from jobs.config.recipe import Job, listed_inputs
 from jobs.submit.package import START_FILE
 from pipeline.redaction import holds_credentials
 
@@ -84,10 +84,10 @@ class Request:
 
     @property
     def recipe(self) -> str:
-        """The resolved recipe as YAML; several jobs differ in `model.num_frames` alone."""
+        """The resolved recipe as YAML; several jobs differ in the lists of `model` alone."""
         content = yaml.safe_load(self.jobs[0].to_yaml())
         if len(self.jobs) > 1:
-            content["model"]["num_frames"] = [job.model.num_frames for job in self.jobs]
+            content["model"] |= listed_inputs(self.jobs)
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     @property

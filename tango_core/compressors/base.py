@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NoReturn
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -165,16 +166,31 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
         )
 
 
+# Clip -> tensors of it that were found finite, each with its version then: autograd's count of
+# writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
+_FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
+
+
 def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity."""
+    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity.
+
+    What was found finite is looked at again only after PyTorch has written to it; a tensor that
+    counts no writes (made in inference mode) is looked at every time.
+    """
+    found = _FINITE.setdefault(features, {})
     for name in ("tokens", *sorted(needs)):
         value = getattr(features, name)
+        version = None if value.is_inference() else value._version
+        if version is not None and found.get(name) == version:
+            continue
         # A finite sum has finite terms and costs one pass; only an overflow needs the second look.
         if not bool(value.sum(dtype=torch.float32).isfinite()) and not bool(value.isfinite().all()):
             raise ValueError(
                 f"{name} of this clip hold NaN or infinite values; "
                 "the encoder's dtype may have overflowed"
             )
+        if version is not None:
+            found[name] = version
 
 
 def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:

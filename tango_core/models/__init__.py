@@ -112,9 +112,10 @@ def describe_model(
             own, or the published ones on their grid.
         sampling: Which frames of a clip, one of the rules of `sampling.frame_indices`; `None` for
             the rule of VLMEvalKit for the family.
-        **options: Options that only the family has: `pooling` and `time_instruction` of
-            LLaVA-Video (`LlavaVideoOptions`); `max_pixels`, `position_rule` and
-            `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`). `None` is the family's own.
+        **options: Options that only the family has: `pooling_step` of the LLaVA models
+            (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
+            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`).
+            `None` is the family's own.
 
     Raises:
         ValueError: If the name or an option is unknown, or the checkpoint is of another kind.

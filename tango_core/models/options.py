@@ -29,6 +29,14 @@ class FamilyOptions:
         """The options that decide the tokens of a clip, by name, for the cache."""
         return {}
 
+    def input_size(self) -> str:
+        """What gives the model another number of tokens than published, as a recipe says it.
+
+        "" for the published number. Runs that differ in it see other input: one with fewer tokens
+        is a control of the others.
+        """
+        return ""
+
 
 OptionsT = TypeVar("OptionsT", bound=FamilyOptions)
 

@@ -68,7 +68,7 @@ def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     return ranked[rows, columns.to(ranked.device)] + rows * ranked.shape[1]
 
 
-def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
+def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling, step: int = 2) -> Tensor:
     """Pool token maps from the vision tower's grid to the language model's.
 
     Features and scores of one clip must go through the same operator, or a score would describe
@@ -77,9 +77,10 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
     Args:
         maps: (T, H * W) scores or (T, H * W, D) features, any float dtype.
         grid: (H, W) of the tower, e.g. (27, 27).
-        how: `"bilinear"` to (ceil(H / 2), ceil(W / 2)) with half-pixel centres and two taps per
-            axis (LLaVA-OneVision: 27 to 14), or `"average"` over 2 x 2 positions, an odd last row
-            and column dropped (LLaVA-Video: 27 to 13).
+        how: `"bilinear"` to (ceil(H / step), ceil(W / step)) with half-pixel centres and two taps
+            per axis (LLaVA-OneVision: 27 to 14), or `"average"` over step x step positions, rows
+            and columns that fill no square dropped (LLaVA-Video: 27 to 13).
+        step: Positions of the tower per token and axis.
 
     Returns:
         (T, H' * W') or (T, H' * W', D) in the input's dtype.
@@ -95,16 +96,16 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling) -> Tensor:
         )
     num_frames = maps.shape[0]
     images = maps.reshape(num_frames, height, width, -1).permute(0, 3, 1, 2)
-    size = pooled_grid(grid, how)
+    size = pooled_grid(grid, how, step)
     if how == "bilinear":
         pooled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
     else:
-        pooled = F.avg_pool2d(images, 2)
+        pooled = F.avg_pool2d(images, step)
     flat = pooled.flatten(2).transpose(1, 2)
     return flat.reshape(num_frames, -1, *maps.shape[2:])
 
 
-def pooled_grid(grid: tuple[int, int], how: Pooling) -> tuple[int, int]:
+def pooled_grid(grid: tuple[int, int], how: Pooling, step: int = 2) -> tuple[int, int]:
     """(H', W') that `pool_grid` makes of an (H, W) grid.
 
     Raises:
@@ -112,12 +113,14 @@ def pooled_grid(grid: tuple[int, int], how: Pooling) -> tuple[int, int]:
     """
     height, width = grid
     if how == "bilinear":
-        return math.ceil(height / 2), math.ceil(width / 2)
+        return math.ceil(height / step), math.ceil(width / step)
     if how != "average":
         raise ValueError(f"pooling must be 'bilinear' or 'average', got {how!r}")
-    if min(grid) < 2:
-        raise ValueError(f"average pooling needs a grid of at least 2 x 2, got {height} x {width}")
-    return height // 2, width // 2
+    if min(grid) < step:
+        raise ValueError(
+            f"average pooling needs a grid of at least {step} x {step}, got {height} x {width}"
+        )
+    return height // step, width // step
 
 
 def probe_attention(query: Tensor, keys: Tensor) -> Tensor:

@@ -28,11 +28,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Setup:
-    """Model, frames and harness: rows that differ in them have nothing in common."""
+    """Model, frames, harness, size of the input: rows that differ in one cannot be compared."""
 
     model: str
     num_frames: int | None
     harness: str | None
+    input_size: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
             cell.model,
             cell.num_frames or _only(frames.get(cell.model, set())),
             _harness(cell) or _only(harnesses.get(cell.model, set())),
+            cell.input_size,
         )
         for cell in cells
     ]
@@ -149,10 +151,9 @@ def _row(
     """One row from the cells of one method; the Avg. needs all benchmarks of the table."""
     first, setup = own[0], key.setup
     shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
+    frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
     row = PaperRow(
-        model=f"{setup.model}, {setup.num_frames} frames"
-        if several and setup.num_frames
-        else setup.model,
+        model=", ".join(word for word in (setup.model, frames, setup.input_size) if word),
         protocol=setup.harness or "",
         method=first.series + (f" ({first.run_id})" if key.copy else ""),
         retention=first.retention_requested,

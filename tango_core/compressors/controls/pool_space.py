@@ -58,13 +58,12 @@ class PoolSpace(Compressor):
         tokens = features.tokens
         num_frames, tokens_per_frame, dim = tokens.shape
         size = self.pooled_grid(features.grid)
-        kept = tokens.new_empty(num_frames, size[0] * size[1], dim)
-        whole = [slice(None)]  # in float32 no copy is made, and one call is fastest
-        parts = row_blocks(num_frames, tokens_per_frame * dim, tokens.device)
-        for frames in whole if tokens.dtype == torch.float32 else parts:
-            images = tokens[frames].float().reshape(-1, *features.grid, dim).permute(0, 3, 1, 2)
-            pooled = F.adaptive_avg_pool2d(images, size)
-            kept[frames] = pooled.flatten(2).mT.to(tokens.dtype)
+        if tokens.dtype == torch.float32:  # one call is fastest, and nothing is copied
+            kept = _pooled(tokens, features.grid, size).contiguous()
+        else:
+            kept = tokens.new_empty(num_frames, size[0] * size[1], dim)
+            for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
+                kept[frames] = _pooled(tokens[frames].float(), features.grid, size).to(kept.dtype)
         rows, columns = (_centers(*axis) for axis in zip(features.grid, size, strict=True))
         cells = (rows[:, None] * features.grid[1] + columns).flatten()
         places = torch.arange(num_frames)[:, None] * tokens_per_frame + cells
@@ -88,6 +87,12 @@ def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
         for rows, columns in sizes
         if 0.5 <= rows * width / (columns * height) <= 2 or abs(rows - columns * height / width) < 1
     ]
+
+
+def _pooled(tokens: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """(T, L, D) float32 tokens of a grid, averaged to (T, h * w, D)."""
+    images = tokens.reshape(len(tokens), *grid, -1).permute(0, 3, 1, 2)
+    return F.adaptive_avg_pool2d(images, size).flatten(2).mT
 
 
 def _centers(size: int, number: int) -> Tensor:

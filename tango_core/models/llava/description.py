@@ -30,7 +30,7 @@ def describe_llava(request: ModelRequest, options: LlavaOptions, newlines: Newli
     config = read_config(checkpoint)
     vision = config.vision_config
     side = vision.image_size // vision.patch_size
-    grid = pooled_grid((side, side), options.pooling)
+    grid = _grid(side, options)
     signals = {"attention", "keys"}
     if vision.vision_use_head or request.saliency_from is not None:
         signals |= {"saliency", "frame_embeddings"}
@@ -55,6 +55,20 @@ def describe_llava(request: ModelRequest, options: LlavaOptions, newlines: Newli
         note=_note(checkpoint, request.name, newlines),
         grid=grid,
     )
+
+
+def _grid(side: int, options: LlavaOptions) -> tuple[int, int]:
+    """(H, W) of the tokens of a frame.
+
+    Raises:
+        ValueError: If the tower's grid is too small for the step.
+    """
+    if options.pooling_step > side:
+        raise ValueError(
+            f"model.pooling_step must be at most the {side} positions of a side of the tower's "
+            f"grid, got {options.pooling_step}"
+        )
+    return pooled_grid((side, side), options.pooling, options.pooling_step)
 
 
 def _digest(checkpoint: Checkpoint, saliency_from: str | None) -> str:

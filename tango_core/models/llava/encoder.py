@@ -21,7 +21,7 @@ from tango_core.models.llava.checkpoint import (
     read_llava_extras,
     read_siglip_normalisation,
 )
-from tango_core.models.llava.options import options_of
+from tango_core.models.llava.options import PUBLISHED_STEP, options_of
 from tango_core.models.llava.siglip import (
     TowerOutput,
     load_pooling_head,
@@ -77,9 +77,12 @@ class LlavaEncoder(VisionEncoder):
         self._normalisation = read_siglip_normalisation(checkpoint)
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
-        self._pooling = options_of(spec).pooling
-        self._grid = pooled_grid(self._tower_grid, self._pooling)
-        self._own_sinks = read_llava_extras(checkpoint).sinks
+        self._options = options_of(spec)
+        how, step = self._options.pooling, self._options.pooling_step
+        self._grid = pooled_grid(self._tower_grid, how, step)
+        # A checkpoint's own sinks are places on the grid that it was published with.
+        published = step == PUBLISHED_STEP
+        self._own_sinks = read_llava_extras(checkpoint).sinks if published else None
 
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
@@ -126,7 +129,8 @@ class LlavaEncoder(VisionEncoder):
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
-        return pool_grid(maps, self._tower_grid, self._pooling)
+        how, step = self._options.pooling, self._options.pooling_step
+        return pool_grid(maps, self._tower_grid, how, step)
 
     def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
         """Sinks of frames with this grid."""

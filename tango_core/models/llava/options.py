@@ -9,26 +9,45 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.llava.time_instruction import TimeInstruction
 from tango_core.models.options import FamilyOptions
 
+# Positions of the tower per token and axis in the publications.
+PUBLISHED_STEP = 2
 # Where newline tokens go among the tokens of a clip, see `newlines.py`.
 Newlines = Literal["one_token", "grid"]
 
 
 @dataclass(frozen=True)
 class LlavaOptions(FamilyOptions):
-    """LLaVA-OneVision: nothing to choose.
+    """LLaVA-OneVision: how much of the input it sees.
 
     Attributes:
         pooling: How the grid of the tower shrinks.
         time_instruction: Whose sentence about a clip's length and frames precedes the question
             (`time_instruction.py`). Cached tokens do not depend on it.
+        pooling_step: Positions of the tower per token and axis, 2 as published. A larger step
+            gives fewer tokens of the same pixels, since the tower always sees its one size.
     """
 
     pooling: Literal["average", "bilinear"] = field(default="bilinear", init=False)
     time_instruction: TimeInstruction = field(default="none", init=False)
+    pooling_step: int = PUBLISHED_STEP
+
+    def __post_init__(self) -> None:
+        """Check the range; whether the grid is large enough, the checkpoint says."""
+        if self.pooling_step < PUBLISHED_STEP:
+            raise ValueError(
+                f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
+            )
 
     def identity(self) -> dict[str, Any]:
-        """The pooling."""
-        return {"pooling": self.pooling}
+        """The pooling, and its step where it is not the published one."""
+        if self.pooling_step == PUBLISHED_STEP:
+            return {"pooling": self.pooling}
+        return {"pooling": self.pooling, "pooling_step": self.pooling_step}
+
+    def input_size(self) -> str:
+        """Another step of the pooling."""
+        step = self.pooling_step
+        return "" if step == PUBLISHED_STEP else f"pooling_step={step}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,7 @@ class LlavaVideoOptions(LlavaOptions):
     Attributes:
         pooling: `"average"`, 27 x 27 to 13 x 13, or `"bilinear"`, to 14 x 14.
         time_instruction: `"none" | "correct" | "vlmevalkit" | "lmms_eval"`.
+        pooling_step: As for LLaVA-OneVision.
     """
 
     pooling: Literal["average", "bilinear"] = "average"

@@ -9,6 +9,8 @@ from typing import Literal
 from tango_core.models.base import ModelSpec
 from tango_core.models.options import FamilyOptions
 
+# Largest area of a frame in the publications.
+MAX_PIXELS = 448 * 448
 PositionRule = Literal["hf450", "hf5"]
 
 
@@ -28,6 +30,10 @@ class QwenOptions(FamilyOptions):
     max_pixels: int | None = None
     position_rule: PositionRule = "hf450"
     seconds_per_grid: float = 1.0
+
+    def input_size(self) -> str:
+        """Another largest area of a frame."""
+        return "" if self.max_pixels in (None, MAX_PIXELS) else f"max_pixels={self.max_pixels}"
 
     def __post_init__(self) -> None:
         """Check the ranges."""

@@ -103,6 +103,25 @@ def test_a_list_of_frame_counts_stands_for_one_job_each(recipe):
     assert load_job(recipe, ["model.num_frames=8"]).model.num_frames == 8
 
 
+def test_lists_of_the_input_stand_for_one_job_each(recipe):
+    jobs = load_jobs(recipe, ["model.num_frames=8", "model.pooling_step=[2, 4]"])
+    assert [(job.model.num_frames, job.model.options) for job in jobs] == [
+        (8, {"pooling_step": 2}),
+        (8, {"pooling_step": 4}),
+    ]
+    jobs = load_jobs(recipe, ["model.name=qwen2.5-vl-7b", "model.max_pixels=[null, 50176]"])
+    assert [(job.model.num_frames, job.model.options) for job in jobs] == [
+        (4, {}),
+        (4, {"max_pixels": 50176}),
+        (8, {}),
+        (8, {"max_pixels": 50176}),
+    ]
+    with pytest.raises(RecipeError, match=r"model\.pooling_step must be 2 or larger, got 1"):
+        load_jobs(recipe, ["model.pooling_step=[1, 4]"])
+    with pytest.raises(RecipeError, match=r"model\.pooling_step lists several values"):
+        load_job(recipe, ["model.num_frames=8", "model.pooling_step=[2, 4]"])
+
+
 def test_a_recipe_of_several_jobs_is_sent_to_sweep(recipe):
     with pytest.raises(RecipeError, match=r"num_frames lists several values; run it with `tango s"):
         load_job(recipe)

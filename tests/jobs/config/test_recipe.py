@@ -27,7 +27,7 @@ def test_the_resolved_job_is_a_recipe_for_the_same_job(recipe):
 
 
 def test_options_of_a_family_are_written_beside_the_common_ones():
-    """As a run directory of 0.1 holds them: `null` where nothing was chosen."""
+    """As run directories hold them: `null` where nothing was chosen."""
     job = parse(model={"name": "qwen2.5-vl-7b", "max_pixels": 640, "pooling": None})
     assert job.model.options == {"max_pixels": 640}
     written = yaml.safe_load(job.to_yaml())["model"]
@@ -39,6 +39,7 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("device", "auto"),
         ("revision", None),
         ("saliency_from", None),
+        ("pooling_step", None),
         ("pooling", None),
         ("time_instruction", None),
         ("max_pixels", 640),

@@ -121,3 +121,61 @@ def test_other_models_and_benchmarks_are_other_groups():
         _cell("tango", _right(80), benchmark="mlvu"),
     ]
     assert _controlled(*pairs) == ()
+
+
+def _smaller(right, kept, step=4, **changes):
+    """All tokens of a smaller input, `kept` of the 1000 that the methods' input has."""
+    size = f"pooling_step={step}"
+    given = {"name": "full", "kept": 1.0, "tokens_total": kept, "tokens_kept": kept, **changes}
+    return _cell("full", right, retention=1.0, input_size=size, **given)
+
+
+WHOLE = {"tokens_total": 1000}
+
+
+def test_a_smaller_input_is_a_control_at_its_share_of_the_whole_input():
+    (found,) = _controlled(
+        _cell("full", _right(160), retention=1.0, **WHOLE),
+        _cell("random", _right(60), retention=0.25, **WHOLE),
+        _cell("tango", _right(120), retention=0.25, **WHOLE),
+        _smaller(_right(80), kept=250),
+    )
+    assert found.control.series == "full pooling_step=4"
+    assert (found.retention, found.control.equivalent_retention) == (0.25, 0.25)
+    (tango,) = found.methods
+    assert tango.equal_tokens is True
+    assert tango.versus.difference == pytest.approx(0.25)
+    assert (tango.filtered.num_hard, tango.filtered.num_easy) == (80, 80)
+
+
+def test_a_smaller_input_stands_where_its_share_is_near_and_says_what_it_keeps():
+    sizes = [_smaller(_right(80), kept=140, step=6), _smaller(_right(90), kept=180, step=5)]
+    methods = [_cell("tango", _right(120), retention=share, **WHOLE) for share in (0.05, 0.15)]
+    (found,) = _controlled(*methods, *sizes)
+    assert (found.retention, found.control.series) == (0.15, "full pooling_step=6")
+    assert found.control.equivalent_retention == 0.14
+    assert found.methods[0].equal_tokens is False
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"questions_digest": "others"},
+        {"model": "other"},
+        {"num_frames": 4},
+        {"protocol": "lmms_eval"},
+    ],
+)
+def test_a_smaller_input_of_another_comparison_is_no_control(changes):
+    own = _cell("tango", _right(120), retention=0.25, num_frames=8, protocol="vlmevalkit", **WHOLE)
+    given = {"num_frames": 8, "protocol": "vlmevalkit"}
+    assert len(_controlled(own, _smaller(_right(80), kept=250, **given))) == 1
+    assert _controlled(own, _smaller(_right(80), kept=250, **{**given, **changes})) == ()
+
+
+def test_all_tokens_of_a_smaller_input_are_not_all_tokens_of_the_methods():
+    smaller, own = _smaller(_right(80), kept=250), _cell("tango", _right(120), **WHOLE)
+    random = _cell("random", _right(60), **WHOLE)
+    (found,) = _controlled(smaller, random, own)
+    assert found.control.method == "random"
+    assert found.methods[0].filtered is None

@@ -38,6 +38,9 @@ def paths(tmp_path_factory):
     }
 
 
+LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
@@ -52,6 +55,16 @@ def paths(tmp_path_factory):
             "llava-video-7b",
             {"pooling": "bilinear", "time_instruction": "none", "sampling": "middles"},
             LLAVA % ("llava-video-7b", 64, "[28, 28]", "middles", "bilinear"),
+        ),
+        (
+            "llava-video-7b",
+            {"pooling_step": 2},
+            LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average"),
+        ),
+        (
+            "tiny",
+            {"pooling_step": 4},
+            LARGER_STEP % ("tiny", 8, "[128, 128]", "truncate", "bilinear", 4),
         ),
         ("qwen2.5-vl-7b", {}, QWEN % ("qwen2.5-vl-7b", 32, "null", 16384, 8192)),
         (

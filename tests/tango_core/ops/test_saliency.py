@@ -8,6 +8,7 @@ from golden_files import GOLDEN_DIR
 from tango_core.ops.saliency import (
     mean_query_attention,
     pool_grid,
+    pooled_grid,
     pooling_head_attention,
     rank_descending,
     top_positions,
@@ -80,3 +81,15 @@ def test_maps_that_do_not_fit_the_grid_are_an_error():
         pool_grid(torch.zeros(2, 728), (27, 27), "bilinear")
     with pytest.raises(ValueError, match="do not divide into 3 frames"):
         mean_query_attention(torch.zeros(10, 1, 4), torch.zeros(10, 1, 4), 3)
+
+
+@pytest.mark.parametrize(
+    ("how", "sides"),
+    [("bilinear", {2: 14, 3: 9, 4: 7, 5: 6, 6: 5}), ("average", {2: 13, 3: 9, 4: 6, 5: 5, 6: 4})],
+)
+def test_larger_steps_give_smaller_grids(how, sides):
+    assert {step: pooled_grid((27, 27), how, step) for step in sides} == {
+        step: (side, side) for step, side in sides.items()
+    }
+    for step, side in sides.items():
+        assert pool_grid(torch.zeros(1, 729), (27, 27), how, step).shape == (1, side * side)

@@ -42,6 +42,17 @@ def test_tokens_are_the_stock_video_features(tmp_path, frames, layer):
 
 
 @torch.no_grad()
+def test_a_larger_step_interpolates_the_stock_projection_to_fewer_tokens(stock, checkpoint, frames):
+    features = load_encoder(NAME, str(checkpoint), pooling_step=3).encode(frames)
+    model = stock.model
+    states = model.vision_tower(normalised(frames), output_hidden_states=True).hidden_states
+    projected = model.multi_modal_projector(states[-1]).mT.reshape(3, WIDTH, 7, 7)
+    expected = torch.nn.functional.interpolate(projected, size=(3, 3), mode="bilinear")
+    assert features.grid == (3, 3)
+    torch.testing.assert_close(features.tokens, expected.flatten(2).mT, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
 def test_both_halves_together_give_the_stock_logits(stock, encoder, language_model, frames):
     features = encoder.encode(frames)
     video = build_method("full").compressor.compress(features)

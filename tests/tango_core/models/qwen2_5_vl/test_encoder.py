@@ -3,6 +3,7 @@
 import json
 import math
 
+import clips
 import numpy as np
 import pytest
 import torch
@@ -10,11 +11,15 @@ from PIL import Image
 from qwen_by_hand import NAME
 from qwen_checkpoints import MULTIPLE, WIDTH, save_qwen
 from qwen_frames import MEAN, SIZES, STD, clip, patches_of
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
+    Qwen2VLImageProcessorPil,
+    smart_resize,
+)
 
-from tango_core.models import load_encoder
+from tango_core.models import describe_model, load_encoder
 from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, to_patches
 from tango_core.types import VideoFrames
+from tango_core.video import FrameSpec, decode_frames
 
 
 @pytest.mark.parametrize("num_frames", [1, 2, 5])
@@ -27,6 +32,31 @@ def test_tokens_are_the_stock_video_features(qwen, encoder, num_frames, grid):
     (expected,) = qwen.model.get_video_features(patches, thw).pooler_output
     assert features.grid == grid
     assert features.tokens.shape == ((num_frames + 1) // 2, math.prod(grid), WIDTH)
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(
+        features.tokens.flatten(0, 1), expected, rtol=1e-5, atol=1e-5 * scale
+    )
+
+
+@torch.no_grad()
+def test_fewer_pixels_are_the_stock_features_of_smaller_frames(qwen, qwen_checkpoint):
+    file = str(clips.clip("variable_rate.mp4"))
+    height, width = decode_frames(file, FrameSpec(1)).pixels.shape[1:3]
+    whole = describe_model(NAME, qwen_checkpoint, num_frames=4)
+    smaller = load_encoder(NAME, qwen_checkpoint, num_frames=4, max_pixels=64 * MULTIPLE**2)
+    assert (whole.options.input_size(), smaller.spec.options.input_size()) == (
+        "",
+        f"max_pixels={64 * MULTIPLE**2}",
+    )
+    frames = decode_frames(file, smaller.spec.frames)
+    pixels = 64 * MULTIPLE**2
+    size = smart_resize(height, width, MULTIPLE, min_pixels=pixels, max_pixels=pixels)
+    grid = (size[0] // MULTIPLE, size[1] // MULTIPLE)
+    features = smaller.encode(frames)
+    patches, thw = patches_of(frames, grid)
+    (expected,) = qwen.model.get_video_features(patches, thw).pooler_output
+    assert features.grid == grid
+    assert math.prod(grid) <= 64
     scale = float(expected.abs().max())
     torch.testing.assert_close(
         features.tokens.flatten(0, 1), expected, rtol=1e-5, atol=1e-5 * scale

@@ -25,6 +25,8 @@ class TestOptions:
                 {"time_instruction": "yes"},
                 "model.time_instruction must be one of none, correct, vlmevalkit, lmms_eval",
             ),
+            ({"pooling_step": 1}, "model.pooling_step must be 2 or larger, got 1"),
+            ({"pooling_step": 8}, "model.pooling_step must be at most the 7 positions .*, got 8"),
         ],
     )
     def test_unknown_values_name_the_setting(self, directory, options, words):
