@@ -27,13 +27,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.background import iterate
 from pipeline.errors import WorkerError
-from pipeline.executors.attempts import AttemptLedger
 from pipeline.executors.by_value import own_code_by_value
 from pipeline.executors.cluster import living_nodes
 from pipeline.executors.driver_report import DriverReport, mirrored, slots_of
+from pipeline.executors.ledger import JobLedger
 from pipeline.executors.lost_nodes import RoomWatch
 from pipeline.executors.workers import StageActor, task
-from pipeline.metrics import JobBoard, StageBoard
+from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool, preflight
 from pipeline.rows import Row, result
@@ -119,14 +119,6 @@ def _silence(context: DataContext) -> None:
     # It would advise to raise the one byte that `_append` reserves on purpose.
     detectors = context.issue_detectors_config.detectors
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
-
-
-class JobLedger(AttemptLedger, StageBoard):
-    """Attempts and counts in one actor, because each is a process that takes a second to start."""
-
-    def __init__(self) -> None:
-        AttemptLedger.__init__(self)
-        StageBoard.__init__(self)
 
 
 def start_ledger() -> Any:

@@ -1,0 +1,17 @@
+"""What the workers of a job tell their driver, in one actor.
+
+Its process imports this module, so it imports little: neither torch nor Ray Data.
+"""
+
+from __future__ import annotations
+
+from pipeline.executors.attempts import AttemptLedger
+from pipeline.metrics import StageBoard
+
+
+class JobLedger(AttemptLedger, StageBoard):
+    """Attempts and counts in one actor, because each is a process that takes a second to start."""
+
+    def __init__(self) -> None:
+        AttemptLedger.__init__(self)
+        StageBoard.__init__(self)
