@@ -205,7 +205,9 @@ def patient(
             return  # what an executor kept to itself is found when answers are counted
         left = _without(left, finished, last=held)
         if watch.pauses == len(PAUSES_S):
-            if len(watch.in_a_row) >= IN_A_ROW or not watch.successes or not held:
+            # Only clips that met it again while all others succeeded are at fault themselves.
+            others = left.clips.num_rows - len(held)
+            if len(watch.in_a_row) >= IN_A_ROW or not watch.successes or others:
                 raise StoreError(f"{fault}; {_tried()}")
             yield from held.values()  # the last few, after others have succeeded
             return

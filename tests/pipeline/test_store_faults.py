@@ -189,6 +189,24 @@ def test_the_last_three_cannot_be_told_from_a_store_that_died_before_them():
     assert [row["status"] for row in seen] == ["ok"] * 7
 
 
+def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
+    """As an object store that goes away: the caches cannot even be opened again."""
+    first = Executor(lambda name, attempt: name == "v4")
+
+    def run_plan(plan, settings):
+        if first.attempts:
+            raise EndpointConnectionError("Could not connect to the endpoint URL")
+        for row in first(plan, settings):
+            yield row
+            if row["store_fault"]:
+                return
+
+    seen = []
+    with pytest.raises(StoreError, match="Could not connect"):
+        seen.extend(patient(run_plan, FakePlan.of(50), None, FakeClock()))
+    assert [row["video_id"] for row in seen] == ["v0", "v1", "v2", "v3"]
+
+
 def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     clock = FakeClock()
     assert list(patient(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
