@@ -41,30 +41,62 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     Args:
         tokens: (S, D), any float dtype; sums are float32.
         sources: (E,) int64 rows, those of one bag next to each other.
-        offsets: (K,) int64 first entry of every bag.
+        offsets: (K + 1,) int64 first entry of every bag, and E.
         weights: (E,) float32.
 
     Returns:
         (K, D) float32.
     """
-    weights = weights.float()
     if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
         return _bags(tokens.float(), sources, offsets, weights)
     # A float32 copy of a clip of half precision would cost more than the sums.
-    sums = torch.empty(len(offsets), tokens.shape[1])
-    ends = torch.cat([offsets, offsets.new_tensor([len(sources)])]).tolist()
-    for first in range(0, len(offsets), BAGS):
-        last = min(first + BAGS, len(offsets))
+    num_bags, ends = len(offsets) - 1, offsets.tolist()
+    sums = torch.empty(num_bags, tokens.shape[1])
+    for first in range(0, num_bags, BAGS):
+        last = min(first + BAGS, num_bags)
         part = slice(ends[first], ends[last])
         rows = tokens.index_select(0, sources[part]).float()
-        local = torch.arange(len(rows))
-        sums[first:last] = _bags(rows, local, offsets[first:last] - part.start, weights[part])
+        local, starts = torch.arange(len(rows)), offsets[first : last + 1] - part.start
+        sums[first:last] = _bags(rows, local, starts, weights[part])
     return sums
 
 
 def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """(K, D) sums of weighted rows of float32 tokens."""
-    return F.embedding_bag(sources, tokens, offsets, mode="sum", per_sample_weights=weights)
+    return F.embedding_bag(
+        sources,
+        tokens,
+        offsets,
+        mode="sum",
+        per_sample_weights=weights,
+        include_last_offset=True,
+    )
+
+
+def mean_weights(
+    labels: Tensor, num_clusters: int, members: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Weights with which entries of one label add up to their plain average.
+
+    Args:
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        members: (E,) bool, entries that take part; `None` for all.
+
+    Returns:
+        (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
+    """
+    counted = labels if members is None else labels.masked_fill(~members, num_clusters)
+    counts = _sizes(counted.sort().values, num_clusters).float()
+    weights = (1 / counts.clamp(min=1))[labels]
+    return (weights if members is None else weights * members), counts
+
+
+def _sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """(..., C) int64, how often each of C labels stands in (..., M) ascending ones."""
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
+    return torch.searchsorted(labels, bounds).diff(dim=-1)
 
 
 def cluster_means(
@@ -87,10 +119,7 @@ def cluster_means(
     Returns:
         (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
     """
-    present = torch.ones_like(labels) if members is None else members
-    present = present.float()
-    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
-    weights = present / counts.clamp(min=1)[labels]
+    weights, counts = mean_weights(labels, num_clusters, members)
     return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
 
 
@@ -115,7 +144,8 @@ def cluster_sums(
         (C, D) float32 sums, 0 for a cluster without members.
     """
     order = labels.sort(stable=True)
-    starts = torch.searchsorted(order.values, torch.arange(num_clusters, device=labels.device))
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    starts = torch.searchsorted(order.values, bounds)
     rows = order.indices if sources is None else sources[order.indices]
     return gather_weighted(tokens, rows, starts, weights[order.indices])
 
