@@ -46,6 +46,7 @@ JOBS_LEVELS = (
     {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "doctor", "harness", "submit", "training"},
+    {"fetch"},
     {"cli"},
     {"demo"},
 )

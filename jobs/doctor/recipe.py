@@ -100,7 +100,7 @@ def _download_result(sources: list[str]) -> CheckResult:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     names = " and ".join(sources)
-    commands = " and ".join(f"`hf download {source}`" for source in sources)
+    commands = " and ".join(f"`tango model get {source}`" for source in sources)
     if HF_HUB_OFFLINE:
         return problem(
             f"{names} is not on this machine and HF_HUB_OFFLINE="

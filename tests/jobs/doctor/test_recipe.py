@@ -62,7 +62,7 @@ def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path, offline, st
     result, methods = (result for _, result in run_checks(checks))
     assert result.status == status
     assert "llava-hf/llava-onevision-qwen2-7b-ov-hf and google/none" in result.text
-    assert "hf download google/none" in result.text
+    assert "tango model get google/none" in result.text
     assert methods.status == "note"
 
 
