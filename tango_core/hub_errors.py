@@ -88,8 +88,8 @@ def reason_of(
     if isinstance(error, TransportError):
         text = " ".join(str(error).split()) or "no answer in time"
         return (
-            f"the hub at {constants.ENDPOINT} cannot be reached ({type(error).__name__}: {text}); "
-            "check the network, HF_ENDPOINT and HTTPS_PROXY"
+            f"the connection to the hub at {constants.ENDPOINT} failed "
+            f"({type(error).__name__}: {text}); check the network, HF_ENDPOINT and HTTPS_PROXY"
         )
     return " ".join(f"{type(error).__name__}: {error}".split())
 

@@ -277,6 +277,7 @@ def _run() -> int:
     for noisy in (
         "ray",
         "httpx",
+        "httpx2",
         "alembic",
         "mlflow",
         "matplotlib",

@@ -93,6 +93,16 @@ def path_below(root: Path, name: str, what: str) -> Path:
     return root.joinpath(*path.parts)
 
 
+def partial_of(root: Path, file: RemoteFile) -> Path:
+    """The file that receives the bytes of another one.
+
+    Named by what comes, so that a new version begins anew, and by where it goes, because a
+    repository may hold the same bytes twice.
+    """
+    place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
+    return root / STATE / "parts" / f"{file.digest}-{place}.part"
+
+
 def is_litter(name: str) -> bool:
     """Whether a member is what a file manager leaves behind."""
     parts = PurePosixPath(name).parts

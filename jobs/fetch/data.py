@@ -214,7 +214,7 @@ def _statement(benchmark: str, plan: Plan, how: HowToGet) -> list[str]:
     lines += [f"note: {note}" for note in release.notes]
     if plan.archives:
         kept = "archives stay" if how.keep else "archives are removed once they are unpacked"
-        lines.append(f"unpacks {len(plan.archives)} archives; {kept}")
+        lines.append(f"archives to unpack: {len(plan.archives)}; {kept}")
     lines.append(
         f"disk: takes up to {human_bytes(plan.room)}, {human_bytes(free_bytes(plan.root))} are free"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
-from huggingface_hub import constants, hf_hub_url
+from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import (
     build_hf_headers,
@@ -212,8 +212,9 @@ class Hub:
 
     def url(self, file: RemoteFile, sha: str) -> str:
         """Address of a file."""
-        kind = None if self.kind == "model" else self.kind
-        return str(hf_hub_url(self.repository, file.path, repo_type=kind, revision=sha))
+        folder = "datasets/" if self.kind == "dataset" else ""
+        where = f"{constants.ENDPOINT}/{folder}{self.repository}/resolve"
+        return f"{where}/{quote(sha, safe='')}/{quote(file.path)}"
 
     @contextmanager
     def _stream(

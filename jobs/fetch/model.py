@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.archives import STATE, path_below
+from jobs.fetch.archives import partial_of, path_below
 from jobs.fetch.asking import agreed
 from jobs.fetch.checkpoint_files import files_of, source_of
 from jobs.fetch.downloads import fetch_all
@@ -118,6 +118,7 @@ class _Place:
         self.root = folder.expanduser().absolute() if folder else HubCache(hub, commit.sha).folder
         self.files = self.root if self._cache is None else self._cache.snapshot
         self._journal = FileJournal(self.root)
+        self._waiting: dict[str, list[RemoteFile]] = {}
 
     def downloads(self, files: Sequence[RemoteFile]) -> list[Download]:
         """What is not here yet, the small files first."""
@@ -125,18 +126,20 @@ class _Place:
         for file in sorted(files, key=lambda file: (file.size, file.path)):
             if self._cache is not None:
                 if not self._cache.is_here(file):
-                    missing.append(self._cache.download(file))
+                    self._waiting.setdefault(file.digest, []).append(file)
+                    if self._waiting[file.digest] == [file]:  # the same bytes come once
+                        missing.append(self._cache.download(file))
                 continue
             target = path_below(self.root, file.path, "the hub's list")
             if not self._journal.is_here(file, target):
-                partial_file = self.root / STATE / "parts" / f"{file.digest}.part"
-                missing.append(Download(file, partial_file, target))
+                missing.append(Download(file, partial_of(self.root, file), target))
         return missing
 
     def arrived(self, download: Download) -> None:
         """Note that a file is complete."""
         if self._cache is not None:
-            self._cache.point(download.file)
+            for file in self._waiting[download.file.digest]:
+                self._cache.point(file)
         else:
             self._journal.add(download.file, download.target)
 

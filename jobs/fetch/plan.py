@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.fetch.archives import STATE, Archive, archives_among, path_below
+from jobs.fetch.archives import STATE, Archive, archives_among, partial_of, path_below
 from jobs.fetch.hub import Commit, FetchError, Hub, RemoteFile
 from jobs.fetch.journal import ArchiveJournal, FileJournal
 from jobs.fetch.stream import Download
@@ -136,8 +136,7 @@ class _PartHere:
         for file in files:
             target = path_below(root, file.path, "the hub's list")
             if file.path not in unneeded and not journal.is_here(file, target):
-                partial = root / STATE / "parts" / f"{file.digest}.part"
-                self.downloads.append(Download(file, partial, target))
+                self.downloads.append(Download(file, partial_of(root, file), target))
         self.missing = sum(each.file.size - each.here for each in self.downloads)
 
 

@@ -106,7 +106,6 @@ class Download:
             except _OtherVersionError:
                 on_bytes(-before)
                 self._discard()
-                failures += 1
                 error = TransportError("the file changes while it is fetched")
             except HUB_ERRORS as caught:
                 if not isinstance(caught, TransportError) or isinstance(caught, FetchError):
@@ -137,7 +136,8 @@ class Download:
             if not start:
                 self._tag.write_text(tag)
             with opener(self.partial, mode) as output:
-                for chunk in response.iter_raw(_CHUNK):
+                # No chunk size: the client would lose what it collects for one when it is cut off.
+                for chunk in response.iter_raw():
                     if hub.stop.is_set():
                         return
                     output.write(chunk)

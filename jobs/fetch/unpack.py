@@ -92,15 +92,16 @@ class _Work:
     def run(self, journal: ArchiveJournal) -> None:
         """Unpack by the kind that the name says."""
         pieces = Pieces(list(zip(self._paths, self._sizes, strict=True)))
-        if self._archive.name.endswith(".zip"):
-            with pieces:
-                self._zip(io.BufferedReader(pieces, _CHUNK), journal)
-        elif self._archive.name.endswith(".tar"):
-            with pieces:
-                self._tar(pieces, journal)
-        else:
-            with pieces, tarfile.open(fileobj=pieces, mode="r:gz") as opened:
-                self._members(opened, journal, has_offsets=False)
+        # Buffered, because a bare read ends with its piece.
+        with io.BufferedReader(pieces, _CHUNK) as stream:
+            if self._archive.name.endswith(".zip"):
+                self._zip(stream, journal)
+            elif self._archive.name.endswith(".tar"):
+                self._tar(stream, journal)
+            else:
+                with tarfile.open(fileobj=stream, mode="r:gz") as opened:
+                    if self._members(opened, journal, has_offsets=False):
+                        journal.finish()
 
     def _zip(self, stream: IO[bytes], journal: ArchiveJournal) -> None:
         with zipfile.ZipFile(stream) as opened:
@@ -125,28 +126,28 @@ class _Work:
                     journal.add(target, info.file_size)
         journal.finish()
 
-    def _tar(self, pieces: Pieces, journal: ArchiveJournal) -> None:
-        pieces.seek(journal.next_byte)
-        if journal.next_byte and _is_zero(pieces):  # killed behind the last member
+    def _tar(self, stream: IO[bytes], journal: ArchiveJournal) -> None:
+        stream.seek(journal.next_byte)
+        if journal.next_byte and _is_end(stream):  # killed behind the last member
             journal.finish()
             return
-        pieces.seek(journal.next_byte)
-        # Not buffered: the library reads whole blocks, and a piece may go while the next is read.
-        with tarfile.open(fileobj=pieces, mode="r:") as opened:
-            self._members(opened, journal, has_offsets=True)
-            end = opened.offset
-        if journal.is_complete:
-            pieces.seek(end)
-            if not _is_zero(pieces):
+        stream.seek(journal.next_byte)
+        with tarfile.open(fileobj=stream, mode="r:") as opened:
+            if not self._members(opened, journal, has_offsets=True):
+                return
+            stream.seek(opened.offset)  # the library takes anything that is no header for the end
+            if not _is_end(stream):
                 raise tarfile.ReadError("no member begins where one should")
+        journal.finish()
 
     def _members(
         self, opened: tarfile.TarFile, journal: ArchiveJournal, *, has_offsets: bool
-    ) -> None:
+    ) -> bool:
+        """Unpack what is not in its place; whether it came to the end."""
         total = count = 0
         for member in opened:
             if self._stop.is_set():
-                return
+                return False
             total, count = total + member.size, count + 1
             self._raise_if_bomb(total, count)
             if member.isdir() or is_litter(member.name):
@@ -166,8 +167,9 @@ class _Work:
                 journal.add(target, member.size, next_byte)
             if has_offsets and not self._keep:
                 self._remove_read_pieces(journal.next_byte)
-            opened.members = []  # a list of a million members is a gigabyte
-        journal.finish()
+            # A list of a million members is a gigabyte.
+            opened.members = []  # type: ignore[attr-defined]
+        return True
 
     def _write(self, source: IO[bytes], target: Path, size: int) -> None:
         """Write a member beside its place, and move it there."""
@@ -207,11 +209,9 @@ class _Work:
         )
 
 
-def _is_zero(pieces: Pieces) -> bool:
-    """Whether the end of a tar is next: blocks of zeros, or nothing."""
-    block = b""
-    while len(block) < 512 and (data := pieces.read(512 - len(block))):
-        block += data
+def _is_end(stream: IO[bytes]) -> bool:
+    """Whether the end of a tar is next: a block of zeros, or nothing."""
+    block = stream.read(512)
     if not block:
         logger.warning("an archive ends without its end mark; it may be cut off")
     return not any(block)

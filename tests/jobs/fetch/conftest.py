@@ -1,0 +1,35 @@
+"""A hub on loopback that this process asks instead of the real one."""
+
+from __future__ import annotations
+
+import pytest
+from hub_server import hub_server
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from jobs.fetch.hub import Hub, Patience
+
+QUICK = Patience(tries=3, first_wait_s=0.0)
+NAME = "datasets/owner/data"
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """The hub, without a token, a cache or a proxy of this machine."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with hub_server() as state:
+        monkeypatch.setattr(constants, "ENDPOINT", state.url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        close_session()
+        yield state
+        close_session()
+
+
+@pytest.fixture
+def hub(server):
+    """`owner/data` of that hub, asked without long waits."""
+    return Hub("owner/data", "dataset", "main", QUICK)
