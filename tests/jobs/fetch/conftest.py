@@ -20,6 +20,8 @@ def server(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     with hub_server() as state:
         monkeypatch.setattr(constants, "ENDPOINT", state.url)
+        template = f"{state.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))

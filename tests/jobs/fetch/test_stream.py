@@ -138,12 +138,11 @@ def test_a_hub_that_stays_busy_is_given_up(published, hub, tmp_path):
         fetch(hub, tmp_path)
 
 
-def test_a_hub_that_stops_sending_is_not_waited_for(monkeypatch, published, hub, tmp_path):
+def test_a_hub_that_stops_sending_is_not_waited_for(monkeypatch, published, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
     published.held["a.zip"] = 30_000
-    with pytest.raises(FetchError, match="ReadTimeout") as error:
+    with pytest.raises(FetchError, match=r"Timeout: .* check the network"):
         fetch(Hub("owner/data", "dataset", "main", Patience(tries=1)), tmp_path)
-    assert "of videos/a.zip are kept" in str(error.value)
 
 
 def test_a_full_disk_is_one_line_and_what_came_is_kept(published, hub, tmp_path):
