@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import sys
 
 import pytest
 from huggingface_hub import constants
 
+from jobs.cli.main import main
 from tango_core.models import describe_model
 
 ID = "owner/model"
@@ -73,3 +76,22 @@ def test_a_proxy_that_is_not_there(monkeypatch, server):
         monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
         close_session()
         assert "check the network, HF_ENDPOINT and HTTPS_PROXY" in message()
+
+
+def test_a_command_ends_in_one_line(monkeypatch, capsys, server, tmp_path):
+    server.publish(NAME, FILES, gated=True)
+    recipe = {
+        "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
+        "model": {"name": "llava-onevision-7b", "path": ID},
+        "method": {"name": "full"},
+        "executor": "local",
+        "limit": 1,
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tango", "evaluate", "recipe.yaml"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"tango: model.path {ID}: it is gated: ask for access on")
