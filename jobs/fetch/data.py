@@ -74,6 +74,7 @@ def data_get(benchmark: str, root: Path, how: HowToGet, console: Console) -> int
         ValueError: If there is no such benchmark, release or part.
         FetchError: If it cannot be fetched or unpacked.
     """
+    leaves_behind("nothing was fetched")
     release = _release(benchmark, how)
     _raise_if_unknown_parts(release, how.only)
     root = root.expanduser().absolute()
@@ -103,7 +104,7 @@ def _run(hub: Hub, plan: Plan, how: HowToGet, console: Console, say: Callable[[s
     """Fetch and unpack."""
     leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
     with one_at_a_time(plan.root):
-        sweep(plan.root, plan.downloads)
+        sweep(plan)
         files = FileJournal(plan.root)
         pending = _Pending(plan)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from huggingface_hub.utils import (
     fix_hf_endpoint_in_url,
     get_session,
     hf_raise_for_status,
+    parse_ratelimit_headers,
 )
 
 from tango_core.hub_errors import HUB_ERRORS, TransportError, reason_of
@@ -61,10 +62,9 @@ class Patience:
             return None
         if failures >= self.tries or not isinstance(error, HfHubHTTPError | TransportError):
             return None
-        asked = response.headers.get("Retry-After", "") if response is not None else ""
-        if asked.strip().isdigit():
-            seconds = float(asked)
-            return seconds if seconds <= self.longest_asked_s else None
+        asked = None if response is None else _asked_wait_s(response.headers)
+        if asked is not None:
+            return asked if asked <= self.longest_asked_s else None
         return min(self.longest_wait_s, self.first_wait_s * 2.0 ** (failures - 1))
 
 
@@ -253,6 +253,15 @@ class Hub:
         return FetchError(
             f"{self.repository}: the hub at {constants.ENDPOINT} {what}; check HF_ENDPOINT"
         )
+
+
+def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a busy hub asks to wait, in either way; `None` if it does not say."""
+    asked = headers.get("Retry-After", "").strip()
+    if asked.isdigit():
+        return float(asked)
+    limit = parse_ratelimit_headers(headers)
+    return float(limit.reset_in_seconds) if limit is not None and limit.remaining == 0 else None
 
 
 def _file(entry: dict[str, Any]) -> RemoteFile:

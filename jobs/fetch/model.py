@@ -71,6 +71,7 @@ def model_get(name: str, how: HowToGetModel, console: Console) -> int:
             f"--half {how.half} needs the hub's cache: a folder has to hold the whole checkpoint; "
             "leave out --dir or --half"
         )
+    leaves_behind("nothing was fetched")
     source = source_of(name)
     if not HUB_ID.fullmatch(source):
         raise ValueError(f"{source!r} is no hub id such as 'org/name'")

@@ -163,16 +163,14 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def sweep(root: Path, keep: Sequence[Download]) -> None:
-    """Remove partial files of versions that nobody wants any more, and half a member.
+def sweep(plan: Plan) -> None:
+    """Remove partial files of versions that the hub no longer has, and half a member.
 
-    Args:
-        root: Of the release.
-        keep: What is still to be fetched.
+    Parts that were not asked for this time keep theirs.
     """
-    names = {each.partial.name for each in keep}
-    for path in (root / STATE / "parts").glob("*"):
-        if path.name.removesuffix(".etag") not in names:
+    known = {partial_of(plan.root, file).name for part in plan.parts for file in part.files}
+    for path in (plan.root / STATE / "parts").glob("*"):
+        if path.name.removesuffix(".etag") not in known:
             path.unlink(missing_ok=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,7 @@ class Download:
                     f"states ({self.file.digest[:12]}), twice; a proxy may change it, or it has "
                     "just been replaced: try again later"
                 )
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(self.partial, self.target)
+        put(self.partial, self.target)
         self._tag.unlink(missing_ok=True)
 
     def _fetch(self, hub: Hub, sha: str, on_bytes: OnBytes, opener: Opener) -> None:
@@ -175,6 +175,23 @@ class Download:
             f"{self.target.parent}: {error.strerror}; {human_bytes(self.here)} of it are kept, "
             "make room and give the same command again"
         )
+
+
+def put(source: Path, target: Path) -> None:
+    """Move a whole file to its place, whose folder may be a link to another disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = target.with_name(f".{target.name}.part")
+        try:
+            shutil.copyfile(source, beside)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+        source.unlink()
 
 
 def digest_of(stream: BinaryIO, file: RemoteFile) -> str:

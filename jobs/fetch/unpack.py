@@ -23,6 +23,7 @@ from jobs.fetch.archives import STATE, Archive, is_litter, path_below
 from jobs.fetch.hub import FetchError
 from jobs.fetch.journal import ArchiveJournal
 from jobs.fetch.pieces import Pieces
+from jobs.fetch.stream import put
 from jobs.units import human_bytes
 
 logger = logging.getLogger(__name__)
@@ -175,14 +176,13 @@ class _Work:
         """Write a member beside its place, and move it there."""
         beside = self._root / STATE / "parts" / f"{os.getpid()}-{threading.get_ident()}.member"
         beside.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with beside.open("wb") as output:
                 shutil.copyfileobj(source, output, _CHUNK)
                 written = output.tell()
             if written != size:
                 raise tarfile.ReadError(f"{target.name} has {written} of {size} bytes")
-            os.replace(beside, target)
+            put(beside, target)
         finally:
             beside.unlink(missing_ok=True)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def run(server, tmp_path):
     """Start the command with that hub: `run(*arguments, **variables)`."""
     started = []
 
-    def start(*arguments, preexec_fn=None, **variables):
+    def start(*arguments, preexec_fn=None, stdin=None, stdout=None, **variables):
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -55,8 +56,8 @@ def run(server, tmp_path):
             command,
             env=environment,
             cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -190,6 +191,27 @@ def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
     go_on(root, "longvideobench")
     assert (root / "videos/a").read_bytes() == LARGE
     assert not [each for each in server.requests if each.server == "store"]
+
+
+@pytest.mark.parametrize(("answer", "fetches"), [("n", False), ("y", True)])
+def test_a_terminal_is_asked(server, run, tmp_path, answer, fetches):
+    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "made"))
+    ours, theirs = os.openpty()
+    root = tmp_path / "out"
+    command = ("data", "get", "mlvu", "--root", root, "--only", "annotations")
+    process = run(*command, stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # the other end was closed
+        while b"[y/N]" not in said:
+            said += os.read(ours, 4096)
+        os.write(ours, f"{answer}\n".encode())
+        while more := os.read(ours, 4096):
+            said += more
+    os.close(ours)
+    assert process.wait(PATIENCE_S) == 0
+    assert (b"nothing was fetched" in said) == (not fetches)
+    assert (root / "MLVU/json/4_count.json").exists() == fetches
 
 
 def test_a_gated_benchmark(server, run, tmp_path):

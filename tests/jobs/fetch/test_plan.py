@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jobs.fetch import plan as plans
 from jobs.fetch.data import HowToGet, data_get
-from jobs.fetch.hub import FetchError
+from jobs.fetch.hub import FetchError, Hub
 from jobs.fetch.plan import make_plan, raise_if_no_room
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
@@ -149,6 +149,20 @@ def test_a_release_without_videos_says_where_they_are(monkeypatch, server, tmp_p
 def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):
     with pytest.raises(ValueError, match="longvideobench, mlvu, mvbench, videomme"):
         data_get("shapes", tmp_path, HowToGet(), Console(quiet=True))
+
+
+def test_bytes_of_a_part_that_is_not_asked_for_now_stay(server, tmp_path):
+    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "hub"))
+    hub = Hub("MLVU/MVLU", "dataset", "main")
+    root, release = tmp_path / "out", benchmark_class("mlvu").releases[0]
+    *_, video = plan_of(hub, root, release=release).downloads
+    old = video.partial.with_name(f"{'0' * 64}-{'1' * 12}.part")
+    for path in (video.partial, old):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"some")
+    assert output_of("mlvu", root, HowToGet(only=("annotations",), yes=True))[0] == 0
+    assert video.partial.read_bytes() == b"some"
+    assert not old.exists()
 
 
 def test_a_file_of_the_users_is_not_overwritten(server, hub, tmp_path):

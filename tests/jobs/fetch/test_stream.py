@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from huggingface_hub import constants
@@ -120,14 +121,23 @@ def test_bytes_that_stay_wrong_are_an_error_and_are_not_kept(published, hub, tmp
     assert not list((tmp_path / "parts").iterdir())
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_hub_is_asked_again_when_it_says(published, hub, tmp_path, status):
-    published.answers["a.zip"] = [(status, {"Retry-After": "0"})] * 2
-    assert fetch(hub, tmp_path).read_bytes() == LARGE
+BUSY = [
+    (429, {"Retry-After": "0"}),
+    (503, {"Retry-After": "0"}),
+    (429, {"ratelimit": '"resolvers";r=0;t=0'}),
+]
 
 
-def test_a_hub_that_wants_hours_is_left_alone(published, tmp_path):
-    published.answers["a.zip"] = [(429, {"Retry-After": "7200"})]
+@pytest.mark.parametrize("answer", BUSY)
+def test_a_busy_hub_is_asked_again_when_it_says(published, tmp_path, answer):
+    published.answers["a.zip"] = [answer] * 2
+    never = Patience(first_wait_s=10**6, longest_wait_s=10**6)  # what the hub says counts
+    assert fetch(Hub("owner/data", "dataset", "main", never), tmp_path).read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "7200"}, {"ratelimit": '"api";r=0;t=7200'}])
+def test_a_hub_that_wants_hours_is_left_alone(published, tmp_path, headers):
+    published.answers["a.zip"] = [(429, headers)]
     with pytest.raises(FetchError, match="status 429; wait and try again"):
         fetch(Hub("owner/data", "dataset", "main"), tmp_path)
 
@@ -156,6 +166,16 @@ def test_a_full_disk_is_one_line_and_what_came_is_kept(published, hub, tmp_path)
     assert part.stat().st_size == 50_000
     assert fetch(hub, tmp_path).read_bytes() == LARGE
     assert published.gets("a.zip") == [None, "bytes=50000-"]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no second disk here")
+def test_a_folder_may_be_a_link_to_another_disk(published, hub, tmp_path):
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        if Path(other).stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("this machine has one disk")
+        (tmp_path / "videos").symlink_to(other)
+        assert fetch(hub, tmp_path).read_bytes() == LARGE
+        assert [path.name for path in Path(other).iterdir()] == ["a.zip"]
 
 
 class _Full:

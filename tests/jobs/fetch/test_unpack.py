@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hub_releases import cut, tarred, zipped
-from hub_server import digest_of
+from hub_state import digest_of
 
 from jobs.fetch.archives import Archive, archives_among
 from jobs.fetch.hub import FetchError, RemoteFile
