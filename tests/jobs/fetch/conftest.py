@@ -18,6 +18,7 @@ def server(monkeypatch, tmp_path):
     """The hub, without a token, a cache or a proxy of this machine."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with hub_server() as state:
         monkeypatch.setattr(constants, "ENDPOINT", state.url)
         template = f"{state.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
