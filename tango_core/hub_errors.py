@@ -70,9 +70,11 @@ def reason_of(
             )
         return f"there is no such {noun} on the hub{private}"
     if isinstance(error, OfflineModeIsEnabled):
+        # Only checkpoints are looked for in the hub's cache.
+        cache = "it is not complete in the hub's cache, and " if kind == "model" else ""
         return (
-            f"there is no such {noun} in the hub's cache, and HF_HUB_OFFLINE forbids to ask the "
-            "hub; unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE where there is a network"
+            f"{cache}HF_HUB_OFFLINE forbids to ask the hub; unset HF_HUB_OFFLINE and "
+            "TRANSFORMERS_OFFLINE where there is a network"
         )
     if status in (401, 403):
         return (

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from huggingface_hub import constants
 from rich.console import Console
 
 from jobs import exit_codes
@@ -27,7 +28,7 @@ from jobs.run.last_words import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.hub_errors import page_of
-from tango_core.models.checkpoints.directory import HUB_ID, raise_if_damaged
+from tango_core.models.checkpoints.directory import HUB_ID, is_here, raise_if_damaged
 from tango_core.models.family import Half
 
 
@@ -75,14 +76,18 @@ def model_get(name: str, how: HowToGetModel, console: Console) -> int:
     source = source_of(name)
     if not HUB_ID.fullmatch(source):
         raise ValueError(f"{source!r} is no hub id such as 'org/name'")
+    say: Callable[[str], None] = partial(
+        console.print, markup=False, highlight=False, soft_wrap=True
+    )
+    into_cache = how.folder is None and how.half is None
+    if constants.HF_HUB_OFFLINE and into_cache and is_here(source, how.revision):
+        say(f"{source}: all of it is in the hub's cache")
+        return exit_codes.OK
     hub = Hub(source, "model", how.revision)
     commit = hub.commit()
     files = _wanted(hub, commit, name, how.half)
     place = _Place(hub, commit, how.folder)
     downloads = place.downloads(files)
-    say: Callable[[str], None] = partial(
-        console.print, markup=False, highlight=False, soft_wrap=True
-    )
     for line in _statement(hub, commit, files, downloads, place, how):
         say(redacted(line))
     if downloads:

@@ -88,6 +88,16 @@ def test_one_half_is_loaded_from_fewer_files(monkeypatch, published, files, half
     load(describe_model("llava-onevision-7b", ID))
 
 
+def test_offline_only_the_cache_is_looked_at(monkeypatch, published):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(FetchError, match="not complete in the hub's cache, and HF_HUB_OFFLINE"):
+        get()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    get()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert get() == (0, f"{ID}: all of it is in the hub's cache\n")
+
+
 def test_into_a_folder(published, tmp_path):
     code, text = get(folder=tmp_path / "llava")
     assert code == 0
