@@ -130,7 +130,8 @@ def _run(hub: Hub, plan: Plan, how: HowToGet, console: Console, say: Callable[[s
 
 def _unpack(hub: Hub, plan: Plan, archive: Archive, how: HowToGet) -> None:
     count = unpack(plan.root, archive, keep=how.keep, stop=hub.stop)
-    logger.info("%s: %d files unpacked", archive.name, count)
+    if not hub.stop.is_set():  # the line that says how to go on is the last one
+        logger.info("%s: %d files unpacked", archive.name, count)
 
 
 class _Pending:
