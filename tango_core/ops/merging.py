@@ -27,12 +27,21 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
         (B, M) float32; 0 outside `members`; every cluster adds up to 1.
     """
     num_groups, num_points = labels.shape
-    present = members.float()
-    counts = present.new_zeros(centers.shape).scatter_add_(1, labels, present).clamp_(min=1)
-    own = torch.maximum(1 / counts, counts.new_tensor(beta))
-    weights = ((1 - own) / counts).gather(1, labels) * present
+    num_clusters = centers.shape[1]
+    # Sorted, not added up by index: on a GPU that adds in another order in every run.
+    sizes = _sizes(labels.masked_fill(~members, num_clusters).sort(dim=1).values, num_clusters)
+    counts = sizes.clamp(min=1).float()
+    own = (1 / counts).clamp(min=beta).masked_fill_(centers >= num_points, 0.0)
+    weights = ((1 - own) / counts).gather(1, labels) * members
     padded = torch.cat([weights, weights.new_zeros(num_groups, 1)], dim=1)
-    return padded.scatter_add_(1, centers, own)[:, :num_points]
+    return padded.scatter_(1, centers, padded.gather(1, centers) + own)[:, :num_points]
+
+
+def _sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """(..., C) int64, how often each of C labels stands in (..., M) ascending ones."""
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
+    return torch.searchsorted(labels, bounds).diff(dim=-1)
 
 
 def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -93,11 +102,16 @@ def cluster_means(
     Returns:
         (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
     """
-    present = torch.ones_like(labels) if members is None else members
-    present = present.float()
-    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
-    weights = present / counts.clamp(min=1)[labels]
-    return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
+    order, starts = _in_clusters(labels, num_clusters)
+    if members is None:
+        counts = starts.diff().float()
+        weights = (1 / counts.clamp(min=1))[labels]
+    else:
+        before = F.pad(members[order].cumsum(dim=0), (1, 0))
+        counts = before[starts].diff().float()
+        weights = members / counts.clamp(min=1)[labels]
+    rows = order if sources is None else sources[order]
+    return gather_weighted(tokens, rows, starts, weights[order]), counts
 
 
 def cluster_sums(
@@ -120,11 +134,16 @@ def cluster_sums(
     Returns:
         (C, D) float32 sums, 0 for a cluster without members.
     """
+    order, starts = _in_clusters(labels, num_clusters)
+    rows = order if sources is None else sources[order]
+    return gather_weighted(tokens, rows, starts, weights[order])
+
+
+def _in_clusters(labels: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+    """(E,) entries ordered by label, and the (C + 1,) first entry of every label, and E."""
     order = labels.sort(stable=True)
     bounds = torch.arange(num_clusters + 1, device=labels.device)
-    starts = torch.searchsorted(order.values, bounds)
-    rows = order.indices if sources is None else sources[order.indices]
-    return gather_weighted(tokens, rows, starts, weights[order.indices])
+    return order.indices, torch.searchsorted(order.values, bounds)
 
 
 def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:

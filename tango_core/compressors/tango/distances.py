@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,6 +17,7 @@ from tango_core.ops.blocks import take_frames
 from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
+from tango_core.ops.transfer import upload
 
 # Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
 # and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
@@ -43,11 +43,6 @@ class ClipTensors:
     scores: Tensor
     tables: RotationTables | None
     excluded: Tensor | None
-
-
-def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copy an array to the device without waiting for it."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
 def distances_in_frames(clip: ClipTensors, frames: NDArray[np.int64]) -> Tensor:

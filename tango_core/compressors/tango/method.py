@@ -27,7 +27,7 @@ from tango_core.compressors.base import raise_if_missing, raise_if_not_finite, r
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
-from tango_core.compressors.tango.distances import ClipTensors, upload
+from tango_core.compressors.tango.distances import ClipTensors
 from tango_core.compressors.tango.select import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.segmentation import (
@@ -39,6 +39,7 @@ from tango_core.ops.segmentation import (
     static_segments,
 )
 from tango_core.ops.st_rope import rotation_tables
+from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures
 
 
