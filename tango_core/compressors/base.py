@@ -17,6 +17,7 @@ from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.ops.precision import full_precision
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
@@ -141,6 +142,7 @@ class Compressor(ABC):
         """
         return 2 * num_frames
 
+    @full_precision()
     def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
@@ -164,6 +166,7 @@ class Compressor(ABC):
             video = self._compress_in_steps(features, clock)
         return video if features.source is None else replace(video, source=features.source)
 
+    @full_precision()
     def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
         """What `compress` keeps, and of what it makes every kept token; no token is made.
 
@@ -248,19 +251,31 @@ def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None
     counts no writes (made in inference mode) is looked at every time.
     """
     found = _FINITE.setdefault(features, {})
-    for name in ("tokens", *sorted(needs)):
-        value = getattr(features, name)
-        version = None if value.is_inference() else value._version
-        if version is not None and found.get(name) == version:
-            continue
+    versions = {
+        name: None if value.is_inference() else value._version
+        for name in ("tokens", *sorted(needs))
+        if isinstance(value := getattr(features, name), Tensor)
+    }
+    unseen = [
+        name for name, version in versions.items() if version is None or found.get(name) != version
+    ]
+    if unseen:
         # A finite sum has finite terms and costs one pass; only an overflow needs the second look.
-        if not bool(value.sum(dtype=torch.float32).isfinite()) and not bool(value.isfinite().all()):
+        # All signals together, so that the host waits for the device once.
+        sums = [getattr(features, name).sum(dtype=torch.float32) for name in unseen]
+        if not bool(torch.stack(sums).isfinite().all()):
+            _raise_for_values(features, unseen)
+    found.update({name: version for name, version in versions.items() if version is not None})
+
+
+def _raise_for_values(features: VisualFeatures, names: list[str]) -> None:
+    """Raise `ValueError` for the first signal with a value that is not finite, if there is one."""
+    for name in names:
+        if not bool(getattr(features, name).isfinite().all()):
             raise ValueError(
                 f"{name} of this clip hold NaN or infinite values; "
                 "the encoder's dtype may have overflowed"
             )
-        if version is not None:
-            found[name] = version
 
 
 def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:

@@ -28,20 +28,25 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
     """
     num_groups, num_points = labels.shape
     num_clusters = centers.shape[1]
-    # Sorted, not added up by index: on a GPU that adds in another order in every run.
-    sizes = _sizes(labels.masked_fill(~members, num_clusters).sort(dim=1).values, num_clusters)
-    counts = sizes.clamp(min=1).float()
+    counts = cluster_sizes(labels.masked_fill(~members, num_clusters), num_clusters)
+    counts = counts.clamp(min=1).float()
     own = (1 / counts).clamp(min=beta).masked_fill_(centers >= num_points, 0.0)
     weights = ((1 - own) / counts).gather(1, labels) * members
     padded = torch.cat([weights, weights.new_zeros(num_groups, 1)], dim=1)
     return padded.scatter_(1, centers, padded.gather(1, centers) + own)[:, :num_points]
 
 
-def _sizes(labels: Tensor, num_clusters: int) -> Tensor:
-    """(..., C) int64, how often each of C labels stands in (..., M) ascending ones."""
+def cluster_sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """Count how often each of C labels occurs in every row of (..., M) int64 labels.
+
+    By sorting: a GPU that adds up by index does so in another order in every run.
+
+    Returns:
+        (..., C) int64; labels of C or more are not counted.
+    """
     bounds = torch.arange(num_clusters + 1, device=labels.device)
     bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
-    return torch.searchsorted(labels, bounds).diff(dim=-1)
+    return torch.searchsorted(labels.sort(dim=-1).values, bounds).diff(dim=-1)
 
 
 def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:

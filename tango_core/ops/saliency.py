@@ -49,6 +49,21 @@ def top_positions(scores: Tensor, count: int) -> Tensor:
     return keys.topk(count, sorted=False).indices.sort().values
 
 
+def positions_of(chosen: Tensor, count: int) -> Tensor:
+    """Positions of what is chosen, where the host knows how much that is.
+
+    `nonzero` would wait for the device to count it.
+
+    Args:
+        chosen: (N,) bool.
+        count: How many are true.
+
+    Returns:
+        (count,) int64, ascending.
+    """
+    return (~chosen).sort(stable=True).indices[:count]
+
+
 def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     """Flat positions of the first `counts[t]` entries of every row of a ranking.
 

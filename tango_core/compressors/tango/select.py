@@ -1,8 +1,9 @@
 """Tango's selection: which tokens are kept, and into which of them every other is merged.
 
-On a CPU groups of one shape run as one batch. A group in one frame needs one matrix of distances, for
-picking, clustering and assignment. In a group across frames candidates compete within their frame
-only: they are compared first, and the large matrix then holds only the tokens that were not picked.
+On a CPU groups of one shape run as one batch. A group in one frame needs one matrix of distances,
+for picking, clustering and assignment. In a group across frames candidates compete within their
+frame only: they are compared first, and the large matrix then holds only the tokens that were not
+picked.
 An accelerator takes another way to the same tokens (`on_device.py`).
 All sizes come from the plan, so nothing here waits for the device.
 """
