@@ -87,6 +87,25 @@ def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> 
     )
 
 
+def mean_weights(
+    labels: Tensor, num_clusters: int, members: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Weights with which entries of one label add up to their plain average.
+
+    Args:
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        members: (E,) bool, entries that take part; `None` for all.
+
+    Returns:
+        (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
+    """
+    counted = labels if members is None else labels.masked_fill(~members, num_clusters)
+    counts = cluster_sizes(counted, num_clusters).float()
+    weights = (1 / counts.clamp(min=1))[labels]
+    return (weights if members is None else weights * members), counts
+
+
 def cluster_means(
     tokens: Tensor,
     labels: Tensor,
@@ -107,16 +126,8 @@ def cluster_means(
     Returns:
         (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
     """
-    order, starts = _in_clusters(labels, num_clusters)
-    if members is None:
-        counts = starts.diff().float()
-        weights = (1 / counts.clamp(min=1))[labels]
-    else:
-        before = F.pad(members[order].cumsum(dim=0), (1, 0))
-        counts = before[starts].diff().float()
-        weights = members / counts.clamp(min=1)[labels]
-    rows = order if sources is None else sources[order]
-    return gather_weighted(tokens, rows, starts, weights[order]), counts
+    weights, counts = mean_weights(labels, num_clusters, members)
+    return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
 
 
 def cluster_sums(
