@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
+from tango_core.compressors.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
 from tango_core.extensions import short_name
@@ -30,9 +30,7 @@ __all__ = [
     "Pruned",
     "keep",
     "num_kept",
-    "raise_if_missing",
-    "raise_if_not_finite",
-    "refuse_norms",
+    "read_checked",
     "select",
 ]
 
@@ -57,6 +55,9 @@ class Compressor(ABC):
     has_plan: ClassVar[bool] = True
     # Whether the weights of every kept token add up to 1. A property where options decide.
     averages: ClassVar[bool] = True
+    # Whether `_plan` refuses values that are not finite, with what it reads from the device anyway
+    # (`read_checked`).
+    checks_in_plan: ClassVar[bool] = False
     positions: ClassVar[Positions] = "renumbered"
     # Name in the identity; "" for the class's in lower case.
     entry_name: ClassVar[str] = ""
@@ -208,7 +209,8 @@ class Compressor(ABC):
     def _check(self, features: VisualFeatures) -> None:
         """Raise `ValueError` for features that cannot be compressed."""
         raise_if_missing(features, self.needs)
-        raise_if_not_finite(features, self.needs)
+        if self.outer_retention >= 1 or not self.checks_in_plan:
+            raise_if_not_finite(features, self.needs)
 
     @abstractmethod
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -230,63 +232,6 @@ class Compressor(ABC):
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
     """Stands in for `_plan` in classes that implement `_compress` alone."""
     raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
-
-
-def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if a needed signal is missing."""
-    missing = sorted(name for name in needs if getattr(features, name) is None)
-    if missing:
-        raise ValueError(
-            f"this method needs {', '.join(missing)}, which the features of this clip do not hold"
-        )
-
-
-# Clip -> tensors of it that were found finite, each with its version then: autograd's count of
-# writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
-_FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
-
-
-def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity.
-
-    What was found finite is looked at again only after PyTorch has written to it; a tensor that
-    counts no writes (made in inference mode) is looked at every time.
-    """
-    found = _FINITE.setdefault(features, {})
-    versions = {
-        name: None if value.is_inference() else value._version
-        for name in ("tokens", *sorted(needs))
-        if isinstance(value := getattr(features, name), Tensor)
-    }
-    unseen = [
-        name for name, version in versions.items() if version is None or found.get(name) != version
-    ]
-    if unseen:
-        # A finite sum has finite terms and costs one pass; only an overflow needs the second look.
-        # All signals together, so that the host waits for the device once.
-        sums = [getattr(features, name).sum(dtype=torch.float32) for name in unseen]
-        if not bool(torch.stack(sums).isfinite().all()):
-            _raise_for_values(features, unseen)
-    found.update({name: version for name, version in versions.items() if version is not None})
-
-
-def _raise_for_values(features: VisualFeatures, names: list[str]) -> None:
-    """Raise `ValueError` for the first signal with a value that is not finite, if there is one."""
-    for name in names:
-        if not bool(getattr(features, name).isfinite().all()):
-            raise ValueError(
-                f"{name} of this clip hold NaN or infinite values; "
-                "the encoder's dtype may have overflowed"
-            )
-
-
-def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
-    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
-
-    Methods that take norms anyway look at them instead of at the tokens: one read less.
-    """
-    raise_if_not_finite(features, needs)
-    raise ValueError("tokens of this clip are so large that their norms overflow float32")
 
 
 def keep(features: VisualFeatures, indices: Tensor) -> Combination:

@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tango_core.ops.transfer import upload_together
 
 Pooling = Literal["bilinear", "average"]
 
@@ -77,10 +80,10 @@ def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     if len(set(counts)) == 1:
         rows = torch.arange(len(counts), device=ranked.device)[:, None]
         return (ranked[:, : counts[0]] + rows * ranked.shape[1]).flatten()
-    rows = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    columns = torch.cat([torch.arange(count) for count in counts])
-    rows = rows.to(ranked.device)
-    return ranked[rows, columns.to(ranked.device)] + rows * ranked.shape[1]
+    places = [np.arange(count) for count in counts]
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    rows, columns = upload_together([numbers, np.concatenate(places)], ranked.device)
+    return ranked[rows, columns] + rows * ranked.shape[1]
 
 
 def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling, step: int = 2) -> Tensor:
