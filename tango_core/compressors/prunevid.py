@@ -122,7 +122,8 @@ class PruneVid(Compressor):
 
 def _spans(lengths: list[int]) -> list[slice]:
     """Frames of every scene."""
-    return [slice(stop - length, stop) for length, stop in zip(lengths, accumulate(lengths))]
+    stops = accumulate(lengths)
+    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
 
 def _mean_cosine(scene: Tensor) -> Tensor:
