@@ -88,7 +88,10 @@ class VisionZip(Compressor):
         """Received attention ranks tokens, keys say which are alike."""
         return frozenset({"attention", "keys"})
 
-    averages: ClassVar[bool] = False
+    @property
+    def averages(self) -> bool:
+        """No: a contextual token is a sum of two."""
+        return False
 
     @property
     def checks_in_plan(self) -> bool:

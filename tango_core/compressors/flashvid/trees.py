@@ -156,8 +156,8 @@ def tree_terms(trees: Trees, device: torch.device, *, official: bool) -> Terms:
     roots = trees.root[members]
     divisor = 1 + trees.children if official else trees.counts
     weights = (1 / divisor)[roots].astype(np.float32)
-    whole = upload_together([np.flatnonzero(is_root), roots, members], device)
-    return Terms(*whole, upload(weights, device))
+    kept, targets, sources = upload_together([np.flatnonzero(is_root), roots, members], device)
+    return Terms(kept, targets, sources, upload(weights, device))
 
 
 def cluster_trees(tokens: Tensor, trees: Trees, wanted: Counts, *, official: bool) -> Terms:
