@@ -54,9 +54,6 @@ class Compressor(ABC):
     # Whether there is a plan. If so, a stored plan gives the bytes of `compress`, which applies it.
     # Follows from what a class implements; not to be set by hand.
     has_plan: ClassVar[bool] = True
-    # Whether `_plan` refuses values that are not finite, with what it reads from the device anyway
-    # (`read_checked`).
-    checks_in_plan: ClassVar[bool] = False
     positions: ClassVar[Positions] = "renumbered"
     # Raised when tokens change by more than rounding; see README.md.
     version: ClassVar[int] = 1
@@ -101,6 +98,14 @@ class Compressor(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the optional fields of `VisualFeatures` that this method reads."""
         return frozenset()
+
+    @property
+    def checks_in_plan(self) -> bool:
+        """Whether `_plan` refuses values that are not finite, by what it reads anyway.
+
+        See `read_checked`: the host waits for the device once less.
+        """
+        return False
 
     @property
     def averages(self) -> bool:

@@ -102,10 +102,10 @@ class PruneVid(Compressor):
         uploaded = iter(upload_together(arrays, tokens.device))
         parts: list[Terms] = []
         for span, is_still, _, budget in groups:
-            spatial, wanted, filled = (next(uploaded) for _ in range(3))
-            scene, start = tokens[span], span.start * tokens_per_frame
+            spatial, wanted, filled = next(uploaded), next(uploaded), next(uploaded)
+            scene, first = tokens[span], span.start * tokens_per_frame
             frames = _average(scene, spatial) if is_still else scene
-            terms = _cluster(frames, spatial, budget, wanted, filled, start)
+            terms = _cluster(frames, spatial, budget, wanted, filled, first)
             parts.append(over_frames(terms, len(scene) if is_still else 1, tokens_per_frame))
         cells = np.repeat(static, lengths, axis=0)
         return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
@@ -152,7 +152,8 @@ def _mean_of_pairs(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
     length = cosines.shape[1]
     if length == 1:
         return np.full(len(cosines), -1, dtype=np.float32)
-    return (cosines.sum(axis=(1, 2)) - length) / np.float32(length * (length - 1))
+    pairs: NDArray[np.float32] = cosines.sum(axis=(1, 2)) - np.float32(length)
+    return pairs / np.float32(length * (length - 1))
 
 
 def contiguous_scenes(labels: list[int]) -> list[int]:

@@ -156,8 +156,7 @@ def tree_terms(trees: Trees, device: torch.device, *, official: bool) -> Terms:
     roots = trees.root[members]
     divisor = 1 + trees.children if official else trees.counts
     weights = (1 / divisor)[roots].astype(np.float32)
-    whole = upload_together([np.flatnonzero(is_root), roots, members], device)
-    kept, targets, sources = whole
+    kept, targets, sources = upload_together([np.flatnonzero(is_root), roots, members], device)
     return Terms(kept, targets, sources, upload(weights, device))
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tango_core.compressors.tango.budgets import Part, TokenGroup
@@ -145,7 +146,7 @@ def _uploaded(groups: Sequence[TokenGroup], device: torch.device) -> tuple[Parts
     clustered = [n for n, group in enumerate(groups) if 0 < group.merged < group.num_left]
     shapes = few_shapes([groups[number].num_left for number in clustered])
     members = [[clustered[place] for place in places] for places in shapes]
-    arrays = [
+    arrays: list[ArrayLike] = [
         spatial,
         [len(part.spatial) for part in plan],
         *([getattr(part, name) for part in plan] for name in ("frame", "num_frames", "salient")),

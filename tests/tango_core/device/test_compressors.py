@@ -1,5 +1,7 @@
 """What methods before the model may cost on an accelerator, by the simulated device."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from device_cases import RETENTION, compressor_cases, scenes_of
@@ -116,7 +118,7 @@ class TestShapes:
         def cost(bounds):
             return sum(
                 SHAPE_COST + (stop - start) * sizes[stop - 1] ** 2
-                for start, stop in zip(bounds, bounds[1:], strict=False)
+                for start, stop in pairwise(bounds)
             )
 
         shapes = few_shapes(sizes)
