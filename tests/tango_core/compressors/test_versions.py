@@ -124,6 +124,7 @@ print(json.dumps([build_method(n, retention=0.1).compressor.identity() for n in 
 """
 
 
+@pytest.mark.slow
 def test_a_checkout_with_an_edited_method_has_caches_of_its_own(tmp_path):
     """Line endings, as Git may write them, are no edit."""
     copy = tmp_path / "tango_core"
