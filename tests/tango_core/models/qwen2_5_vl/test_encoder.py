@@ -70,7 +70,7 @@ def test_patches_of_a_still_are_those_of_the_stock_processor(encoder):
     )
     stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")
     groups = torch.tensor(pair_frames(frames.pixels, 2))
-    patches = to_patches(groups, encoder.layout, encoder._normalisation)
+    patches = to_patches(groups, encoder.layout, encoder._scale, encoder._mean, encoder._std)
     assert stock["image_grid_thw"].tolist() == [[1, 6, 10]]
     torch.testing.assert_close(patches, stock["pixel_values"], rtol=0, atol=1e-6)
 
