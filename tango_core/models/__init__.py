@@ -30,8 +30,8 @@ from tango_core.models.base import (
     VisionEncoder,
 )
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
-from tango_core.models.frame_batches import EncodeBatch
 from tango_core.models.options import (
+    EncodeBatch,
     FamilyOptions,
     checked_options,
     option_names,

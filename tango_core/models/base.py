@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tango_core.models.frame_batches import EncodeBatch
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.sinks import SinkList
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions

@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-logger = logging.getLogger(__name__)
+from tango_core.models.options import EncodeBatch
 
-EncodeBatch = int | Literal["auto"]
-"""Frames at once, 1 or larger, or what fits."""
+logger = logging.getLogger(__name__)
 
 # What "auto" means on a CPU, where more frames only leave its caches, and at most elsewhere: enough
 # to keep an accelerator busy.

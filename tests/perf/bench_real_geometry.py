@@ -3,8 +3,8 @@
     python tests/perf/random_checkpoint.py llava-onevision-0.5b /data/ov05
     python tests/perf/bench_real_geometry.py llava-onevision-0.5b /data/ov05 --frames 32
 
-Each half runs in a process of its own, as in a job. Frames are noise and weights are random: neither
-time nor memory depends on them. `--cold` drops the checkpoint from the page cache first.
+Each half runs in a process of its own, as in a job. Frames are noise and weights are random:
+neither time nor memory depends on them. `--cold` drops the checkpoint from the page cache first.
 """
 
 from __future__ import annotations

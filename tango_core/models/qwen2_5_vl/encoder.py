@@ -114,9 +114,12 @@ class QwenEncoder(VisionEncoder):
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        patches = to_patches(groups, self.layout, self._scale, self._mean, self._std)
-        output = run_qwen_tower(self.tower, patches, self._plan(len(groups), grid))
+        output = run_qwen_tower(self.tower, self._patches(groups), self._plan(len(groups), grid))
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
+
+    def _patches(self, groups: Tensor) -> Tensor:
+        """Normalised patches, see `to_patches`."""
+        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
 
     def _find_windows(self, num_positions: int, grid: tuple[int, int]) -> WindowPlan:
         """Windows of the clips of a shape."""
