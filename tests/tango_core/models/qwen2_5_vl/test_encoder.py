@@ -70,6 +70,17 @@ def test_patches_of_a_still_are_those_of_the_stock_processor(encoder):
     )
     stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")
     patches = encoder._patches(torch.tensor(pair_frames(frames.pixels, 2)))
+    assert stock["image_grid_thw"].tolist() == [[1, 6, 10]]
+    torch.testing.assert_close(patches, stock["pixel_values"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["sharded", "hub", "modules"])
+def test_every_layout_on_disk_gives_the_same_tokens(qwen, encoder, tmp_path, layout):
+    path = save_qwen(qwen, tmp_path, layout)
+    frames = clip(2, (3, 5))
+    assert torch.equal(
+        load_encoder(NAME, str(path)).encode(frames).tokens, encoder.encode(frames).tokens
+    )
 
 
 @pytest.mark.parametrize(
