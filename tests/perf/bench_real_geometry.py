@@ -170,15 +170,16 @@ def _language(given, spec, recorder) -> int:
 def _table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| half | phase | s | CPU s | peak GB | own GB | peak / weights | read GB | load |",
+        "| half | phase | s | CPU s | peak GB | own GB | (peak - before) / weights | read GB | load |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         peak, own, read, weights = (row[k] / 1e9 for k in ("peak", "peak_own", "read", "weights"))
+        grown = (row["peak"] - row["before"]) / row["weights"]
         lines.append(
             f"| {row['half']}, {row['dtype']}, {weights:.2f} GB | {row['name']} "
             f"| {row['seconds']:.1f} | {row['cpu_seconds']:.1f} | {peak:.2f} | {own:.2f} "
-            f"| {peak / weights:.2f} | {read:.2f} | {row['load']:.1f} |"
+            f"| {grown:.2f} | {read:.2f} | {row['load']:.1f} |"
         )
     return "\n".join(lines)
 

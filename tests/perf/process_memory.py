@@ -21,6 +21,7 @@ class Phase:
         name: Of the phase.
         seconds: On the clock.
         cpu_seconds: Of all threads.
+        before: Bytes of resident memory when it began.
         peak: Bytes of resident memory at its highest, pages of mapped files included.
         peak_own: Bytes at their highest that no file holds: what cannot be dropped and read again.
         read: Bytes that the disk had to read.
@@ -29,6 +30,7 @@ class Phase:
     name: str
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    before: int = 0
     peak: int = 0
     peak_own: int = 0
     read: int = 0
@@ -43,7 +45,7 @@ class Recorder:
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
         """Measure what happens inside."""
-        found = Phase(name)
+        found = Phase(name, before=_status("VmRSS"))
         Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
         done = threading.Event()
         watcher = threading.Thread(target=_watch, args=(found, done), daemon=True)
