@@ -170,7 +170,7 @@ def _language(given, spec, recorder) -> int:
 def _table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| half | phase | s | CPU s | peak GB | own GB | (peak - before) / weights | read GB | load |",
+        "| half | phase | s | CPU s | peak GB | own GB | growth / weights | read GB | load |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
