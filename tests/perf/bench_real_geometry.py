@@ -155,8 +155,8 @@ def _language(given, spec, recorder) -> int:
             (num_positions, *grid),
             torch.arange(num_positions, dtype=torch.float64),
         )
-        # Twice: the first time reads weights that loading only mapped.
-        for turn in ("first", "again"):
+        # The first prompt reads weights that loading only mapped, so it is asked twice.
+        for turn in ("first", "again") if retention == given.retention[0] else ("then",):
             with recorder.phase(f"answer at {retention:.0%}, {turn}") as phase:
                 (reply,) = model.answer(video, [question], max_new_tokens=given.new_tokens)
             phase.name += (

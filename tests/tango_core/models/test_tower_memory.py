@@ -100,7 +100,8 @@ def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, qwen, 
 
 
 @pytest.mark.parametrize(
-    ("grid", "sizes"), [((4, 4), 1), ((8, 12), 1), ((8, 9), 2), ((5, 9), 3), ((6, 9), 4), ((3, 2), 1)]
+    ("grid", "sizes"),
+    [((4, 4), 1), ((8, 12), 1), ((8, 9), 2), ((5, 9), 3), ((6, 9), 4), ((3, 2), 1)],
 )
 def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
     encoder = load_encoder(QWEN, qwen, encode_batch=6)
