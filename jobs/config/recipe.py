@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -48,6 +49,17 @@ def _expanded(place: str, info: ValidationInfo) -> str:
 
 Place = Annotated[str, AfterValidator(_expanded)]
 """A path, in which a leading `~` is the home directory, or a URL."""
+
+
+def _frames_at_once(value: object) -> object:
+    """Refuse what is neither, in the words of the setting instead of those of its two types."""
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError("must be auto, or a number of frames from 1 on")
+
+
+EncodeBatch = Annotated[int | Literal["auto"], BeforeValidator(_frames_at_once)]
+"""Frames that go through the vision tower together."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -93,6 +105,8 @@ class ModelSection:
         sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
         sampling: Which frames of a clip, a rule of `tango_core.video.sampling`; `null` for the rule
             that the benchmarks' protocol has for the model.
+        encode_batch: Frames that go through the vision tower together, which bounds its memory;
+            `auto` is what fits into the free memory of the device. One cache serves all values.
     """
 
     name: str = "tiny"
@@ -105,6 +119,7 @@ class ModelSection:
     options: dict[str, Any] = field(default_factory=dict)
     sinks: Place | None = None
     sampling: Sampling | None = None
+    encode_batch: EncodeBatch = "auto"
 
 
 @dataclass(frozen=True, config=_STRICT)
