@@ -13,7 +13,8 @@ def resolve_device(device: str) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
-            "model.device is cuda, but this process sees no GPU; set it to auto or cpu"
+            "model.device is cuda, but this process sees no GPU; set model.device to cpu "
+            "(where a pool reserves GPUs, auto is cuda)"
         )
     return torch.device(device)
 
