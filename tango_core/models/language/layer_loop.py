@@ -26,6 +26,7 @@ from tango_core.models.language.attention import (
     soft_cap_of,
     window_of,
 )
+from tango_core.models.language.spread import Spread, device_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +74,16 @@ class LayerLoop:
         model: Any = text_model
         _raise_if_unsupported(model)
         self.config: Any = model.config
-        self.layers: list[Any] = list(model.layers)
-        self.norm: Any = model.norm
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
-        self.lm_head = lm_head
+        self.spread = Spread(model.layers, model.norm, lm_head, device_of(model.embed_tokens))
+        self.layers: list[Any] = self.spread.layers
+        self.norm: Any = self.spread.norm
+        self.lm_head: Any = self.spread.lm_head
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; those of the embedding, if they are on several devices."""
         return self.embed_tokens.weight.device  # type: ignore[no-any-return]
 
     @property
@@ -150,23 +152,33 @@ class LayerLoop:
                 length=hidden.shape[1] if prompt_length is None else prompt_length,
                 visual=torch.arange(len(visual.indices), device=hidden.device),
             )
-        layer_input, rotary = hidden, self.rotary_emb(hidden, positions)
+        self.spread.begin()
+        layer_input, rotary = hidden, self._rotary(hidden, positions)
         lengths = [0] * len(self.layers)
         if renumbered and cache is not None and _counts(positions):
             lengths = [cache.get_seq_length(index) for index in range(len(self.layers))]
         for index, layer in enumerate(self.layers):
             if index > 0 and lengths[index] != lengths[index - 1]:
-                rotary = self.rotary_emb(hidden, positions - (lengths[0] - lengths[index]))
+                rotary = self._rotary(hidden, positions - (lengths[0] - lengths[index]))
             if pruner is not None and visual is not None and index in prunes_at:
+                layer_input, positions, rotary = self.spread.together(
+                    hidden, layer_input, positions, rotary
+                )
                 hidden, positions = self._prune(
                     pruner, index, hidden, positions, layer_input, rotary, visual, prompt
                 )
-                rotary = self.rotary_emb(hidden, positions)
+                rotary = self._rotary(hidden, positions)
             layer_input = hidden
             hidden = layer(
                 hidden, attention_mask=mask, past_key_values=cache, position_embeddings=rotary
             )
-        return hidden
+        return hidden if self.spread.is_one else hidden.to(self.device)
+
+    def _rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine for positions, in the dtype of the hidden states."""
+        if not self.spread.is_one:
+            hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
+        return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
 
     def _prune(
         self,
@@ -180,6 +192,10 @@ class LayerLoop:
         prompt: _PrunedPrompt,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruner shorten the prompt; tokens keep their positions unless it renumbers."""
+        visual_indices, prompt.visual, *remembered = self.spread.together(
+            hidden, visual.indices, prompt.visual, *prompt.scratch.values()
+        )
+        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
         cos_sin = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
         before = LayerAttention(
             self.layers[index - 1] if index > 0 else None,
@@ -196,7 +212,7 @@ class LayerLoop:
             num_visual=len(visual.indices),
             previous_visual=prompt.visual,
             grid=visual.grid,
-            visual_indices=visual.indices,
+            visual_indices=visual_indices,
             attention=before.probabilities,
             keys=before.keys,
             norm=self.norm,

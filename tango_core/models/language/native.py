@@ -215,8 +215,7 @@ class NativeEngine(Engine):
 
     def _clock(self) -> float:
         """Seconds, after the device has finished what it was asked to do."""
-        if self.layer_loop.device.type == "cuda":
-            torch.cuda.synchronize(self.layer_loop.device)
+        self.layer_loop.spread.synchronize()
         return time.perf_counter()
 
     def _finish(self, prompt: LaidOutPrompt, reply: _Reply) -> Answer:
