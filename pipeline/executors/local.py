@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pipeline.devices import HALVES
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.settings import Settings
-from pipeline.stages.declarations import filled, has_failed, stages_of
+from pipeline.stages.declarations import Stage, filled, has_failed, stages_of
 
 
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
@@ -51,7 +52,7 @@ class _Stages:
             if is_hit and not stage.on_hits:
                 continue
             if stage.name not in self._started:
-                started = stage.start(self.plan, self.settings)
+                started = self._start(stage)
                 self._started[stage.name] = Metered(started, stage.name, self._board)
             # A hit has not been through the stages that add some of these columns.
             try:
@@ -63,3 +64,21 @@ class _Stages:
                     f"which starts a new process and gives a clip up after {MAX_ATTEMPTS} attempts"
                 ) from error
         return row if self.plan.answer else filled(row)
+
+    def _start(self, stage: Stage) -> Callable[[Row], Row]:
+        """Make a stage ready.
+
+        Raises:
+            WorkerError: If the GPU has no room for its half of the model.
+        """
+        try:
+            return stage.start(self.plan, self.settings)
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which a decode job lacks
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise WorkerError(
+                f"no GPU has room for the {HALVES[stage.name]} ({reason}); set model.dtype to "
+                "bfloat16, or executor to ray with pools that give each half a GPU, or "
+                "model.device to cpu"
+            ) from error

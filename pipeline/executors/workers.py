@@ -17,6 +17,7 @@ from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
+from pipeline.pools import ActorPool
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
 
@@ -51,10 +52,20 @@ class StageActor:
         stage: The stage.
         arguments: Of its class.
         ledger: Handle of the actor that counts attempts and clips.
+        pool: Of the actor.
+
+    Raises:
+        PoolError: If its GPU has no room for its half of the model.
     """
 
-    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        bounded = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+    def __init__(
+        self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
+    ) -> None:
+        from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
+
+        with room_for(stage.name, pool, arguments["model"]):
+            started = stage.load()(**arguments)
+        bounded = BoundedAttempts(started, stage.failure, _LedgerInRay(ledger))
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
