@@ -37,16 +37,14 @@ def room_for(stage: str, pool: ActorPool, model: ModelSpec) -> Iterator[None]:
         yield
         return
     raise_if_no_room(stage, pool, weights_by_device(stage, model))
-    refused = ""
     try:
         yield
     except torch.OutOfMemoryError as error:  # another actor was quicker
-        refused = " ".join(str(error).split())[:200]
-    if refused:
+        reason = " ".join(str(error).split())[:200]
         raise PoolError(
-            f"the {HALVES[stage]} does not fit beside what else is on its GPU ({refused}); "
+            f"the {HALVES[stage]} does not fit beside what else is on its GPU ({reason}); "
             f"raise pools.{stage}.num_gpus, or use a larger GPU"
-        )
+        ) from None
 
 
 def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
@@ -92,12 +90,11 @@ def raise_if_no_room(
                 f"{setting} to {share:g}, or lower pools.{stage}.num_actors"
             )
         if wanted > free:
-            more = (
-                f"set {setting} to {max(2, int(pool.num_gpus) + 1)}, " if stage == "answer" else ""
-            )
+            more = max(2, int(pool.num_gpus) + 1)
+            spread = f"set {setting} to {more}, " if stage == "answer" else ""
             raise PoolError(
                 f"{setting} is {pool.num_gpus:g}: the weights of the {half} take {_gib(wanted)}, "
-                f"but of the {_gib(total)} of {device} only {_gib(free)} are free; {more}end what "
+                f"but of the {_gib(total)} of {device} only {_gib(free)} are free; {spread}end what "
                 "else is on it, set model.dtype to bfloat16, or use a larger GPU"
             )
 

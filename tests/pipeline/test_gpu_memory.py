@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -53,7 +55,7 @@ def test_a_gpu_that_others_have_filled_is_named_with_what_is_free():
 
 def test_a_model_too_large_for_one_gpu_is_offered_another_one():
     with pytest.raises(PoolError, match=r"set pools\.answer\.num_gpus to 2, end what else"):
-        raise_if_no_room("answer", ActorPool(num_gpus=1), {FIRST: 140 * GIB}, gpu(140, 141))
+        raise_if_no_room("answer", ActorPool(num_gpus=1), {FIRST: 141 * GIB}, gpu(140, 141))
     with pytest.raises(PoolError, match=r"of cuda:1 only .* set pools\.answer\.num_gpus to 3"):
         raise_if_no_room(
             "answer",
@@ -81,13 +83,13 @@ def test_the_weights_of_a_half_are_known_without_reading_them(two_gpus, stage, l
     )
     found = weights_by_device(stage, describe_model("tiny", device="cuda", dtype="float32"))
     assert found == {torch.device("cuda"): loaded}
-    half_size = weights_by_device(stage, describe_model("tiny", device="cuda", dtype="bfloat16"))
-    assert list(half_size.values())[0] == pytest.approx(loaded / 2, rel=0.02)
+    (smaller,) = weights_by_device(
+        stage, describe_model("tiny", device="cuda", dtype="bfloat16")
+    ).values()
+    assert loaded / 2 <= smaller < 0.8 * loaded
 
 
 def test_several_gpus_share_the_weights(two_gpus):
-    from dataclasses import replace
-
     model = replace(describe_model("tiny", device="cuda"), device="cuda:0,cuda:1")
     shares = weights_by_device("answer", model)
     assert list(shares) == [FIRST, SECOND]
@@ -110,4 +112,4 @@ def test_memory_that_is_gone_while_loading_is_one_line_with_the_setting(two_gpus
     with pytest.raises(PoolError, match=r"does not fit .*; raise pools\.answer\.num_gpus") as error:
         load()
     assert "\n" not in str(error.value)
-    assert error.value.__context__ is None, "Ray would show its line instead"
+    assert error.value.__suppress_context__, "Ray would show its line instead"
