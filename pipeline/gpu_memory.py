@@ -94,8 +94,8 @@ def raise_if_no_room(
             spread = f"set {setting} to {more}, " if stage == "answer" else ""
             raise PoolError(
                 f"{setting} is {pool.num_gpus:g}: the weights of the {half} take {_gib(wanted)}, "
-                f"but of the {_gib(total)} of {device} only {_gib(free)} are free; {spread}end what "
-                "else is on it, set model.dtype to bfloat16, or use a larger GPU"
+                f"but of the {_gib(total)} of {device} only {_gib(free)} are free; {spread}end "
+                "what else is on it, set model.dtype to bfloat16, or use a larger GPU"
             )
 
 
