@@ -13,11 +13,9 @@ import torch
 from torch import nn
 
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
+from tango_core.models.frame_batches import largest_batch
 from tango_core.models.language.native import MAX_BATCH
 from tango_core.models.weight_bytes import bytes_of, modules_of
-
-# Frames that a tower takes at once, so that more of them need no more memory.
-_FRAMES_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,13 @@ def encoder_memory(encoder: VisionEncoder) -> ActorMemory:
         encoder: Loaded on the device `meta`.
     """
     modules = modules_of(encoder)
-    frames = encoder.spec.frames
+    spec = encoder.spec
+    frames = spec.frames
     height, width = frames.size or _largest_size(frames.max_pixels or frames.multiple**2)
     patches = [_patches(module, height, width) for one in modules for module in one.modules()]
-    rows = max(patches, default=1) * min(frames.num_frames, _FRAMES_AT_ONCE)
-    itemsize = torch.empty((), dtype=getattr(torch, encoder.spec.dtype)).element_size()
+    at_once = largest_batch(spec.encode_batch, spec.device, frames.num_frames)
+    rows = max(patches, default=1) * at_once
+    itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     pixels = 4.0 * 3 * height * width * frames.num_frames
     return ActorMemory(
         weights=bytes_of(modules),
