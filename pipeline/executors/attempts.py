@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from pipeline.errors import DeviceError
 from pipeline.rows import Row, failed
 
 MAX_ATTEMPTS = 3
@@ -28,12 +29,21 @@ class Ledger(Protocol):
         """The attempt came back, with success or without."""
         ...
 
+    def note(self, key: str, reason: str) -> None:
+        """Say why the process ends during this attempt."""
+        ...
+
+    def why(self, key: str) -> str | None:
+        """Why a process ended during the last attempt that said so."""
+        ...
+
 
 class AttemptLedger:
     """A ledger in memory; lives with the driver."""
 
     def __init__(self) -> None:
         self._begun: Counter[str] = Counter()
+        self._reasons: dict[str, str] = {}
 
     def begin(self, key: str) -> int:
         """See `Ledger`."""
@@ -43,6 +53,15 @@ class AttemptLedger:
     def end(self, key: str) -> None:
         """See `Ledger`."""
         self._begun.pop(key, None)
+        self._reasons.pop(key, None)
+
+    def note(self, key: str, reason: str) -> None:
+        """See `Ledger`."""
+        self._reasons[key] = reason
+
+    def why(self, key: str) -> str | None:
+        """See `Ledger`."""
+        return self._reasons.get(key)
 
 
 class BoundedAttempts:
@@ -60,11 +79,21 @@ class BoundedAttempts:
         self._ledger = ledger
 
     def __call__(self, row: Row) -> Row:
-        """One attempt at a clip."""
+        """One attempt at a clip.
+
+        Raises:
+            DeviceError: If the process must end; the ledger knows why.
+        """
         key = "|".join((self._failure, row["benchmark"], row["video_id"]))
         if self._ledger.begin(key) > MAX_ATTEMPTS:
             reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
+            if (why := self._ledger.why(key)) is not None:
+                reason += f"; the last time because of {why}"
             row = failed(row, self._failure, reason)
-        done = self._stage(row)
+        try:
+            done = self._stage(row)
+        except DeviceError as error:
+            self._ledger.note(key, str(error))
+            raise
         self._ledger.end(key)
         return done

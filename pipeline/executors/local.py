@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pipeline.errors import DeviceError, WorkerError
+from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
-from pipeline.rows import Row, result
+from pipeline.rows import Row
 from pipeline.settings import Settings
-from pipeline.stages.declarations import has_failed, stages_of
+from pipeline.stages.declarations import filled, has_failed, stages_of
 
 
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
@@ -39,7 +41,11 @@ class _Stages:
         self._started: dict[str, Callable[[Row], Row]] = {}
 
     def __call__(self, row: Row) -> Row:
-        """Run one clip to its `rows.RESULT`."""
+        """Run one clip to its `rows.RESULT`.
+
+        Raises:
+            WorkerError: If this process can use its GPU no more.
+        """
         is_hit = not row["missing"]
         for stage in stages_of(self.plan):
             if is_hit and not stage.on_hits:
@@ -48,5 +54,12 @@ class _Stages:
                 started = stage.start(self.plan, self.settings)
                 self._started[stage.name] = Metered(started, stage.name, self._board)
             # A hit has not been through the stages that add some of these columns.
-            row = self._started[stage.name]({**dict.fromkeys(stage.input.names), **row})
-        return row if self.plan.answer else result(row, [])
+            try:
+                row = self._started[stage.name]({**dict.fromkeys(stage.input.names), **row})
+            except DeviceError as error:
+                raise WorkerError(
+                    f"the GPU failed on clip {row['video_id']} of {row['benchmark']} ({error}) and "
+                    "is lost for this process; continue with --resume, or set executor to ray, "
+                    f"which starts a new process and gives a clip up after {MAX_ATTEMPTS} attempts"
+                ) from error
+        return row if self.plan.answer else filled(row)

@@ -5,6 +5,7 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,11 +13,15 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
+
+LOST_GPU = 70
+"""Exit code of a worker that can use its GPU no more."""
 
 
 def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
@@ -55,8 +60,15 @@ class StageActor:
         self._schema = stage.output
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Put the rows of a block through the stage."""
-        done = to_table(map(self._run, block.to_pylist()), self._schema)
+        """Put the rows of a block through the stage.
+
+        A process whose GPU is lost ends here: Ray starts another one and repeats the block there,
+        and the ledger bounds how often. An exception would end the whole job instead.
+        """
+        try:
+            done = to_table(map(self._run, block.to_pylist()), self._schema)
+        except DeviceError:
+            os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
         return done
 
@@ -73,3 +85,10 @@ class _LedgerInRay:
     def end(self, key: str) -> None:
         # Waited for: a process that is killed by the next clip must not leave this one as begun.
         ray.get(self._actor.end.remote(key))
+
+    def note(self, key: str, reason: str) -> None:
+        ray.get(self._actor.note.remote(key, reason))
+
+    def why(self, key: str) -> str | None:
+        reason: str | None = ray.get(self._actor.why.remote(key))
+        return reason

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ import torch
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, one_line, option_text, questions_of, result
+from pipeline.rows import Row, bounds, option_text, questions_of, result
 from pipeline.stages.compress import root_of
-from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, DAMAGED, is_failed
+from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.free_form import matches
@@ -56,9 +58,14 @@ class AnswerQuestions:
         self.language_model = load_language_model(model)
 
     def __call__(self, row: Row) -> Row:
-        """Answer one clip's questions; what goes wrong becomes the status of the answers."""
+        """Answer one clip's questions; what goes wrong becomes the status of the answers.
+
+        Raises:
+            DeviceError: If this process can use its GPU no more.
+        """
         questions = questions_of(row)
         compress_ms = json.loads(row["compress_ms"] or "{}")
+        errors = json.loads(row.get("compress_errors") or "{}")
         entries: dict[str, Entry] = {}
         answers: list[Row] = []
         protocol = self.protocols[row["benchmark"]]
@@ -70,15 +77,27 @@ class AnswerQuestions:
                     for q in questions
                 ]
                 continue
+            if planned.cache in errors:
+                failure = _failure(COMPRESS_VIDEO.failure)
+                answers += [
+                    _row(facts, q, failure, protocol, errors[planned.cache]) for q in questions
+                ]
+                continue
             try:
                 if planned.cache not in entries:
                     started = time.perf_counter()
                     entries[planned.cache] = self._read(planned.cache, row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
                 entry = entries[planned.cache]
-                answers += self._answer(protocol, planned, entry, questions, facts, row)
+                answer = partial(self._answer, protocol, planned, entry, facts=facts, clip=row)
+                answers += with_second_try(
+                    partial(answer, questions),
+                    # Alone, a question repeats no keys and values of the clip.
+                    smaller=lambda answer=answer: [a for q in questions for a in answer([q])],
+                )
             except Exception as error:  # the one place where what a clip provokes becomes a row
-                reason = one_line(f"{type(error).__name__}: {error}")
+                raise_if_poisoned(error)
+                reason = reason_of(error)
                 fault = store_fault(error, root_of(self.caches))
                 if fault:  # it may take long to fail, and would for every other method
                     answers = self._unanswered(row, questions, reason)

@@ -7,6 +7,7 @@ quickly.
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row
+from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row, failed, result
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -160,6 +161,29 @@ def are_failed(answers: pa.Table) -> npt.NDArray[np.bool_]:
 def has_failed(result: Row) -> bool:
     """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
     return result["status"] != "ok" or any(map(is_failed, result["answers"]))
+
+
+def filled(row: Row) -> Row:
+    """The result (`rows.RESULT`) of a clip in a job that only fills caches.
+
+    A clip has failed if any method has: no answer would say so.
+    """
+    errors = json.loads(row.get("compress_errors") or "{}")
+    if errors and row["status"] == "ok":
+        row = failed_by_methods(row, errors)
+    return result(row, [])
+
+
+def failed_by_methods(row: Row, errors: Mapping[str, str]) -> Row:
+    """The row of a clip that failed because methods did; one line if all say the same.
+
+    Args:
+        row: Of the clip.
+        errors: Cache name -> reason.
+    """
+    same = len(set(errors.values())) == 1
+    reasons = list(errors.values())[:1] if same else [f"{n}: {why}" for n, why in errors.items()]
+    return failed(row, COMPRESS_VIDEO.failure, "; ".join(reasons))
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:

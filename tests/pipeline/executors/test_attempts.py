@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.errors import DeviceError
 from pipeline.executors.attempts import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
 
 ROW = {"benchmark": "b", "video_id": "v", "status": "ok", "error": None}
@@ -47,3 +48,22 @@ def test_stages_and_clips_are_counted_apart():
     assert BoundedAttempts(passed_on, "answer_failed", ledger)(ROW)["status"] == "ok"
     other = {**ROW, "video_id": "w"}
     assert BoundedAttempts(passed_on, "encode_failed", ledger)(other)["status"] == "ok"
+
+
+def test_a_clip_that_loses_the_gpu_three_times_says_why():
+    def poisoned(row):
+        if row["status"] == "ok":
+            raise DeviceError("CUDA error: device-side assert triggered")
+        return row
+
+    ledger = AttemptLedger()
+    for _ in range(MAX_ATTEMPTS):
+        with pytest.raises(DeviceError):
+            BoundedAttempts(poisoned, "encode_failed", ledger)(ROW)
+    row = BoundedAttempts(poisoned, "encode_failed", ledger)(ROW)
+    assert row["status"] == "encode_failed"
+    assert row["error"] == (
+        "the worker process died 3 times on this clip; the last time because of CUDA error: "
+        "device-side assert triggered"
+    )
+    assert ledger.why("encode_failed|b|v") is None, "an attempt that came back is forgotten"
