@@ -12,20 +12,28 @@ from torch import Tensor
 class KVArena:
     """Room for the keys and values of some sequences in every layer; nothing grows or is copied.
 
-    A sequence has a slot. Layers behind a pruner hold fewer of its tokens. On a CPU memory is taken
-    only for what is written; elsewhere all of it is, set to zero, because kernels with a mask read
-    what is masked, and no value may be left of a sequence that had NaN.
+    A sequence has a slot. Layers behind a pruner hold fewer of its tokens.
 
     Args:
         layers: Stock layers.
         slots: Sequences.
         capacity: Tokens of a sequence, new ones included.
         dtype: Of keys and values.
+        cleared: Set all of a slot to zero for every sequence: a kernel with a mask reads what is
+            masked, too, and no NaN may be left there. Without it, memory is taken only for what is
+            written. `None`: except on a CPU, where nothing else is read.
     """
 
     def __init__(
-        self, layers: Sequence[Any], slots: int, capacity: int, dtype: torch.dtype
+        self,
+        layers: Sequence[Any],
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        cleared: bool | None = None,
     ) -> None:
+        on_cpu = layers[0].self_attn.k_proj.weight.device.type == "cpu"
+        self._cleared = not on_cpu if cleared is None else cleared
         self.slots = slots
         self.capacity = capacity
         self.keys: list[Tensor] = []
@@ -34,11 +42,13 @@ class KVArena:
             attention = layer.self_attn
             weight = attention.k_proj.weight
             shape = (slots, len(weight) // attention.head_dim, capacity, attention.head_dim)
-            make = torch.empty if weight.device.type == "cpu" else torch.zeros
-            self.keys.append(make(shape, dtype=dtype, device=weight.device))
-            self.values.append(make(shape, dtype=dtype, device=weight.device))
+            self.keys.append(torch.empty(shape, dtype=dtype, device=weight.device))
+            self.values.append(torch.empty(shape, dtype=dtype, device=weight.device))
         self.lengths = [[0] * slots for _ in layers]
         self._free = list(range(slots))[::-1]
+        if self._cleared:
+            for tensor in (*self.keys, *self.values):
+                tensor.zero_()
 
     @property
     def num_free(self) -> int:
@@ -50,7 +60,7 @@ class KVArena:
         slot = self._free.pop()
         for keys, values, lengths in zip(self.keys, self.values, self.lengths, strict=True):
             lengths[slot] = 0
-            if keys.device.type != "cpu":
+            if self._cleared:
                 keys[slot].zero_()
                 values[slot].zero_()
         return slot

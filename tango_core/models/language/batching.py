@@ -11,7 +11,7 @@ that makes it fail; after a lack of memory, batches are half as large from then 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,8 @@ from tango_core.models.language.parts import (
 )
 from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.models.language.prompt import TextTokens
-from tango_core.models.language.session import AnswerSession
-from tango_core.models.memory_faults import is_out_of_memory, release_memory
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
 
 if TYPE_CHECKING:
@@ -54,8 +54,12 @@ class _Sequence:
     reply: Reply
     slot: int
     prefix: Prefix | None
-    part: Part
     index: int
+
+    @property
+    def tokens(self) -> int:
+        """Keys and values, its whole reply included."""
+        return len(self.reply.prompt) + self.work.request.max_new_tokens
 
 
 class BatchSession(AnswerSession[LaidOutRequest]):
@@ -65,10 +69,17 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         engine: Whose layers are used.
         batch_tokens: Tokens, replies included, whose keys and values are held at once; a part of a
             request that is larger is answered alone.
+        guard: Is shown every error first, and raises if no other work can be done after it.
     """
 
-    def __init__(self, engine: NativeEngine, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        engine: NativeEngine,
+        batch_tokens: int,
+        guard: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         self._engine = engine
+        self._guard = guard
         self._loop = engine.layer_loop
         self._budget = batch_tokens
         self._waiting: deque[Part] = deque()
@@ -120,7 +131,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """The parts that are prefilled next, in the order of their arrival; none for now."""
         if not self._waiting:
             return []
-        held = sum(self._tokens_of(one) for one in self._running)
+        held = sum(one.tokens for one in self._running)
         if self._running:
             # Half the budget at once: many small passes would cost more than they gain.
             if self._one_by_one or held > self._budget / 2:
@@ -169,9 +180,10 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         try:
             self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
         except Exception as error:
+            self._guard(error)
             if not is_out_of_memory(error):
                 raise
-            release_memory(self._loop.device)
+            free_memory()
             self._budget = max(1, slots * capacity // 2)
             if slots <= len(front.members):
                 self._waiting.popleft()
@@ -192,23 +204,23 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """One pass; if it fails, in halves."""
         try:
             self._pass(parts)
-        except Exception as error:
-            if self._engine.is_fatal(error):
-                raise
-            out_of_memory = is_out_of_memory(error)
-            if out_of_memory:
-                release_memory(self._loop.device)
-                rows = sum(part.tokens for part in parts)
-                self._budget = max(1, min(self._budget, rows // 2))
-            if len(parts) > 1:
-                half = len(parts) // 2
-                self._prefill(parts[:half])
-                self._prefill(parts[half:])
-            elif out_of_memory and self._running:
-                self._waiting.appendleft(parts[0])  # when the others have ended
-                self._one_by_one += 1
-            else:
-                self._split_or_fail(parts[0], error)
+            return
+        except Exception as caught:
+            self._guard(caught)
+            error = caught.with_traceback(None)  # whose frames hold the tensors of the pass
+        if is_out_of_memory(error):
+            free_memory()
+            tokens = sum(part.tokens for part in parts)
+            self._budget = max(1, min(self._budget, tokens // 2))
+        if len(parts) > 1:
+            half = len(parts) // 2
+            self._prefill(parts[:half])
+            self._prefill(parts[half:])
+        elif is_out_of_memory(error) and self._running:
+            self._waiting.appendleft(parts[0])  # for when the others have ended
+            self._one_by_one += 1
+        else:
+            self._split_or_fail(parts[0], error)
 
     def _pass(self, parts: Sequence[Part]) -> None:
         """Prefill the parts together and know the first token of every reply."""
@@ -294,7 +306,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
                 )
             ends.append(len(segments))
             segments.append(segment)
-            sequences.append(_Sequence(part.work, reply, slot, prefix, part, index))
+            sequences.append(_Sequence(part.work, reply, slot, prefix, index))
 
     def _owners(
         self, segments: Sequence[Segment], sequences: Sequence[_Sequence]
@@ -309,9 +321,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         longest = max(one.work.request.max_new_tokens for one in [*self._running, *sequences])
         if self._decoding is None or self._decoding.max_new_tokens < longest:
             axes = sequences[0].reply.prompt.positions.shape[:-1]
-            self._decoding = Decoding(
-                self._loop, self._arena, longest, axes, before=self._decoding
-            )
+            self._decoding = Decoding(self._loop, self._arena, longest, axes, self._decoding)
         return self._decoding
 
     def _shifts_of(self, one: _Sequence) -> list[int]:
@@ -331,18 +341,15 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """Some steps for all sequences, then a look at their tokens."""
         assert self._decoding is not None
         start = self._engine.clock()
-        bounds = [
-            one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running
-        ]
+        bounds = [one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running]
         steps = 1 if self._loop.device.type == "cpu" else _STEPS_PER_LOOK
         try:
             for _ in range(min(steps, max(bounds))):
                 self._decoding.step()
             tokens = self._decoding.read()
-        except Exception as error:
-            if self._engine.is_fatal(error):
-                raise
-            self._again_one_by_one(error)
+        except Exception as caught:
+            self._guard(caught)
+            self._again_one_by_one(caught.with_traceback(None))
             return
         share = (self._engine.clock() - start) / len(self._running)
         for one in tuple(self._running):
@@ -380,7 +387,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """Answer all sequences there are again, each alone; a single one has failed."""
         running, self._running = self._running, []
         if is_out_of_memory(error):
-            release_memory(self._loop.device)
+            free_memory()
             self._budget = max(1, self._budget // 2)
         self._forget_arena()
         if len(running) == 1:

@@ -33,6 +33,7 @@ class Decoding:
         arena: Holds the prompts' keys and values.
         max_new_tokens: Longest reply.
         positions: Axes of positions before the sequence: () for counts, (3,) for coordinates.
+        before: Whose sequences go on here, because a longer reply has come.
         fixed: Compute every slot in every step, with one attention call of fixed shape per layer,
             whether it has a sequence or not; needed for graphs. Otherwise a step computes the
             active sequences alone, each over the tokens it has. `None`: fixed except on a CPU.
@@ -44,6 +45,7 @@ class Decoding:
         arena: KVArena,
         max_new_tokens: int,
         positions: Sequence[int] = (),
+        before: Decoding | None = None,
         fixed: bool | None = None,
     ) -> None:
         device = layer_loop.device
@@ -67,6 +69,25 @@ class Decoding:
         self._length_at: tuple[int, ...] = ()
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
+        if before is not None:
+            self._take_over(before)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Longest reply that there is room for."""
+        return self._max_new_tokens
+
+    def _take_over(self, before: Decoding) -> None:
+        """Go on with the sequences of another one in the same arena."""
+        self._tokens, self._positions, self._counts = (
+            before._tokens,
+            before._positions,
+            before._counts,
+        )
+        self._replies[:, : before._max_new_tokens] = before._replies
+        self._lengths, self._shifts = before._lengths, before._shifts
+        self._done, self._host_shifts = before._done, before._host_shifts
+        self._change(before._active)
 
     def begin(
         self,
@@ -253,7 +274,9 @@ class _SlotBySlot(Work):
         grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
         mixed = [
             functional.scaled_dot_product_attention(
-                own[None], *(part[None] for part in self._arena.read(layer, slot, count)), scale=scaling
+                own[None],
+                *(part[None] for part in self._arena.read(layer, slot, count)),
+                scale=scaling,
             )
             for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True)
         ]

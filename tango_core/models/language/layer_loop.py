@@ -218,9 +218,7 @@ class LayerLoop:
                     positions = _go_on(positions, pruned[0].length)
                 rotary = self.rotary_emb(hidden, positions)
             layer_input = hidden
-            hidden = layer(
-                hidden, attention_mask=mask, position_embeddings=rotary, **options
-            )
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, **options)
         return hidden
 
     def _prune_all(

@@ -54,7 +54,7 @@ def use_packed_attention(text_model: Any) -> None:
 
 
 def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-    """Causal attention of a sequence from its beginning: (heads, n, head_dim) -> (n, heads, ...)."""
+    """Causal attention of a sequence from its beginning: (n, heads, head_dim)."""
     mixed = functional.scaled_dot_product_attention(
         queries[None],
         keys[None],

@@ -70,9 +70,7 @@ class Prefill(Work):
         segments: In the order of their rows; one that goes on from another comes after it.
     """
 
-    def __init__(
-        self, layer_loop: LayerLoop, arena: KVArena, segments: Sequence[Segment]
-    ) -> None:
+    def __init__(self, layer_loop: LayerLoop, arena: KVArena, segments: Sequence[Segment]) -> None:
         self._layer_loop = layer_loop
         self._arena = arena
         self._segments = segments

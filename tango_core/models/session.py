@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tango_core.types import Answer
+from tango_core.types import Answer, CompressedVideo, Positions, Prompt
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import LayerPruner
 
 RequestT = TypeVar("RequestT")
+
+
+@dataclass(frozen=True, eq=False)
+class ClipPrompts:
+    """All prompts about one clip under one method; see `LanguageModel.answer`.
+
+    Attributes:
+        video: Tokens from a `Compressor`.
+        prompts: One per question.
+        pruner: In-LLM method; forces one prefill per question.
+        positions: Number kept tokens contiguously, or by their place in the full sequence.
+        max_new_tokens: Upper bound on generated tokens per question.
+        share_prefix: `False` prefills every question from scratch.
+    """
+
+    video: CompressedVideo
+    prompts: Sequence[Prompt]
+    pruner: LayerPruner | None = None
+    positions: Positions = "renumbered"
+    max_new_tokens: int = 16
+    share_prefix: bool = True
 
 
 class AnswerSession(ABC, Generic[RequestT]):
@@ -46,10 +71,16 @@ class OneByOne(AnswerSession[RequestT]):
 
     Args:
         answer: Answers a request.
+        guard: Is shown every error first, and raises if no other work can be done after it.
     """
 
-    def __init__(self, answer: Callable[[RequestT], list[Answer]]) -> None:
+    def __init__(
+        self,
+        answer: Callable[[RequestT], list[Answer]],
+        guard: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         self._answer = answer
+        self._guard = guard
         self._waiting: deque[RequestT] = deque()
 
     @property
@@ -74,4 +105,5 @@ class OneByOne(AnswerSession[RequestT]):
         try:
             return [(request, self._answer(request))]
         except Exception as error:
+            self._guard(error)
             return [(request, error)]
