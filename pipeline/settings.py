@@ -19,6 +19,8 @@ class Settings:
         executor: `"ray"`, or `"local"` for the same stages in a plain loop.
         address: Ray cluster to use; `None` starts one on this machine.
         pools: Workers of each stage.
+        device: `auto | cpu | cuda`: the device that was asked for; on Ray, `auto` is what a pool
+            reserves.
         start_timeout_s: Seconds that Ray may take to start, or to let this driver in.
         lost_timeout_s: Seconds that a cluster may lack the room for the pools, after a node was
             lost, before the job ends.
@@ -35,6 +37,7 @@ class Settings:
     executor: Executor = "ray"
     address: str | None = None
     pools: Pools = field(default_factory=Pools)
+    device: str = "auto"
     start_timeout_s: float = 120
     lost_timeout_s: float = 300
     decode_timeout_s: float = 120

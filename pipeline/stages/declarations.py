@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.devices import placed
 from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row, failed, result
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
 def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
     """Of `CompressVideo`."""
     return {
-        "model": plan.model,
+        "model": placed(plan.model, settings, "compress"),
         "compressors": plan.compressors,
         "caches": plan.caches,
         "num_threads": settings.pools.compress.num_threads,
@@ -92,7 +93,7 @@ def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
 def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
     """Of `AnswerQuestions`."""
     return {
-        "model": plan.model,
+        "model": placed(plan.model, settings, "answer"),
         "methods": plan.methods,
         "caches": plan.caches,
         "protocols": plan.protocols,

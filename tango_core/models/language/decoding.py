@@ -67,6 +67,13 @@ class Decoding:
         self._host_shifts: dict[int, tuple[int, ...]] = {}
         self._shift_at: tuple[int, ...] = ()
         self._length_at: tuple[int, ...] = ()
+        # A graph is of one device; a simulated one has none.
+        self._records = (
+            self._fixed
+            and layer_loop.spread.is_one
+            and device.type == "cuda"
+            and torch.cuda.is_available()
+        )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
         if before is not None:
@@ -135,7 +142,7 @@ class Decoding:
         """One more token for every active sequence; those at their bound stand still."""
         if self._graph is not None:
             self._graph.replay()
-        elif self._fixed and self._all.is_cuda and self._eager_steps >= _WARM_UP:
+        elif self._records and self._eager_steps >= _WARM_UP:
             self._record()
         else:
             self._compute()
@@ -151,7 +158,7 @@ class Decoding:
                 self._compute()
         except RuntimeError as error:
             logger.warning("decoding goes on without a CUDA graph: %s", str(error).split("\n")[0])
-            self._eager_steps = -(2**62)
+            self._records = False
             self._compute()
             return
         self._graph = graph
@@ -233,15 +240,20 @@ class _AllSlots(Work):
     ) -> Tensor:
         """See `Work`."""
         all_keys, all_values = self._arena.keys[layer], self._arena.values[layer]
-        at = self._at[layer]
-        all_keys[self._rows, :, at] = keys.transpose(0, 1)
-        all_values[self._rows, :, at] = values.transpose(0, 1)
+        at = self._at[layer].to(keys.device)
+        rows = self._rows.to(keys.device)
+        all_keys[rows, :, at] = keys.transpose(0, 1)
+        all_values[rows, :, at] = values.transpose(0, 1)
         num_heads, num_rows, width = queries.shape
         grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
         if layer == 0 or layer in self._length_at:
-            self._visible = (self._places <= at[:, None])[:, None, None]
+            self._visible = (self._places <= self._at[layer][:, None])[:, None, None]
         mixed = functional.scaled_dot_product_attention(
-            grouped, all_keys, all_values, attn_mask=self._visible, scale=scaling
+            grouped,
+            all_keys,
+            all_values,
+            attn_mask=self._visible.to(keys.device),
+            scale=scaling,
         )
         return mixed.reshape(num_rows, num_heads, width)
 

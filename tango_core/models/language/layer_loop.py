@@ -27,6 +27,7 @@ from tango_core.models.language.attention import (
     window_of,
 )
 from tango_core.models.language.packed_attention import Work
+from tango_core.models.language.spread import Spread, device_of
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
@@ -85,15 +86,16 @@ class LayerLoop:
         model: Any = text_model
         _raise_if_unsupported(model)
         self.config: Any = model.config
-        self.layers: list[Any] = list(model.layers)
-        self.norm: Any = model.norm
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
-        self.lm_head = lm_head
+        self.spread = Spread(model.layers, model.norm, lm_head, device_of(model.embed_tokens))
+        self.layers: list[Any] = self.spread.layers
+        self.norm: Any = self.spread.norm
+        self.lm_head: Any = self.spread.lm_head
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; those of the embedding, if they are on several devices."""
         return self.embed_tokens.weight.device  # type: ignore[no-any-return]
 
     @property
@@ -206,20 +208,30 @@ class LayerLoop:
     ) -> Tensor:
         """All layers, with pruning between them."""
         options = {} if work is None else {"work": work}
-        layer_input, rotary = hidden, self.rotary_emb(hidden, positions)
+        self.spread.begin()
+        layer_input, rotary = hidden, self._rotary(hidden, positions)
         for index, layer in enumerate(self.layers):
             if index in shifted:
-                rotary = self.rotary_emb(hidden, shifted[index][..., None, :])
+                rotary = self._rotary(hidden, shifted[index][..., None, :])
             if any(index in prompt.at for prompt in pruned):
+                layer_input, positions, rotary = self.spread.together(
+                    hidden, layer_input, positions, rotary
+                )
                 hidden, positions = self._prune_all(
                     index, hidden, positions, layer_input, rotary, pruned
                 )
                 if work is None:  # tokens generated since go on where the prompt now ends
                     positions = _go_on(positions, pruned[0].length)
-                rotary = self.rotary_emb(hidden, positions)
+                rotary = self._rotary(hidden, positions)
             layer_input = hidden
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, **options)
-        return hidden
+        return hidden if self.spread.is_one else hidden.to(self.device)
+
+    def _rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine for positions, in the dtype of the hidden states."""
+        if not self.spread.is_one:
+            hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
+        return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
 
     def _prune_all(
         self,
@@ -268,6 +280,10 @@ class LayerLoop:
     ) -> tuple[Tensor, Tensor]:
         """Let a pruner shorten its prompt; tokens keep their positions unless it renumbers."""
         visual, pruner = prompt.visual, prompt.pruner
+        visual_indices, prompt.left, *remembered = self.spread.together(
+            hidden, visual.indices, prompt.left, *prompt.scratch.values()
+        )
+        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
         before = LayerAttention(
             self.layers[index - 1] if index > 0 else None, previous_input, rotary
         )
@@ -280,7 +296,7 @@ class LayerLoop:
             num_visual=len(visual.indices),
             previous_visual=prompt.left,
             grid=visual.grid,
-            visual_indices=visual.indices,
+            visual_indices=visual_indices,
             attention=before.probabilities,
             keys=before.keys,
             norm=self.norm,

@@ -69,7 +69,7 @@ class NativeEngine(Engine):
     def place(self, tokens: Tensor) -> Tensor:
         """A clip's tokens where the layers are, so that questions about it need no more uploads."""
         device = self.layer_loop.device
-        if device.type == "cuda" and tokens.device.type == "cpu":
+        if torch.cuda.is_available() and tokens.device.type == "cpu" != device.type:
             tokens = tokens.pin_memory().to(device, non_blocking=True)
         return tokens.to(device, self.layer_loop.dtype)
 
@@ -147,8 +147,7 @@ class NativeEngine(Engine):
 
     def clock(self) -> float:
         """Seconds, after the device has finished what it was asked to do."""
-        if self.layer_loop.device.type == "cuda":
-            torch.cuda.synchronize(self.layer_loop.device)
+        self.layer_loop.spread.synchronize()
         return time.perf_counter()
 
     def finish(self, reply: Reply) -> Answer:
