@@ -9,9 +9,8 @@ end this one and not only a clip.
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ import torch
 from pipeline.errors import DeviceError
 from pipeline.rows import one_line
 from pipeline.store_faults import store_fault
+from tango_core.models.memory_faults import free_memory, is_out_of_memory, with_causes
 
 T = TypeVar("T")
 
@@ -39,20 +39,6 @@ _OF_ACCELERATOR = re.compile(
     r"|\b(CUBLAS|CUDNN|CUFFT|CUSOLVER)_STATUS_",
     re.IGNORECASE,
 )
-_OUT_OF_MEMORY = re.compile(
-    r"\bCU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|\b(CUDA|HIP)( driver)? error: out of memory"
-    r"|\b(CUDA|HIP) out of memory|DefaultCPUAllocator: (can't|not enough)",
-    re.IGNORECASE,
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is too small, of a device or of the host."""
-    return any(
-        isinstance(one, (torch.OutOfMemoryError, MemoryError))
-        or (isinstance(one, RuntimeError) and _OUT_OF_MEMORY.search(str(one)) is not None)
-        for one in _with_causes(error)
-    )
 
 
 def poison_of(error: BaseException, device_works: Callable[[], bool] | None = None) -> str | None:
@@ -62,7 +48,7 @@ def poison_of(error: BaseException, device_works: Callable[[], bool] | None = No
         error: From any piece of work; what it was raised from is looked at, too.
         device_works: Asks the devices of this process, for errors that do not tell.
     """
-    for one in _with_causes(error, handled=True):
+    for one in with_causes(error, handled=True):
         if not isinstance(one, RuntimeError) or is_out_of_memory(one):
             continue
         text = str(one)
@@ -104,13 +90,6 @@ def with_second_try(work: Callable[[], T], smaller: Callable[[], T] | None = Non
     return (smaller or work)()
 
 
-def free_memory() -> None:
-    """Give back what nothing refers to: to the system, and to other processes on the GPU."""
-    gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-
-
 def each_on_its_own(
     names: Iterable[str], work: Callable[[str], None], where: str
 ) -> dict[str, str]:
@@ -143,16 +122,6 @@ def each_on_its_own(
 def reason_of(error: BaseException) -> str:
     """An error as rows have it: its class and what it says, in one line."""
     return one_line(f"{type(error).__name__}: {error}")
-
-
-def _with_causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:
-    """An error and those that it was raised from; with those that were being handled, on wish."""
-    seen: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in seen:
-        seen.append(current)
-        yield current
-        current = current.__cause__ or (current.__context__ if handled else None)
 
 
 def _first_line(text: str) -> str:
