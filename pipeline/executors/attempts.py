@@ -71,9 +71,13 @@ class BoundedAttempts:
         stage: Turns a row into a row; passes failed rows on.
         failure: Status of a row that is given up.
         ledger: Shared by all workers of the stage.
+        where: Which GPU of which host this is, for whoever must look after it.
     """
 
-    def __init__(self, stage: Callable[[Row], Row], failure: str, ledger: Ledger) -> None:
+    def __init__(
+        self, stage: Callable[[Row], Row], failure: str, ledger: Ledger, where: str = ""
+    ) -> None:
+        self._where = where
         self._stage = stage
         self._failure = failure
         self._ledger = ledger
@@ -93,7 +97,7 @@ class BoundedAttempts:
         try:
             done = self._stage(row)
         except DeviceError as error:
-            self._ledger.note(key, str(error))
+            self._ledger.note(key, f"{error} ({self._where})" if self._where else str(error))
             raise
         self._ledger.end(key)
         return done

@@ -6,6 +6,7 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -65,7 +66,7 @@ class StageActor:
 
         with room_for(stage.name, pool, arguments["model"]):
             started = stage.load()(**arguments)
-        bounded = BoundedAttempts(started, stage.failure, _LedgerInRay(ledger))
+        bounded = BoundedAttempts(started, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
@@ -82,6 +83,12 @@ class StageActor:
             os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
         return done
+
+
+def _where() -> str:
+    """This worker's host and GPUs."""
+    gpus = ", ".join(map(str, ray.get_gpu_ids()))
+    return f"on {socket.gethostname()}" + (f", GPU {gpus}" if gpus else "")
 
 
 class _LedgerInRay:

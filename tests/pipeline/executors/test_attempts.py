@@ -59,11 +59,11 @@ def test_a_clip_that_loses_the_gpu_three_times_says_why():
     ledger = AttemptLedger()
     for _ in range(MAX_ATTEMPTS):
         with pytest.raises(DeviceError):
-            BoundedAttempts(poisoned, "encode_failed", ledger)(ROW)
+            BoundedAttempts(poisoned, "encode_failed", ledger, "on node7, GPU 3")(ROW)
     row = BoundedAttempts(poisoned, "encode_failed", ledger)(ROW)
     assert row["status"] == "encode_failed"
     assert row["error"] == (
         "the worker process died 3 times on this clip; the last time because of CUDA error: "
-        "device-side assert triggered"
+        "device-side assert triggered (on node7, GPU 3)"
     )
     assert ledger.why("encode_failed|b|v") is None, "an attempt that came back is forgotten"
