@@ -21,19 +21,19 @@ _BESIDE_WEIGHTS = 1.2
 
 
 @contextmanager
-def room_for(stage: str, pool: ActorPool, model: ModelSpec) -> Iterator[None]:
+def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[None]:
     """Load a half of the model in this block.
 
     Args:
-        stage: `"compress"` or `"answer"`.
+        stage: Name of the actor's stage; only those that hold a half of the model are looked at.
         pool: Of the actor in whose process this is.
-        model: As this actor loads it.
+        model: As this actor loads it; `None` for a stage without one.
 
     Raises:
         PoolError: If a GPU has no room for the weights, or for those of all actors that the pool
             puts on it; one line with the setting.
     """
-    if not model.device.startswith("cuda"):
+    if stage not in HALVES or model is None or not model.device.startswith("cuda"):
         yield
         return
     raise_if_no_room(stage, pool, weights_by_device(stage, model))

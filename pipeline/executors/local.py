@@ -78,7 +78,7 @@ class _Stages:
                 raise
             reason = " ".join(str(error).split())[:200]
             raise WorkerError(
-                f"no GPU has room for the {HALVES[stage.name]} ({reason}); set model.dtype to "
+                f"no GPU has room for the {HALVES.get(stage.name, stage.name)} ({reason}); set model.dtype to "
                 "bfloat16, or executor to ray with pools that give each half a GPU, or "
                 "model.device to cpu"
             ) from error

@@ -64,7 +64,7 @@ class StageActor:
     ) -> None:
         from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
 
-        with room_for(stage.name, pool, arguments["model"]):
+        with room_for(stage.name, pool, arguments.get("model")):
             started = stage.load()(**arguments)
         bounded = BoundedAttempts(started, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)

@@ -89,11 +89,11 @@ class AnswerQuestions:
                     entries[planned.cache] = self._read(planned.cache, row["clip_key"])
                     facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
                 entry = entries[planned.cache]
-                answer = partial(self._answer, protocol, planned, entry, facts=facts, clip=row)
+                about = (protocol, planned, entry)
                 answers += with_second_try(
-                    partial(answer, questions),
+                    partial(self._answer, *about, questions, facts, row),
                     # Alone, a question repeats no keys and values of the clip.
-                    smaller=lambda answer=answer: [a for q in questions for a in answer([q])],
+                    smaller=partial(self._one_by_one, *about, questions, facts, row),
                 )
             except Exception as error:  # the one place where what a clip provokes becomes a row
                 raise_if_poisoned(error)
@@ -110,6 +110,22 @@ class AnswerQuestions:
                     self.caches[cache].discard(row["clip_key"])
             answers = [_of_damaged(answer, row["damage"]) for answer in answers]
         return result(row, answers)
+
+    def _one_by_one(
+        self,
+        protocol: Protocol,
+        planned: PlannedMethod,
+        entry: Entry,
+        questions: Sequence[Question],
+        facts: Row,
+        clip: Row,
+    ) -> list[Row]:
+        """As `_answer`, with the memory of a single question."""
+        return [
+            answer
+            for question in questions
+            for answer in self._answer(protocol, planned, entry, [question], facts, clip)
+        ]
 
     def _unanswered(self, row: Row, questions: Sequence[Question], reason: str) -> list[Row]:
         """A failed answer per method and question."""

@@ -30,12 +30,13 @@ def check_pruners(run: Run) -> Rows:
     width, frames = (64, 4) if run.small else (256, 16)
     half = _half(width)
     prompts = [_prompt(width, frames, question) for question in QUESTIONS]
+    expected = {name: _replies(half, prompts, _pruner(name)) for name in pruner_names()}
     rows = []
     for dtype in ("float32", "bfloat16", "float16"):
         moved = copy.deepcopy(half).to(run.device, getattr(torch, dtype))
-        for name in pruner_names():
-            expected, found = (_replies(one, prompts, _pruner(name)) for one in (half, moved))
-            rows.append({"pruner": name, **equal_replies(expected, found, dtype)})
+        for name, said in expected.items():
+            found = _replies(moved, prompts, _pruner(name))
+            rows.append({"pruner": name, **equal_replies(said, found, dtype)})
     return rows
 
 

@@ -99,6 +99,8 @@ def test_several_gpus_share_the_weights(two_gpus):
 def test_on_a_cpu_nothing_is_asked():
     with room_for("answer", ActorPool(), describe_model("tiny", device="cpu")):
         pass
+    with room_for("a stage of one's own", ActorPool(), None):
+        pass
 
 
 def test_memory_that_is_gone_while_loading_is_one_line_with_the_setting(two_gpus, monkeypatch):
