@@ -77,8 +77,8 @@ class _Stages:
             if type(error).__name__ != "OutOfMemoryError":  # torch's, which a decode job lacks
                 raise
             reason = " ".join(str(error).split())[:200]
+            half = HALVES.get(stage.name, stage.name)
             raise WorkerError(
-                f"no GPU has room for the {HALVES.get(stage.name, stage.name)} ({reason}); set model.dtype to "
-                "bfloat16, or executor to ray with pools that give each half a GPU, or "
-                "model.device to cpu"
+                f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
+                "executor to ray with pools that give each half a GPU, or model.device to cpu"
             ) from error

@@ -6,9 +6,11 @@ how a model is added, here or in a package of one's own.
 Rooms, each importing only from those before it:
 
     options, sinks, placement, base, family    interfaces: no family, no transformers
+    frame_batches, upload                      what every encoder does with a clip
     checkpoints/                               files: directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
     extras                                     tango.json of a checkpoint
+    random_weights/                            checkpoints of published sizes without a download
     llava/, qwen2_5_vl/                        one room per family; none imports another
     tiny                                       the embedded model
 """
@@ -103,8 +105,8 @@ def describe_model(
         path: Local directory or hub id of a checkpoint of the same architecture, of any size;
             `None` for the entry's own.
         num_frames: Frames per clip; `None` for the entry's own.
-        dtype: `"auto"` is the checkpoint's dtype where CUDA is available to this process and
-            float32 elsewhere. It is resolved here, because cached tokens are stored in it.
+        dtype: `"auto"` is bfloat16 where CUDA is available to this process and float32 elsewhere.
+            It is resolved here, because cached tokens are stored in it.
         device: `"auto"` is decided in the process that loads the model.
         decoder: Library that decodes videos, see `FrameSpec`.
         revision: Branch, tag or commit of a hub checkpoint; `None` for its main branch.

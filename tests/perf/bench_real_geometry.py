@@ -155,8 +155,8 @@ def _language(given, spec, recorder) -> int:
             (num_positions, *grid),
             torch.arange(num_positions, dtype=torch.float64),
         )
-        # Twice: the first time reads weights that loading only mapped.
-        for turn in ("first", "again"):
+        # The first prompt reads weights that loading only mapped, so it is asked twice.
+        for turn in ("first", "again") if retention == given.retention[0] else ("then",):
             with recorder.phase(f"answer at {retention:.0%}, {turn}") as phase:
                 (reply,) = model.answer(video, [question], max_new_tokens=given.new_tokens)
             phase.name += (
@@ -170,7 +170,7 @@ def _language(given, spec, recorder) -> int:
 def _table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| half | phase | s | CPU s | peak GB | own GB | (peak - before) / weights | read GB | load |",
+        "| half | phase | s | CPU s | peak GB | own GB | growth / weights | read GB | load |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

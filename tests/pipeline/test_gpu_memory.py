@@ -69,6 +69,7 @@ def test_a_model_too_large_for_one_gpu_is_offered_another_one():
 def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
 
 
 @pytest.mark.parametrize(
