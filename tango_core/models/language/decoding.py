@@ -72,7 +72,7 @@ class Decoding:
             self._fixed
             and layer_loop.spread.is_one
             and device.type == "cuda"
-            and torch.cuda.is_available()
+            and torch.cuda.is_initialized()
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
@@ -217,48 +217,69 @@ class Decoding:
             self._graph, self._eager_steps = None, 0
 
 
-class _AllSlots(Work):
-    """One call over all slots, with what is not there yet masked."""
+class _Step(Work):
+    """What both ways to attend have in common: the new keys and values are written in place.
 
-    def __init__(
-        self,
-        arena: KVArena,
-        rows: Tensor,
-        at: Tensor,
-        places: Tensor,
-        length_at: Collection[int],
-    ) -> None:
+    Args:
+        arena: Of the sequences.
+        rows: (n,) int64 slots.
+        at: (layers, n) int64 where each writes.
+    """
+
+    def __init__(self, arena: KVArena, rows: Tensor, at: Tensor) -> None:
         self._arena = arena
         self._rows = rows
         self._at = at
-        self._places = places
-        self._length_at = length_at
-        self._visible = places
+        self._here: dict[tuple[str, torch.device], Tensor] = {}
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Append (kv_heads, n, head_dim) keys and values, one to every sequence."""
+        rows = self.on("rows", self._rows, keys.device)
+        at = self.on("at", self._at, keys.device)[layer]
+        self._arena.keys[layer][rows, :, at] = keys.transpose(0, 1)
+        self._arena.values[layer][rows, :, at] = values.transpose(0, 1)
+
+    def on(self, name: str, value: Tensor, device: torch.device) -> Tensor:
+        """A tensor on the device of a layer; each is moved once per step."""
+        if (name, device) not in self._here:
+            self._here[name, device] = value.to(device)
+        return self._here[name, device]
+
+
+class _AllSlots(_Step):
+    """One call over all slots, with what is not there yet masked."""
+
+    def __init__(
+        self, arena: KVArena, rows: Tensor, at: Tensor, places: Tensor, length_at: Sequence[int]
+    ) -> None:
+        super().__init__(arena, rows, at)
+        starts = (0, *length_at)
+        self._mask_of = {
+            layer: f"mask {start}"
+            for start, stop in zip(starts, (*starts[1:], len(at)), strict=True)
+            for layer in range(start, stop)
+        }
+        self._masks = {f"mask {n}": (places <= at[n][:, None])[:, None, None] for n in starts}
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
         """See `Work`."""
-        all_keys, all_values = self._arena.keys[layer], self._arena.values[layer]
-        at = self._at[layer].to(keys.device)
-        rows = self._rows.to(keys.device)
-        all_keys[rows, :, at] = keys.transpose(0, 1)
-        all_values[rows, :, at] = values.transpose(0, 1)
+        self.write(layer, keys, values)
         num_heads, num_rows, width = queries.shape
         grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
-        if layer == 0 or layer in self._length_at:
-            self._visible = (self._places <= self._at[layer][:, None])[:, None, None]
+        name = self._mask_of[layer]
         mixed = functional.scaled_dot_product_attention(
             grouped,
-            all_keys,
-            all_values,
-            attn_mask=self._visible.to(keys.device),
+            self._arena.keys[layer],
+            self._arena.values[layer],
+            attn_mask=self.on(name, self._masks[name], keys.device),
             scale=scaling,
         )
         return mixed.reshape(num_rows, num_heads, width)
 
 
-class _SlotBySlot(Work):
+class _SlotBySlot(_Step):
     """A call per active sequence, over exactly the tokens it has: nothing is padded."""
 
     def __init__(
@@ -269,9 +290,7 @@ class _SlotBySlot(Work):
         slots: Sequence[int],
         counts: Sequence[Sequence[int]],
     ) -> None:
-        self._arena = arena
-        self._rows = rows
-        self._at = at
+        super().__init__(arena, rows, at)
         self._slots = slots
         self._counts = counts
 
@@ -279,9 +298,7 @@ class _SlotBySlot(Work):
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
         """See `Work`."""
-        at = self._at[layer]
-        self._arena.keys[layer][self._rows, :, at] = keys.transpose(0, 1)
-        self._arena.values[layer][self._rows, :, at] = values.transpose(0, 1)
+        self.write(layer, keys, values)
         num_heads, num_rows, width = queries.shape
         grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
         mixed = [

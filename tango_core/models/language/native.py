@@ -69,7 +69,7 @@ class NativeEngine(Engine):
     def place(self, tokens: Tensor) -> Tensor:
         """A clip's tokens where the layers are, so that questions about it need no more uploads."""
         device = self.layer_loop.device
-        if torch.cuda.is_available() and tokens.device.type == "cpu" != device.type:
+        if torch.cuda.is_initialized() and tokens.device.type == "cpu" != device.type:
             tokens = tokens.pin_memory().to(device, non_blocking=True)
         return tokens.to(device, self.layer_loop.dtype)
 

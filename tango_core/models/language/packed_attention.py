@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -82,18 +81,6 @@ def attend_onwards(
         (n, heads, head_dim).
     """
     num_heads, num_rows, width = queries.shape
-    if queries.is_cuda:
-        # Flash attention has the mask of a continuation built in.
-        bias = causal_lower_right(num_rows, keys.shape[1])
-        mixed = functional.scaled_dot_product_attention(
-            queries[None],
-            keys[None],
-            values[None],
-            attn_mask=bias,
-            scale=scaling,
-            enable_gqa=num_heads != len(keys),
-        )
-        return mixed[0].transpose(0, 1)
     folded = queries.reshape(len(keys), -1, width)
     mixed = functional.scaled_dot_product_attention(
         folded[None], keys[None], values[None], attn_mask=mask, scale=scaling
@@ -103,7 +90,7 @@ def attend_onwards(
 
 def onwards_mask(num_rows: int, num_keys: int, groups: int, device: torch.device) -> Tensor | None:
     """(groups * n, S) mask of n rows that end a sequence of S; `None` where none is needed."""
-    if num_rows == 1 or device.type == "cuda":
+    if num_rows == 1:
         return None
     mask = torch.ones(num_rows, num_keys, dtype=torch.bool, device=device)
     return mask.tril(num_keys - num_rows).repeat(groups, 1)

@@ -53,7 +53,7 @@ class _Rows:
 
     segment: Segment
     pruned: PrunedRows | None
-    masks: dict[int, Tensor | None] = field(default_factory=dict)
+    masks: dict[tuple[int, torch.device], Tensor | None] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
@@ -128,10 +128,11 @@ class Prefill(Work):
         arena.copy(layer, segment.base, segment.slot, segment.shared)
         arena.write(layer, segment.slot, keys, values)
         num_keys, groups = segment.shared + rows.length, len(queries) // len(keys)
-        if groups not in rows.masks:
-            rows.masks[groups] = onwards_mask(rows.length, num_keys, groups, queries.device)
+        kind = groups, queries.device
+        if kind not in rows.masks:
+            rows.masks[kind] = onwards_mask(rows.length, num_keys, *kind)
         seen = arena.read(layer, segment.slot, num_keys)
-        return attend_onwards(queries, *seen, scaling, rows.masks[groups])
+        return attend_onwards(queries, *seen, scaling, rows.masks[kind])
 
 
 def embed_spans(layer_loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
