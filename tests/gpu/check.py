@@ -12,7 +12,7 @@ import torch
 from tests.gpu.check_methods import check_methods
 from tests.gpu.check_models import check_replies, check_towers
 from tests.gpu.check_pruners import check_pruners
-from tests.gpu.command import do_parts, options
+from tests.gpu.command import do_parts, failures, options
 
 PARTS = (
     ("Methods", check_methods),
@@ -29,11 +29,11 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     do_parts(run, "check", PARTS)
-    wrong = [row for rows in run.parts.values() for row in rows if not row["ok"]]
+    wrong = failures(run)
     checked = sum(map(len, run.parts.values()))
     print(f"\n{checked} compared in {run.elapsed_s:.0f} s, {len(wrong)} do not agree", flush=True)
     for row in wrong:
-        print(f"  {row}")
+        print(row)
     return 1 if wrong or run.skipped else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.options import option_names
 from tango_core.types import CompressedVideo, VisualFeatures
 from tests.gpu.clips import make_clip, moved
-from tests.gpu.command import Rows, Run
+from tests.gpu.command import Rows, Run, tried
 
 RETENTION = 0.2
 DTYPES = ("float32", "bfloat16", "float16")
@@ -39,7 +40,8 @@ def check_methods(run: Run) -> Rows:
     rows = []
     for dtype in DTYPES:
         for name in compressor_names():
-            rows.append(_compared(name, clip, dtype, run))
+            facts = {"method": name, "dtype": dtype}
+            rows.append(tried(facts, partial(_compared, name, clip, dtype, run)))
     return rows
 
 
@@ -60,8 +62,6 @@ def _compared(name: str, clip: VisualFeatures, dtype: str, run: Run) -> dict[str
     fits = common >= LEAST_IN_COMMON[dtype] and error <= LARGEST_ERROR[dtype]
     fits &= there.tokens.device.type == run.device.type
     return {
-        "method": name,
-        "dtype": dtype,
         "kept": there.num_kept,
         "in common": common,
         "median error": error,

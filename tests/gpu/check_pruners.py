@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ from tango_core.compressors.hybrid import INNER, checked_inner
 from tango_core.models.language.native import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tests.gpu.clips import make_clip
-from tests.gpu.command import Rows, Run, equal_replies
+from tests.gpu.command import Rows, Run, equal_replies, tried
 
 NUM_LAYERS, VOCABULARY, NEW_TOKENS = 8, 128, 6
 BEFORE, QUESTIONS = (1, 2, 3, 4), ((5, 6, 7), (8, 9, 10, 11), (12, 13))
@@ -35,9 +37,16 @@ def check_pruners(run: Run) -> Rows:
     for dtype in ("float32", "bfloat16", "float16"):
         moved = copy.deepcopy(half).to(run.device, getattr(torch, dtype))
         for name, said in expected.items():
-            found = _replies(moved, prompts, _pruner(name))
-            rows.append({"pruner": name, **equal_replies(said, found, dtype)})
+            compare = partial(_compared, moved, prompts, name, said, dtype)
+            rows.append(tried({"pruner": name, "dtype": dtype}, compare))
     return rows
+
+
+def _compared(
+    half: nn.Module, prompts: list[LaidOutPrompt], name: str, said: list[str], dtype: str
+) -> dict[str, Any]:
+    """One method in one precision."""
+    return equal_replies(said, _replies(half, prompts, _pruner(name)), dtype)
 
 
 def pruner_names() -> list[str]:

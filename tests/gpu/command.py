@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,10 +91,42 @@ def do_parts(run: Run, name: str, parts: Sequence[tuple[str, Callable[[Run], Row
             print(f"\n## {title}: no time left", flush=True)
         else:
             begun = time.perf_counter()
-            run.parts[title] = part(run)
+            run.parts[title] = _rows_of(part, run)
             took = time.perf_counter() - begun
             print(f"\n## {title} ({took:.0f} s)\n\n{table(run.parts[title])}", flush=True)
         write(run, name)
+
+
+def _rows_of(part: Callable[[Run], Rows], run: Run) -> Rows:
+    """The rows of a part; one that breaks off leaves the others their time on the device."""
+    try:
+        return part(run)
+    except Exception as error:
+        traceback.print_exc()
+        return [{"ok": False, "error": _reason(error)}]
+
+
+def tried(facts: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A row: some facts and what the work gives, or why it failed."""
+    try:
+        return {**facts, **work()}
+    except Exception as error:
+        return {**facts, "ok": False, "error": _reason(error)}
+
+
+def failures(run: Run) -> list[str]:
+    """Rows that are not good, in words."""
+    return [
+        f"{title}: {row}"
+        for title, rows in run.parts.items()
+        for row in rows
+        if not row.get("ok", True)
+    ]
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def write(run: Run, name: str) -> None:

@@ -104,7 +104,7 @@ def main() -> int:
     """Run both; the exit code is 1 if a clip failed."""
     run = options((__doc__ or "").split("\n")[0])
     do_parts(run, "overlap", [("Overlap", bench_overlap)])
-    return int(any(row["failed"] for row in run.parts["Overlap"]))
+    return int(any(row.get("failed", 1) for row in run.parts["Overlap"]))
 
 
 if __name__ == "__main__":
