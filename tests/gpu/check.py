@@ -27,7 +27,7 @@ def main() -> int:
         ("Pruners", check_pruners),
     )
     # What is compared is the arithmetic of float32, which TF32 is not.
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     do_parts(run, "check", parts)
     wrong = failures(run)
