@@ -19,6 +19,7 @@ from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
+from pipeline.streams import stream_of
 
 LOST_GPU = 70
 """Exit code of a worker that can use its GPU no more."""
@@ -35,8 +36,8 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger)
-        run = Metered(partial(function, **arguments), stage.name, report)
-        done = to_table(map(run, block.to_pylist()), stage.output)
+        run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
+        done = to_table(run(block.to_pylist()), stage.output)
         report.flush()
         return done
 
@@ -54,7 +55,8 @@ class StageActor:
     """
 
     def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        bounded = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+        run = stream_of(stage.load()(**arguments))
+        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger))
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
@@ -66,7 +68,7 @@ class StageActor:
         and the ledger bounds how often. An exception would end the whole job instead.
         """
         try:
-            done = to_table(map(self._run, block.to_pylist()), self._schema)
+            done = to_table(self._run(block.to_pylist()), self._schema)
         except DeviceError:
             os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
