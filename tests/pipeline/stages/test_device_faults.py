@@ -228,7 +228,7 @@ def answer(one_clip, compress):
 
 
 def with_errors(stage, error_of):
-    """Let passes over prompts raise what `error_of(rows, under a pruner)` gives; gives their rows."""
+    """Let passes over prompts raise what `error_of(rows, pruned)` gives; gives their rows."""
     loop = stage.language_model.engine.layer_loop
     real, calls = loop.run_packed, []
 
