@@ -1,4 +1,4 @@
-"""Questions of many clips together against one clip after the other: `make bench-batching`'s table.
+"""Questions of many clips together against one clip after the other.
 
     python -m tests.perf.bench_batching [--layers 3] [--output tests/perf/results/batching.md]
 
@@ -115,10 +115,8 @@ def measured(
                 best[budget] = min(best.get(budget, seconds), seconds)
         per_s = number * questions / best[1]
         ratios = " | ".join(f"{best[1] / best[budget]:.2f}x" for budget in BUDGETS[1:])
-        same = all(one == replies[1] for one in replies.values())
-        lines.append(
-            f"| {name} | {visual} | {questions} | {per_s:.1f} | {ratios} | {'all' if same else 'NOT all'} |"
-        )
+        same = "all" if all(one == replies[1] for one in replies.values()) else "NOT all"
+        lines.append(f"| {name} | {visual} | {questions} | {per_s:.1f} | {ratios} | {same} |")
         print(lines[-1], flush=True)
     return lines
 
