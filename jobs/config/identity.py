@@ -1,7 +1,8 @@
 """Which job a recipe is: what it computes, apart from where and how fast it runs.
 
 Two recipes of one identity give the same answers, so a run of one can be continued with the other.
-A new recipe key that changes no answer gets its place in `_NOT_COMPUTED`.
+A new recipe key that changes no answer gets its place in `_NOT_COMPUTED`, or in
+`_NOT_COMPUTED_OF_MODEL`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _NOT_COMPUTED = (
     "max_failures",
     "infeasible",
 )
+_NOT_COMPUTED_OF_MODEL = ("encode_batch",)
 
 
 def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +39,11 @@ def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in _NOT_COMPUTED}
     model = content.get("model")
     if isinstance(model, Mapping):  # an option that is not set may be newer than the recipe
-        kept["model"] = {key: value for key, value in model.items() if value is not None}
+        kept["model"] = {
+            key: value
+            for key, value in model.items()
+            if value is not None and key not in _NOT_COMPUTED_OF_MODEL
+        }
     return {**kept, "decode": decoder}
 
 

@@ -93,6 +93,8 @@ class ModelSection:
         sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
         sampling: Which frames of a clip, a rule of `tango_core.video.sampling`; `null` for the rule
             that the benchmarks' protocol has for the model.
+        encode_batch: Frames that go through the vision tower together, which bounds its memory;
+            `auto` is what fits into the free memory of the device. One cache serves all values.
     """
 
     name: str = "tiny"
@@ -105,6 +107,7 @@ class ModelSection:
     options: dict[str, Any] = field(default_factory=dict)
     sinks: Place | None = None
     sampling: Sampling | None = None
+    encode_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -193,6 +193,7 @@ def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
         decoder=job.decode.decoder,
         revision=section.revision,
         saliency_from=_absolute(section.saliency_from),
+        encode_batch=section.encode_batch,
         **{**_of_harness(job, chosen), **chosen},
     )
 

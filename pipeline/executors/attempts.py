@@ -75,9 +75,11 @@ class BoundedAttempts:
         stage: Turns rows into rows (`streams.stream_of`); passes failed rows on.
         failure: Status of a row that is given up.
         ledger: Shared by all workers of the stage.
+        where: Which GPU of which host this is, for whoever must look after it.
     """
 
-    def __init__(self, stage: RowStream, failure: str, ledger: Ledger) -> None:
+    def __init__(self, stage: RowStream, failure: str, ledger: Ledger, where: str = "") -> None:
+        self._where = where
         self._stage = stage
         self._failure = failure
         self._ledger = ledger
@@ -128,7 +130,7 @@ class BoundedAttempts:
                 yield done
         except DeviceError as error:
             for key in inside:
-                self._ledger.note(key, str(error))
+                self._ledger.note(key, f"{error} ({self._where})" if self._where else str(error))
             raise
 
     def _key(self, row: Row) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+from pipeline.devices import HALVES
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered
@@ -91,8 +92,26 @@ class _Stages:
             if first is None:
                 return
             if stage.name not in self._started:
-                started = stream_of(stage.start(self.plan, self.settings))
+                started = stream_of(self._start(stage))
                 self._started[stage.name] = Metered(started, stage.name, self._board)
             yield from self._started[stage.name](chain([first], rows))
 
         return run
+
+    def _start(self, stage: Stage) -> Callable[[Row], Row]:
+        """Make a stage ready.
+
+        Raises:
+            WorkerError: If the GPU has no room for its half of the model.
+        """
+        try:
+            return stage.start(self.plan, self.settings)
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which a decode job lacks
+                raise
+            reason = " ".join(str(error).split())[:200]
+            half = HALVES.get(stage.name, stage.name)
+            raise WorkerError(
+                f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
+                "executor to ray with pools that give each half a GPU, or model.device to cpu"
+            ) from error

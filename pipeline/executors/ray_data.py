@@ -175,7 +175,12 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         batch_size=_MAX_CLIPS_PER_BLOCK,
         batch_format="pyarrow",
         compute=_strategy(pool),
-        fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
+        fn_constructor_kwargs={
+            "stage": stage,
+            "arguments": arguments,
+            "ledger": ledger,
+            "pool": pool,
+        },
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
         resources=pool.resources or None,

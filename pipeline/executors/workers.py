@@ -6,6 +6,7 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
+from pipeline.pools import ActorPool
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
 from pipeline.streams import stream_of
@@ -52,11 +54,20 @@ class StageActor:
         stage: The stage.
         arguments: Of its class.
         ledger: Handle of the actor that counts attempts and clips.
+        pool: Of the actor.
+
+    Raises:
+        PoolError: If its GPU has no room for its half of the model.
     """
 
-    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        run = stream_of(stage.load()(**arguments))
-        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger))
+    def __init__(
+        self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
+    ) -> None:
+        from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
+
+        with room_for(stage.name, pool, arguments.get("model")):
+            run = stream_of(stage.load()(**arguments))
+        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
@@ -73,6 +84,12 @@ class StageActor:
             os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
         return done
+
+
+def _where() -> str:
+    """This worker's host and GPUs."""
+    gpus = ", ".join(map(str, ray.get_gpu_ids()))
+    return f"on {socket.gethostname()}" + (f", GPU {gpus}" if gpus else "")
 
 
 class _LedgerInRay:

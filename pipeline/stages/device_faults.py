@@ -131,7 +131,7 @@ def _first_line(text: str) -> str:
 
 def _devices_work() -> bool:
     """Whether every GPU that this process has used still computes."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     used = {torch.cuda.current_device()} | {
         index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)

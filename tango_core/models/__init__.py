@@ -6,9 +6,11 @@ how a model is added, here or in a package of one's own.
 Rooms, each importing only from those before it:
 
     options, sinks, placement, base, family    interfaces: no family, no transformers
+    frame_batches, upload                      what every encoder does with a clip
     checkpoints/                               files: directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
     extras                                     tango.json of a checkpoint
+    random_weights/                            checkpoints of published sizes without a download
     llava/, qwen2_5_vl/                        one room per family; none imports another
     tiny                                       the embedded model
 """
@@ -31,6 +33,7 @@ from tango_core.models.base import (
 )
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
 from tango_core.models.options import (
+    EncodeBatch,
     FamilyOptions,
     checked_options,
     option_names,
@@ -91,6 +94,7 @@ def describe_model(
     saliency_from: str | None = None,
     sinks: str | None = None,
     sampling: Sampling | None = None,
+    encode_batch: EncodeBatch = "auto",
     **options: Any,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
@@ -101,8 +105,8 @@ def describe_model(
         path: Local directory or hub id of a checkpoint of the same architecture, of any size;
             `None` for the entry's own.
         num_frames: Frames per clip; `None` for the entry's own.
-        dtype: `"auto"` is the checkpoint's dtype where CUDA is available to this process and
-            float32 elsewhere. It is resolved here, because cached tokens are stored in it.
+        dtype: `"auto"` is bfloat16 where CUDA is available to this process and float32 elsewhere.
+            It is resolved here, because cached tokens are stored in it.
         device: `"auto"` is decided in the process that loads the model.
         decoder: Library that decodes videos, see `FrameSpec`.
         revision: Branch, tag or commit of a hub checkpoint; `None` for its main branch.
@@ -112,6 +116,8 @@ def describe_model(
             own, or the published ones on their grid.
         sampling: Which frames of a clip, one of the rules of `sampling.frame_indices`; `None` for
             the rule of VLMEvalKit for the family.
+        encode_batch: Frames that go through the tower together; `"auto"` is what fits into the
+            free memory of its device. It bounds memory and moves tokens by rounding at most.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`).
@@ -126,6 +132,8 @@ def describe_model(
         raise ValueError(f"model.num_frames must be 1 or larger, got {num_frames}")
     raise_unless_one_of("model.dtype", dtype, ("auto", "float32", "float16", "bfloat16"))
     raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
+    if encode_batch != "auto" and (not isinstance(encode_batch, int) or encode_batch < 1):
+        raise ValueError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
     raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
     family = entry.load_family()
     request = ModelRequest(
@@ -139,6 +147,7 @@ def describe_model(
         saliency_from=saliency_from,
     )
     spec = family.describe(request, checked_options(family.options, name, options))
+    spec = replace(spec, encode_batch=encode_batch)
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

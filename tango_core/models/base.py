@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.models.sinks import SinkList
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
@@ -81,6 +81,8 @@ class ModelSpec:
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
+        encode_batch: Frames that go through the tower together, or `"auto"` (decided in the process
+            that encodes, see `frame_batches.py`); not part of the identity.
     """
 
     name: str
@@ -98,6 +100,7 @@ class ModelSpec:
     note: str = ""
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None
+    encode_batch: EncodeBatch = "auto"
 
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint; device and locations do not.

@@ -13,6 +13,9 @@ from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+# Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
+EncodeBatch = int | Literal["auto"]
+
 _KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
 
 

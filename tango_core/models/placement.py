@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -44,18 +43,18 @@ def resolve_devices(device: str) -> tuple[torch.device, ...]:
     return devices
 
 
-def resolve_dtype(dtype: str, device: str, config: dict[str, Any]) -> str:
-    """The dtype that `"auto"` means: the checkpoint's own on a GPU, float32 on a CPU.
+def resolve_dtype(dtype: str, device: str) -> str:
+    """The dtype that `"auto"` means: bfloat16 on a GPU, float32 on a CPU.
 
-    A driver without a GPU plans for workers that have one, so `device="cuda"` needs no GPU here.
+    A driver without a GPU plans for workers that have one, so `device="cuda"` needs no GPU here. A
+    GPU that this process sees and that cannot compute in bfloat16 gets float16.
     """
     if dtype != "auto":
         return dtype
-    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+    sees_gpu = torch.cuda.is_available()
+    if device == "cpu" or (device == "auto" and not sees_gpu):
         return "float32"
-    own = config.get("dtype") or config.get("torch_dtype")
-    own = own or (config.get("text_config") or {}).get("dtype") or "float32"
-    return str(own).removeprefix("torch.")
+    return "float16" if sees_gpu and torch.cuda.get_device_capability()[0] < 8 else "bfloat16"
 
 
 def spread_layers(

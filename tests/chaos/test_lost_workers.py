@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -221,7 +222,8 @@ def test_a_worker_whose_gpu_is_lost_ends_and_its_clips_are_done_elsewhere(
         assert victim["status"] == "ok"
         return
     assert victim["status"] == "encode_failed"
-    assert victim["error"].endswith(f"died 3 times on this clip; the last time because of {ASSERT}")
+    reason = f"died 3 times on this clip; the last time because of {ASSERT}"
+    assert victim["error"].endswith(f"{reason} (on {socket.gethostname()})")
 
 
 def test_a_run_whose_driver_died_is_finished_by_resuming(shapes, tmp_path):

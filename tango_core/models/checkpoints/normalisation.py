@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from tango_core.models.checkpoints.directory import Checkpoint
 
 
@@ -21,6 +24,15 @@ class Normalisation:
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Mean and deviation for images whose third dimension from behind is the colour.
+
+        Returns:
+            Two tensors of (3, 1, 1) float32.
+        """
+        mean, std = torch.tensor((self.mean, self.std), device=device).view(2, -1, 1, 1)
+        return mean, std
 
 
 def read_normalisation(

@@ -2,13 +2,15 @@
 
 Modules are built on PyTorch's meta device, which allocates nothing, and their parameters are then
 assigned from the safetensors files tensor by tensor. So the half of a model that is not asked for
-costs neither memory nor reading.
+costs neither memory nor reading. Files are mapped: on a CPU, in the precision of the file, the
+weights are the pages of the file, read when they are first used; for another precision or device
+every tensor goes from those pages straight to where it stays, and no second copy is made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +23,10 @@ from tango_core.models.placement import spread_layers
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Rename = Callable[[str], str | None]
+
+# A file is opened again after so many bytes: pages that were copied from count as memory of this
+# process until their mapping is closed.
+_MAPPED_BYTES = 2**27
 
 # Old checkpoints store these; today's modules compute them.
 _COMPUTED = ("rotary_emb.inv_freq", "embeddings.position_ids")
@@ -116,23 +122,43 @@ def _read(
     needed = sorted({files[source] for source in targets})
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
         for device in dict.fromkeys(places.values()):
-            chosen = {
-                source: target
+            sources = {
+                source: math.prod(expected[target]) * dtype.itemsize
                 for source, target in targets.items()
                 if files[source] == name and places[target] == device
             }
-            if not chosen:
-                continue
-            with _opened(checkpoint, path, "cpu" if device.type == "meta" else str(device)) as file:
-                for source, target in chosen.items():
-                    value = _tensor(checkpoint, path, file, source, device)
-                    if tuple(value.shape) != expected[target]:
-                        raise ValueError(
-                            f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
-                            f"{tuple(value.shape)}, but config.json asks for {expected[target]}; "
-                            "configuration and weights do not belong together"
-                        )
-                    yield target, value.to(dtype) if value.is_floating_point() else value
+            for group in _groups(sources):
+                with _opened(checkpoint, path, _on(device)) as tensors:
+                    for source in group:
+                        value = _tensor(checkpoint, path, tensors, source, device)
+                        shape = expected[targets[source]]
+                        if tuple(value.shape) != shape:
+                            raise ValueError(
+                                f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
+                                f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
+                                "configuration and weights do not belong together"
+                            )
+                        value = value.to(dtype) if value.is_floating_point() else value
+                        yield targets[source], value
+
+
+def _on(device: torch.device) -> str:
+    """Where safetensors is to read for a device."""
+    return "cpu" if device.type == "meta" else str(device)
+
+
+def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names of tensors, together about as many bytes as may be mapped at once."""
+    group: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if group and total + size > _MAPPED_BYTES:
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    if group:
+        yield group
 
 
 def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:

@@ -39,7 +39,7 @@ def describe_llava(request: ModelRequest, options: LlavaOptions, newlines: Newli
         path=request.path,
         revision=checkpoint.revision,
         digest=_digest(checkpoint, request.saliency_from),
-        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
+        dtype=resolve_dtype(request.dtype, request.device),
         device=request.device,
         frames=FrameSpec(
             num_frames=request.num_frames,

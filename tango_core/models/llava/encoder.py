@@ -14,6 +14,7 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
 from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.llava.checkpoint import (
     VISION,
     half_of,
@@ -24,6 +25,7 @@ from tango_core.models.llava.checkpoint import (
 from tango_core.models.llava.options import PUBLISHED_STEP, options_of
 from tango_core.models.llava.siglip import (
     TowerOutput,
+    activation_bytes,
     load_pooling_head,
     mean_keys,
     received_attention,
@@ -31,12 +33,9 @@ from tango_core.models.llava.siglip import (
 )
 from tango_core.models.placement import resolve_device
 from tango_core.models.sinks import PUBLISHED_SINKS, sinks_on
+from tango_core.models.upload import upload_clip
 from tango_core.ops.saliency import pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
-
-# Frames that go through the tower together. The widest activation of SigLIP so400m, 4304 per token,
-# is 0.2 GB for 32 frames of 729 tokens in float16.
-_FRAMES_AT_ONCE = 32
 
 
 class VisionHalf(nn.Module):
@@ -74,7 +73,11 @@ class LlavaEncoder(VisionEncoder):
         self.pooling_head = load_pooling_head(
             checkpoint, self.config.vision_config, spec.saliency_from, self.device
         )
-        self._normalisation = read_siglip_normalisation(checkpoint)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._batches = FrameBatches(spec.encode_batch, self.device)
+        normalisation = read_siglip_normalisation(checkpoint)
+        self._scale = normalisation.scale
+        self._mean, self._std = normalisation.on(self.device)
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
         self._options = options_of(spec)
@@ -88,19 +91,22 @@ class LlavaEncoder(VisionEncoder):
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
         """Encode one clip; see `VisionEncoder.encode`."""
         self._raise_unless_usable(frames, needs)
-        pixels = torch.tensor(frames.pixels)
-        chunks = [self._encode_chunk(part, needs) for part in torch.split(pixels, _FRAMES_AT_ONCE)]
-        maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
+        maps = self._batches.run(
+            pixels,
+            lambda part: self._encode_batch(part, needs),
+            row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
+        )
         return VisualFeatures(
             grid=self._grid,
-            timestamps=torch.tensor(frames.timestamps, device=self.device),
+            timestamps=timestamps,
             sinks=self._sinks_on(self._grid),
             source=frames.source,
             **maps,
         )
 
-    def _encode_chunk(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
-        """Tokens and signals of some frames, (f, h, w, 3) uint8."""
+    def _encode_batch(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
+        """Tokens and signals of some frames, (f, h, w, 3) uint8 on the device."""
         output = run_tower(
             self.model.vision_tower, self._normalise(pixels), self.config.vision_feature_layer
         )
@@ -120,12 +126,8 @@ class LlavaEncoder(VisionEncoder):
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         """(f, h, w, 3) uint8 -> (f, 3, h, w) in the model's dtype."""
-        values = pixels.to(self.device).permute(0, 3, 1, 2).float() * self._normalisation.scale
-        mean, std = (
-            torch.tensor(part, device=self.device).view(1, 3, 1, 1)
-            for part in (self._normalisation.mean, self._normalisation.std)
-        )
-        return ((values - mean) / std).to(getattr(torch, self.spec.dtype))
+        values = pixels.permute(0, 3, 1, 2).float() * self._scale
+        return ((values - self._mean) / self._std).to(self._dtype)
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""

@@ -68,12 +68,35 @@ def run_tower(
             f"{len(blocks)} blocks; use a checkpoint of a LLaVA model"
         )
     hidden = tower.embeddings(pixels)
-    outputs = [hidden]
-    for block in blocks[: max(states)]:
+    # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
+    kept = {0: hidden} if 0 in states else {}
+    for index, block in enumerate(blocks[: max(states)], start=1):
+        block_input = hidden
         hidden = block(hidden, attention_mask=None)
-        outputs.append(hidden)
-    features = torch.cat([outputs[state] for state in states], dim=-1)
-    return TowerOutput(features, hidden, outputs[-2], blocks[max(states) - 1])
+        if index in states:
+            kept[index] = hidden
+    features = [kept[state] for state in states]
+    return TowerOutput(
+        features[0] if len(features) == 1 else torch.cat(features, dim=-1),
+        hidden,
+        block_input,
+        block,
+    )
+
+
+def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
+    """Memory that one frame takes in the tower, the projector and the signals, rounded up.
+
+    Residual stream, normalised input, queries, keys, values, their attention and both sides of the
+    activation of the MLP; the head's signals and the projector work on about as much in float32.
+
+    Args:
+        config: Of the tower.
+        itemsize: Bytes of a number.
+    """
+    tokens = (config.image_size // config.patch_size) ** 2
+    block = 8 * config.hidden_size + 2 * config.intermediate_size
+    return tokens * (block * itemsize + 8 * config.hidden_size * 4)
 
 
 def received_attention(output: TowerOutput) -> Tensor:

@@ -50,7 +50,7 @@ def describe_qwen(request: ModelRequest, options: QwenOptions) -> ModelSpec:
         path=request.path,
         revision=checkpoint.revision,
         digest=weights_digest(checkpoint),
-        dtype=resolve_dtype(request.dtype, request.device, checkpoint.config()),
+        dtype=resolve_dtype(request.dtype, request.device),
         device=request.device,
         frames=FrameSpec(
             num_frames=request.num_frames,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.placement import resolve_device
 from tango_core.models.qwen2_5_vl.checkpoint import (
     read_clip_normalisation,
@@ -24,17 +26,19 @@ from tango_core.models.qwen2_5_vl.checkpoint import (
 from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, pair_timestamps, to_patches
 from tango_core.models.qwen2_5_vl.tower import (
     QwenTowerOutput,
+    activation_bytes,
     mean_patch_keys,
     mean_query_saliency,
     received_patch_attention,
     run_qwen_tower,
 )
+from tango_core.models.qwen2_5_vl.windows import WindowPlan, plan_windows
 from tango_core.models.sinks import sinks_on
+from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
-# Temporal positions that go through the tower together: a clip of the publications in one pass.
-# Attention never crosses them, so the tokens do not depend on this number.
-_POSITIONS_AT_ONCE = 16
+# Shapes of clips whose windows are remembered: all of a benchmark's have a few.
+_SHAPES = 8
 
 _SIGNALS: dict[str, Callable[[QwenTowerOutput], Tensor]] = {
     "attention": received_patch_attention,
@@ -74,7 +78,12 @@ class QwenEncoder(VisionEncoder):
             device=self.device,
         )
         self.layout = read_patch_layout(config)
-        self._normalisation = read_clip_normalisation(checkpoint)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._batches = FrameBatches(spec.encode_batch, self.device)
+        self._plan = lru_cache(maxsize=_SHAPES)(self._find_windows)
+        normalisation = read_clip_normalisation(checkpoint)
+        self._scale = normalisation.scale
+        self._mean, self._std = normalisation.on(self.device)
         self._own_sinks = read_qwen_extras(checkpoint).sinks
 
     @torch.no_grad()
@@ -82,25 +91,37 @@ class QwenEncoder(VisionEncoder):
         """Encode one clip; see `VisionEncoder.encode`."""
         raise_if_not_provided(self.spec, needs)
         grid = self.layout.grid(*frames.pixels.shape[1:3])
-        groups = torch.tensor(pair_frames(frames.pixels, self.layout.frames))
-        chunks = [
-            self._encode_chunk(part, grid, needs)
-            for part in torch.split(groups, _POSITIONS_AT_ONCE)
-        ]
-        maps = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        timestamps = pair_timestamps(frames.timestamps, len(groups))
+        pairs = pair_frames(frames.pixels, self.layout.frames)
+        times = pair_timestamps(frames.timestamps, len(pairs))
+        groups, timestamps = upload_clip(pairs, times, self.device)
+        config = self.tower.config
+        num_patches = grid[0] * grid[1] * self.layout.merge**2
+        maps = self._batches.run(
+            groups,
+            lambda part: self._encode_batch(part, grid, needs),
+            row_bytes=activation_bytes(config, num_patches, self._dtype.itemsize),
+            frames_per_row=self.layout.frames,
+        )
         return VisualFeatures(
             grid=grid,
-            timestamps=torch.tensor(timestamps, device=self.device),
+            timestamps=timestamps,
             sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks),
             source=frames.source,
             **maps,
         )
 
-    def _encode_chunk(
+    def _encode_batch(
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        patches = to_patches(groups.to(self.device), self.layout, self._normalisation)
-        output = run_qwen_tower(self.tower, patches, len(groups), grid)
+        output = run_qwen_tower(self.tower, self._patches(groups), self._plan(len(groups), grid))
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
+
+    def _patches(self, groups: Tensor) -> Tensor:
+        """Normalised patches, see `to_patches`."""
+        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
+
+    def _find_windows(self, num_positions: int, grid: tuple[int, int]) -> WindowPlan:
+        """Windows of the clips of a shape."""
+        like = torch.empty(0, dtype=self._dtype, device=self.device)
+        return plan_windows(self.tower, num_positions, grid, like)

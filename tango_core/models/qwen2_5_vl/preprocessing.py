@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.models.checkpoints.normalisation import Normalisation
-
 
 @dataclass(frozen=True)
 class PatchLayout:
@@ -81,23 +79,23 @@ def pair_timestamps(timestamps: NDArray[np.float64], num_positions: int) -> NDAr
     return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
 
 
-def to_patches(groups: Tensor, layout: PatchLayout, normalisation: Normalisation) -> Tensor:
+def to_patches(
+    groups: Tensor, layout: PatchLayout, scale: float, mean: Tensor, std: Tensor
+) -> Tensor:
     """Normalise frames and cut them into patches, token by token in raster order.
 
     Args:
         groups: (T, frames, h, w, 3) uint8, on any device.
         layout: Sizes.
-        normalisation: The checkpoint's.
+        scale: Factor that brings pixels to [0, 1].
+        mean: (3, 1, 1) float32, see `Normalisation.on`.
+        std: (3, 1, 1) float32.
 
     Returns:
         (T * H * W * merge * merge, 3 * frames * patch * patch) float32; the patches of a token
         follow each other; inside a patch colour, frame, row, column.
     """
-    values = groups.permute(0, 1, 4, 2, 3).float() * normalisation.scale
-    shift, spread = (
-        values.new_tensor(part).view(3, 1, 1) for part in (normalisation.mean, normalisation.std)
-    )
-    values = (values - shift) / spread
+    values = (groups.permute(0, 1, 4, 2, 3).float() * scale - mean) / std
     num_positions, num_frames, colours, height, width = values.shape
     rows, columns = layout.grid(height, width)
     cut = values.view(

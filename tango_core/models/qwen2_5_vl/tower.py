@@ -1,8 +1,9 @@
 """The vision tower of Qwen2.5-VL, block by block, and the signals that methods rank its tokens by.
 
-Stock modules in our own loop: the input of the last block is then at hand, and its queries and keys
-can be computed beside the fused kernel. The tower works in window order, in which the patches of an
-attention window are contiguous; everything that leaves this module is in raster order.
+Stock modules in our own loop: the input of the last block is then at hand, its queries and keys can
+be computed beside the fused kernel, and windows of equal size attend together. The tower works in
+window order, in which the patches of an attention window are contiguous; everything that leaves
+this module is in raster order.
 """
 
 from __future__ import annotations
@@ -16,12 +17,8 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
     apply_rotary_pos_emb_vision,
 )
-from transformers.vision_utils import (
-    get_vision_cu_seqlens,
-    get_vision_position_ids,
-    get_vision_window_index,
-)
 
+from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
 from tango_core.ops.saliency import mean_query_attention
 
 # Attention probabilities in memory at once, in float32 numbers: a quarter of a GB. A frame of 448 x
@@ -58,48 +55,45 @@ class QwenTowerOutput:
 def run_qwen_tower(
     tower: Qwen2_5_VisionTransformerPretrainedModel,
     patches: Tensor,
-    num_positions: int,
-    grid: tuple[int, int],
+    plan: WindowPlan,
 ) -> QwenTowerOutput:
     """Run all blocks and the merger.
 
     Args:
         tower: Stock vision tower.
         patches: (T * P, values) from `to_patches`.
-        num_positions: T.
-        grid: (H, W) tokens.
+        plan: Of clips of this shape.
     """
     stock: Any = tower
-    side, device = stock.spatial_merge_size, patches.device
-    thw = torch.tensor([[num_positions, grid[0] * side, grid[1] * side]])
-    order, window_ends = get_vision_window_index(thw, side, stock.window_size, stock.patch_size)
-    frame_ends = get_vision_cu_seqlens(thw)
-    order = order.to(device)
-
-    def windowed(values: Tensor) -> Tensor:
-        return values.view(len(order), side * side, -1)[order].view(len(values), -1)
-
-    hidden = windowed(stock.patch_embed(patches))
-    cosine, sine = stock.rotary_pos_emb(hidden, get_vision_position_ids(thw, side).to(device))
-    rotary = (windowed(cosine), windowed(sine))
+    hidden = in_window_order(stock.patch_embed(patches), plan.order)
     for index, block in enumerate(stock.blocks):
         block_input = hidden
         whole_frames = index in stock.fullatt_block_indexes
-        hidden = block(
-            hidden,
-            cu_seqlens=frame_ends if whole_frames else window_ends,
-            position_embeddings=rotary,
-        )
-    raster = torch.argsort(order)
-    tokens = stock.merger(hidden)[raster]
+        hidden = run_block(block, hidden, plan, whole_frames=whole_frames)
+    tokens = stock.merger(hidden)[plan.raster]
     return QwenTowerOutput(
-        tokens=tokens.view(num_positions, grid[0] * grid[1], -1),
+        tokens=tokens.view(plan.num_positions, -1, tokens.shape[-1]),
         block_input=block_input,
-        rotary=rotary,
-        raster=raster,
+        rotary=plan.rotary,
+        raster=plan.raster,
         block=block,
-        merge=side * side,
+        merge=stock.spatial_merge_size**2,
     )
+
+
+def activation_bytes(config: Any, num_patches: int, itemsize: int) -> int:
+    """Memory that one temporal position takes in the tower and the signals, rounded up.
+
+    Residual stream, normalised input, queries, keys, values before and after their rotary
+    embedding, which is computed in float32, their attention and three sides of the gated MLP.
+
+    Args:
+        config: Of the tower.
+        num_patches: P.
+        itemsize: Bytes of a number.
+    """
+    block = 10 * config.hidden_size + 3 * config.intermediate_size
+    return num_patches * (block * itemsize + 8 * config.hidden_size * 4)
 
 
 def mean_query_saliency(output: QwenTowerOutput) -> Tensor:

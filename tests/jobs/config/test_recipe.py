@@ -47,6 +47,7 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("seconds_per_grid", None),
         ("sinks", None),
         ("sampling", None),
+        ("encode_batch", "auto"),
     ]
     assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
 

@@ -63,6 +63,7 @@ def test_a_run_that_fills_the_cache_only_is_not_continued(started, tmp_path):
         {"pools": {"answer": {"num_actors": 4, "num_gpus": 1}}},
         {"decode": {"timeout_s": 7}},
         {"model": {"name": "tiny"}},
+        {"model": {"name": "tiny", "encode_batch": 2}},
     ],
 )
 def test_where_a_job_runs_is_not_part_of_it(tmp_path, changes):

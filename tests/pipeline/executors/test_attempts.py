@@ -15,9 +15,9 @@ class WorkerDied(BaseException):
     """In the place of a process that ends: nothing after it is executed."""
 
 
-def bounded(stage, failure, ledger):
+def bounded(stage, failure, ledger, where=""):
     """One row through a stage under a ledger."""
-    attempts = BoundedAttempts(stream_of(stage), failure, ledger)
+    attempts = BoundedAttempts(stream_of(stage), failure, ledger, where)
     return lambda row: next(iter(attempts([row])))
 
 
@@ -66,12 +66,12 @@ def test_a_clip_that_loses_the_gpu_three_times_says_why():
     ledger = AttemptLedger()
     for _ in range(MAX_ATTEMPTS):
         with pytest.raises(DeviceError):
-            bounded(poisoned, "encode_failed", ledger)(ROW)
+            bounded(poisoned, "encode_failed", ledger, "on node7, GPU 3")(ROW)
     row = bounded(poisoned, "encode_failed", ledger)(ROW)
     assert row["status"] == "encode_failed"
     assert row["error"] == (
         "the worker process died 3 times on this clip; the last time because of CUDA error: "
-        "device-side assert triggered"
+        "device-side assert triggered (on node7, GPU 3)"
     )
     assert ledger.why("encode_failed|b|v") is None, "an attempt that came back is forgotten"
 

@@ -56,3 +56,22 @@ def test_cuda_without_a_gpu_is_refused(checkpoint, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match=r"model\.device is cuda, but this process sees no GPU"):
         load_encoder("llava-onevision-7b", str(checkpoint), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "capability", "expected"),
+    [
+        ("cpu", (9, 0), "float32"),
+        ("auto", None, "float32"),
+        ("auto", (9, 0), "bfloat16"),
+        ("auto", (7, 5), "float16"),
+        ("cuda", (8, 0), "bfloat16"),
+        ("cuda", None, "bfloat16"),  # a driver without a GPU plans for workers with one
+    ],
+)
+def test_the_precision_that_auto_means(checkpoint, monkeypatch, device, capability, expected):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
+    spec = describe_model("llava-onevision-7b", str(checkpoint), device=device)
+    assert spec.dtype == expected
+    assert describe_model("llava-onevision-7b", str(checkpoint), dtype="float16").dtype == "float16"

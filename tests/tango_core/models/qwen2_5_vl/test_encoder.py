@@ -17,7 +17,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
 )
 
 from tango_core.models import describe_model, load_encoder
-from tango_core.models.qwen2_5_vl.preprocessing import pair_frames, to_patches
+from tango_core.models.qwen2_5_vl.preprocessing import pair_frames
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 
@@ -69,8 +69,7 @@ def test_patches_of_a_still_are_those_of_the_stock_processor(encoder):
         do_resize=False, patch_size=4, merge_size=2, temporal_patch_size=2
     )
     stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")
-    groups = torch.tensor(pair_frames(frames.pixels, 2))
-    patches = to_patches(groups, encoder.layout, encoder._normalisation)
+    patches = encoder._patches(torch.tensor(pair_frames(frames.pixels, 2)))
     assert stock["image_grid_thw"].tolist() == [[1, 6, 10]]
     torch.testing.assert_close(patches, stock["pixel_values"], rtol=0, atol=1e-6)
 

@@ -1,0 +1,140 @@
+"""How many frames go through a tower together: what bounds the memory of its activations.
+
+A tower looks at every frame (Qwen2.5-VL: at every pair of frames) on its own, so a clip can be cut
+anywhere. The tokens are the same up to rounding: a kernel may add in another order for another
+number of rows. So the number is no part of a cache's identity, and `"auto"` takes a power of two
+that rarely differs between runs on equal machines.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tango_core.models.options import EncodeBatch
+
+logger = logging.getLogger(__name__)
+
+# What "auto" means on a CPU, where more frames only leave its caches, and at most elsewhere: enough
+# to keep an accelerator busy.
+ON_CPU, AT_MOST = 4, 32
+
+# Share of an accelerator's free memory that "auto" counts with: estimates are coarse, and another
+# worker may hold a fraction of the same accelerator.
+_SHARE = 0.5
+
+
+def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
+    """Frames that are at once in a tower at most, before any memory is looked at.
+
+    Args:
+        setting: `ModelSpec.encode_batch`.
+        device: `ModelSpec.device`, or a type of device.
+        num_frames: Of a clip.
+    """
+    if setting != "auto":
+        return min(setting, num_frames)
+    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    return min(ON_CPU if cpu else AT_MOST, num_frames)
+
+
+@dataclass
+class FrameBatches:
+    """Runs a tower over a clip, some frames at a time.
+
+    Where the device has no room for a batch, the same frames are tried again in smaller ones, and
+    later clips begin with those.
+
+    Attributes:
+        setting: `ModelSpec.encode_batch`.
+        device: Of the tower.
+        shrunk_to: Frames for which the device had room when it had none for more; `None` before
+            that happened.
+    """
+
+    setting: EncodeBatch
+    device: torch.device
+    shrunk_to: int | None = field(default=None, init=False)
+
+    def run(
+        self,
+        rows: Tensor,
+        encode: Callable[[Tensor], dict[str, Tensor]],
+        *,
+        row_bytes: int,
+        frames_per_row: int = 1,
+    ) -> dict[str, Tensor]:
+        """Encode a clip batch by batch and put the maps together.
+
+        Args:
+            rows: (N, ...) frames, or groups of frames that belong together, on the device.
+            encode: Some rows -> maps whose first dimension is that of the rows.
+            row_bytes: Memory of the activations of one row.
+            frames_per_row: Frames of a row.
+
+        Raises:
+            torch.OutOfMemoryError: If the device has no room for a single row.
+        """
+        size = self._size(len(rows) * frames_per_row, row_bytes // frames_per_row)
+        size = max(1, size // frames_per_row)
+        parts: list[dict[str, Tensor]] = []
+        done = 0
+        while done < len(rows):
+            batch = rows[done : done + size]
+            refused = ""
+            try:
+                parts.append(encode(batch))
+            except torch.OutOfMemoryError as error:
+                refused = str(error).splitlines()[0]
+            if not refused:
+                done += len(batch)
+                continue
+            # Outside of `except`: the error holds the tensors of the failed attempt.
+            if self.device.type == "cuda" and torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            if size == 1:
+                raise torch.OutOfMemoryError(
+                    f"{self.device} has no room to encode {_frames(frames_per_row)} ({refused}); "
+                    "give the compress pool a larger share of a GPU, or a larger GPU"
+                )
+            size = len(batch) // 2 or 1
+            self.shrunk_to = size * frames_per_row
+            logger.warning(
+                "%s has no room for %s at once; going on with %s (model.encode_batch)",
+                self.device,
+                _frames(len(batch) * frames_per_row),
+                _frames(self.shrunk_to),
+            )
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _size(self, num_frames: int, frame_bytes: int) -> int:
+        """Frames of a batch."""
+        size = largest_batch(self.setting, self.device.type, num_frames)
+        if self.setting == "auto":
+            free = free_bytes(self.device)
+            while free is not None and size > 1 and size * frame_bytes > free * _SHARE:
+                size = 1 << ((size - 1).bit_length() - 1)
+        return size if self.shrunk_to is None else min(size, self.shrunk_to)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory of an accelerator that this process could have; `None` for a CPU.
+
+    What PyTorch has reserved and does not use counts as free.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + unused)
+
+
+def _frames(count: int) -> str:
+    """As text."""
+    return "1 frame" if count == 1 else f"{count} frames"

@@ -1,0 +1,137 @@
+"""The attention of Qwen2.5-VL's tower, with windows of equal size computed together.
+
+Most blocks attend within windows of 8 x 8 patches, 256 of them in a clip of 16 pairs of frames.
+The stock module calls its kernel once per window: 7,168 small calls for a clip. Windows at the
+right and lower edge of a frame are smaller, so there are at most four sizes and as many calls in a
+block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
+from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPlan:
+    """Where the patches of a clip are in the tower; the same for all clips of one shape.
+
+    Window order is that of the stock tower: frame by frame, the patches of a window contiguous.
+
+    Attributes:
+        num_positions: T.
+        order: (T * L,) int64: entry i is the raster token at place i in window order.
+        raster: (T * L,) int64: entry i is the place of raster token i in window order.
+        rotary: Cosine and sine of every patch, (T * P, head_dim) each, window order.
+        sizes: (windows, patches of each) for every size of window, the largest first.
+        grouped: (T * P,) int64 places in window order such that windows of equal size are
+            contiguous; `None` if all are equal.
+        ungrouped: (T * P,) int64, the inverse.
+    """
+
+    num_positions: int
+    order: Tensor
+    raster: Tensor
+    rotary: tuple[Tensor, Tensor]
+    sizes: tuple[tuple[int, int], ...]
+    grouped: Tensor | None
+    ungrouped: Tensor | None
+
+
+def plan_windows(
+    tower: nn.Module, num_positions: int, grid: tuple[int, int], like: Tensor
+) -> WindowPlan:
+    """Find the windows of a clip.
+
+    Args:
+        tower: Stock vision tower.
+        num_positions: T.
+        grid: (H, W) tokens.
+        like: A tensor of the device and dtype that the tower computes in.
+    """
+    stock: Any = tower
+    side, device = stock.spatial_merge_size, like.device
+    thw = torch.tensor([[num_positions, grid[0] * side, grid[1] * side]])
+    order, ends = get_vision_window_index(thw, side, stock.window_size, stock.patch_size)
+    lengths = ends.diff()
+    sizes = sorted(set(lengths.tolist()), reverse=True)
+    windows = torch.arange(int(ends[-1])).split(lengths.tolist())
+    by_size = [torch.stack([one for one in windows if len(one) == size]) for size in sizes]
+    grouped = torch.cat([windows.flatten() for windows in by_size])
+    all_equal = len(sizes) == 1
+    cosine, sine = stock.rotary_pos_emb(like, get_vision_position_ids(thw, side).to(device))
+    order = order.to(device)
+    return WindowPlan(
+        num_positions=num_positions,
+        order=order,
+        raster=torch.argsort(order),
+        rotary=(in_window_order(cosine, order), in_window_order(sine, order)),
+        sizes=tuple((len(windows), windows.shape[1]) for windows in by_size),
+        grouped=None if all_equal else grouped.to(device),
+        ungrouped=None if all_equal else torch.argsort(grouped).to(device),
+    )
+
+
+def in_window_order(values: Tensor, order: Tensor) -> Tensor:
+    """Bring (T * P, C) values of patches, token by token in raster order, into window order."""
+    return values.view(len(order), -1)[order].view(len(values), -1)
+
+
+def run_block(block: nn.Module, hidden: Tensor, plan: WindowPlan, *, whole_frames: bool) -> Tensor:
+    """One block of the tower, as the stock block computes it.
+
+    Args:
+        block: Stock block.
+        hidden: (T * P, Dv) in window order.
+        plan: Of the clip.
+        whole_frames: Attend within frames instead of windows.
+    """
+    stock: Any = block
+    attention = stock.attn
+    packed = attention.qkv(stock.norm1(hidden))
+    queries, keys, values = packed.view(len(hidden), 3, attention.num_heads, -1).unbind(dim=1)
+    queries, keys = apply_rotary_pos_emb_vision(queries, keys, *plan.rotary)
+    if whole_frames:
+        num_patches = len(hidden) // plan.num_positions
+        attended = _within(
+            (queries, keys, values), ((plan.num_positions, num_patches),), attention.scaling
+        )
+    elif plan.grouped is None:
+        attended = _within((queries, keys, values), plan.sizes, attention.scaling)
+    else:
+        parts = (queries[plan.grouped], keys[plan.grouped], values[plan.grouped])
+        attended = _within(parts, plan.sizes, attention.scaling)[plan.ungrouped]
+    hidden = hidden + attention.proj(attended)
+    return hidden + stock.mlp(stock.norm2(hidden))  # type: ignore[no-any-return]
+
+
+def _within(
+    parts: tuple[Tensor, Tensor, Tensor], sizes: tuple[tuple[int, int], ...], scale: float
+) -> Tensor:
+    """Attention within contiguous windows, one call for all windows of a size.
+
+    Args:
+        parts: Queries, keys, values, (S, heads, d) each.
+        sizes: (windows, length) in the order of the sequence.
+        scale: Of the logits.
+
+    Returns:
+        (S, heads * d).
+    """
+    attended: list[Tensor] = []
+    start = 0
+    for count, length in sizes:
+        stop = start + count * length
+        windows = (
+            part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts
+        )
+        together = F.scaled_dot_product_attention(*windows, scale=scale)
+        attended.append(together.transpose(1, 2).reshape(count * length, -1))
+        start = stop
+    return attended[0] if len(attended) == 1 else torch.cat(attended)

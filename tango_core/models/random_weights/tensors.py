@@ -1,0 +1,108 @@
+"""Names, shapes and spread of the tensors of a geometry, as its files store them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.llava.checkpoint import read_config
+from tango_core.models.qwen2_5_vl.checkpoint import read_qwen_config
+from tango_core.models.random_weights.geometry import Layout
+
+# Names in the modules of transformers 5 -> names in the published files, applied in this order.
+_RENAMES: dict[Layout, tuple[tuple[str, str], ...]] = {
+    "llava-hf": (
+        (r"^model\.vision_tower\.", "vision_tower.vision_model."),
+        (r"^model\.language_model\.", "language_model.model."),
+        (r"^model\.", ""),
+        (r"^lm_head\.", "language_model.lm_head."),
+    ),
+    "lmms-lab": (
+        (r"^model\.vision_tower\.", "model.vision_tower.vision_tower.vision_model."),
+        (r"^model\.language_model\.", "model."),
+        (r"^model\.multi_modal_projector\.linear_1\.", "model.mm_projector.0."),
+        (r"^model\.multi_modal_projector\.linear_2\.", "model.mm_projector.2."),
+    ),
+    "qwen": (
+        (r"^model\.visual\.", "visual."),
+        (r"^model\.language_model\.", "model."),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """One tensor of a checkpoint.
+
+    Attributes:
+        name: In the files.
+        shape: Its shape.
+        mean: Of its values.
+        std: Of its values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    mean: float
+    std: float
+
+    @property
+    def count(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+
+def plan_tensors(directory: Path, layout: Layout) -> Iterator[TensorPlan]:
+    """All tensors of the model that a directory's config.json describes, in the modules' order.
+
+    Values are spread so that a layer keeps the size of its input: 1 / sqrt(fan-in) for matrices, a
+    tenth for biases, ones for the factors of normalisations.
+
+    Args:
+        directory: Holds config.json.
+        layout: How files name tensors.
+    """
+    model = _empty_model(directory, layout)
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    normalisations = {
+        f"{place}.weight" for place, part in model.named_modules() if "Norm" in type(part).__name__
+    }
+    for name, value in model.state_dict().items():
+        if name in tied:
+            continue
+        shape = tuple(value.shape)
+        # Of a convolution all but the first dimension are summed over.
+        std = 0.1 if value.ndim == 1 else 1 / math.sqrt(math.prod(shape[1:]))
+        if name in normalisations:
+            yield TensorPlan(_stored_name(name, layout), shape, mean=1.0, std=0.0)
+        else:
+            yield TensorPlan(_stored_name(name, layout), shape, mean=0.0, std=std)
+
+
+def _empty_model(directory: Path, layout: Layout) -> Any:
+    """The stock model without memory."""
+    checkpoint = resolve_checkpoint(str(directory))
+    build: type[nn.Module]
+    config: Any
+    if layout == "qwen":
+        build, config = Qwen2_5_VLForConditionalGeneration, read_qwen_config(checkpoint)
+    else:
+        build, config = LlavaOnevisionForConditionalGeneration, read_config(checkpoint)
+    with torch.device("meta"):
+        return build(config)
+
+
+def _stored_name(name: str, layout: Layout) -> str:
+    """Name of a module's tensor in the files."""
+    for pattern, replacement in _RENAMES[layout]:
+        name = re.sub(pattern, replacement, name)
+    return name

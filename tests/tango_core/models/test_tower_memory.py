@@ -1,0 +1,127 @@
+"""What the towers keep in memory, how often they call their kernel, what the host reads."""
+
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from qwen_by_hand import NAME as QWEN
+from qwen_checkpoints import MULTIPLE, build_qwen, save_qwen
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tango_core.models import load_encoder
+from tango_core.models.llava.siglip import run_tower
+from tango_core.models.random_weights import write_random_checkpoint
+from tango_core.types import VideoFrames
+
+NUM_PATCHES = 27 * 27
+TANGO = frozenset({"attention", "keys"})
+
+
+class Seen(TorchDispatchMode):
+    """Every operation on tensors, with the shapes of what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+        self.kernels = 0
+        self.moved_to_host = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = str(func)
+        self.kernels += "scaled_dot_product" in name
+        if "_local_scalar_dense" in name:
+            self.moved_to_host.append(name)
+        for one in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(one, torch.Tensor):
+                self.shapes.append(tuple(one.shape))
+        return result
+
+
+@pytest.fixture(scope="module")
+def onevision(tmp_path_factory):
+    """The geometry of SigLIP so400m with 1 head and 2 blocks."""
+    path = tmp_path_factory.mktemp("onevision")
+    write_random_checkpoint("llava-onevision-0.5b", path, shrink=16)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory):
+    return str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
+
+
+def frames_of(count, height=384, width=384):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    return VideoFrames(pixels, np.arange(count, dtype=np.float64))
+
+
+def test_tokens_alone_never_need_the_attention_of_all_patches_to_all(onevision):
+    encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
+    with Seen() as seen:
+        encoder.encode(frames_of(6))
+    assert seen.kernels == len(encoder.model.vision_tower.encoder.layers)
+    assert not [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
+
+
+def test_received_attention_is_computed_a_few_frames_at_a_time(onevision):
+    encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
+    with Seen() as seen:
+        encoder.encode(frames_of(6), TANGO)
+    whole = [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
+    assert whole
+    assert max(shape[0] for shape in whole) <= 4
+
+
+@torch.no_grad()
+def test_hidden_states_that_are_not_selected_are_let_go(onevision):
+    tower = load_encoder("llava-onevision-7b", onevision).model.vision_tower
+    outputs = []
+    for part in (tower.embeddings, *tower.encoder.layers):
+        part.register_forward_hook(lambda *found: outputs.append(weakref.ref(found[-1])))
+    kept = run_tower(tower, torch.zeros(1, 3, 384, 384), -1)
+    alive = [one() for one in outputs if one() is not None]
+    assert len(outputs) == 3
+    assert {id(one) for one in alive} == {id(kept.hidden), id(kept.block_input)}
+    assert kept.features is kept.hidden
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen"])
+def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, qwen, family):
+    if family == "llava":
+        encoder, frames = load_encoder("llava-onevision-7b", onevision), frames_of(2)
+    else:
+        encoder, frames = load_encoder(QWEN, qwen), frames_of(4, 3 * MULTIPLE, 5 * MULTIPLE)
+    encoder.encode(frames, TANGO)  # the first clip of a shape finds its windows on the host
+    with Seen() as seen:
+        encoder.encode(frames, TANGO)
+    assert not seen.moved_to_host
+
+
+@pytest.mark.parametrize(
+    ("grid", "sizes"),
+    [((4, 4), 1), ((8, 12), 1), ((8, 9), 2), ((5, 9), 3), ((6, 9), 4), ((3, 2), 1)],
+)
+def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
+    encoder = load_encoder(QWEN, qwen, encode_batch=6)
+    frames = frames_of(6, grid[0] * MULTIPLE, grid[1] * MULTIPLE)
+    with Seen() as seen:
+        encoder.encode(frames)
+    whole = len(encoder.tower.fullatt_block_indexes)
+    assert seen.kernels == whole + sizes * (len(encoder.tower.blocks) - whole)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5])
+def test_any_batch_gives_the_same_tokens_and_signals(onevision, qwen, batch):
+    siglip = (load_encoder, "llava-onevision-7b", onevision, frames_of(5))
+    windows = (load_encoder, QWEN, qwen, frames_of(9, 5 * MULTIPLE, 9 * MULTIPLE))
+    for load, name, path, frames in (siglip, windows):
+        whole = load(name, path, encode_batch=64).encode(frames, TANGO)
+        parts = load(name, path, encode_batch=batch).encode(frames, TANGO)
+        for field in ("tokens", "attention", "keys"):
+            expected = getattr(whole, field)
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(
+                getattr(parts, field), expected, rtol=1e-5, atol=1e-5 * scale
+            )
