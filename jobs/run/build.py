@@ -164,6 +164,7 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
         keep_damaged=job.decode.damaged == "keep",
         videos=videos_of(job),
         share_prefix=not profile,
+        batch_tokens=None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens,
         profile=profile,
     )
 

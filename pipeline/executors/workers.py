@@ -21,6 +21,7 @@ from pipeline.metrics import Metered
 from pipeline.pools import ActorPool
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
+from pipeline.streams import stream_of
 
 LOST_GPU = 70
 """Exit code of a worker that can use its GPU no more."""
@@ -37,8 +38,8 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger)
-        run = Metered(partial(function, **arguments), stage.name, report)
-        done = to_table(map(run, block.to_pylist()), stage.output)
+        run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
+        done = to_table(run(block.to_pylist()), stage.output)
         report.flush()
         return done
 
@@ -65,8 +66,8 @@ class StageActor:
         from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
 
         with room_for(stage.name, pool, arguments.get("model")):
-            started = stage.load()(**arguments)
-        bounded = BoundedAttempts(started, stage.failure, _LedgerInRay(ledger), _where())
+            run = stream_of(stage.load()(**arguments))
+        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
@@ -78,7 +79,7 @@ class StageActor:
         and the ledger bounds how often. An exception would end the whole job instead.
         """
         try:
-            done = to_table(map(self._run, block.to_pylist()), self._schema)
+            done = to_table(self._run(block.to_pylist()), self._schema)
         except DeviceError:
             os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()

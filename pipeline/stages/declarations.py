@@ -98,6 +98,7 @@ def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
         "caches": plan.caches,
         "protocols": plan.protocols,
         "share_prefix": settings.share_prefix,
+        "batch_tokens": 1 if settings.profile else settings.batch_tokens,
         "num_threads": settings.pools.answer.num_threads,
     }
 

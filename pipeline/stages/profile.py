@@ -90,12 +90,17 @@ class ProfileAnswers(AnswerQuestions):
         answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
         return {**done, "answers": answers}
 
-    def _answer(self, *args: Any, **options: Any) -> list[Row]:
-        """All questions with one method, each from nothing."""
+    def _request(self, *args: Any) -> Any:
+        """Memory is that of one method from here on: nothing else is with the model."""
         self.memory.reset()
-        rows = super()._answer(*args, **options)
+        return super()._request(*args)
+
+    def _rows(self, *args: Any) -> list[Row]:
+        """With the peak, in which all questions of the method are."""
         peak = self.memory.gib()
-        return [{**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in rows]
+        return [
+            {**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in super()._rows(*args)
+        ]
 
     def _complete(self, answer: Row, measured: Mapping[str, float] | None) -> Row:
         """Times of this method instead of those of the clip."""

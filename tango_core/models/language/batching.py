@@ -91,8 +91,9 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     @property
     def full(self) -> bool:
-        """Whether the requests that wait would fill the budget."""
-        return sum(part.tokens for part in self._waiting) >= self._budget
+        """Whether the requests in work fill the budget."""
+        held = sum(one.tokens for one in (*self._waiting, *self._running))
+        return held >= self._budget
 
     @property
     def busy(self) -> bool:

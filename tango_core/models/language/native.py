@@ -22,8 +22,11 @@ from tango_core.models.language.prompt import LaidOutPrompt, Span
 from tango_core.models.session import OneByOne
 from tango_core.types import Answer
 
-# Where nobody says how many tokens are answered together.
-_ON_CPU = 4096
+# Tokens that are answered together on a CPU: enough that a call costs little against its work.
+# Small layers stay in the cache of the CPU with few tokens; large ones are read less often with
+# many.
+_SMALL_LAYER_BYTES = 8 * 2**20
+_ON_CPU = {"small": 1024, "large": 4096}
 _AT_MOST = 65_536
 
 
@@ -171,11 +174,12 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     On CUDA as many as half of the memory that is free now has room for: keys and values, and what
     the widest layer keeps of every row while it computes.
     """
-    if layer_loop.device.type != "cuda":
-        return _ON_CPU
+    if layer_loop.device.type != "cuda" or not torch.cuda.is_initialized():
+        layer = sum(weight.nbytes for weight in layer_loop.layers[0].parameters())
+        return _ON_CPU["small" if layer < _SMALL_LAYER_BYTES else "large"]
     free, _ = torch.cuda.mem_get_info(layer_loop.device)
     config = layer_loop.config
     width = 4 * config.hidden_size + 3 * config.intermediate_size
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
     per_token = bytes_per_token(layer_loop.layers) + width * itemsize
-    return max(_ON_CPU, min(_AT_MOST, free // 2 // per_token))
+    return max(_ON_CPU["large"], min(_AT_MOST, free // 2 // per_token))

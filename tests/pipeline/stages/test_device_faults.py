@@ -21,6 +21,7 @@ from pipeline.stages.device_faults import (
     with_second_try,
 )
 from tango_core.compressors.full import Full
+from tango_core.models.language.prefill import Prefill
 
 ASSERT = "CUDA error: device-side assert triggered"
 ADVICE = "\nCUDA kernel errors might be asynchronously reported at some other API call."
@@ -227,36 +228,40 @@ def answer(one_clip, compress):
     return one_clip.start(ANSWER_QUESTIONS), compress(one_clip.decoded)
 
 
-def with_errors(stage, errors, only=lambda options: True):
-    """Let the language model raise errors at its first calls; gives how many prompts it got."""
-    real, calls, left = stage.language_model.answer, [], list(errors)
+def with_errors(stage, error_of):
+    """Let passes over prompts raise what `error_of(rows, pruned)` gives; gives their rows."""
+    loop = stage.language_model.engine.layer_loop
+    real, calls = loop.run_packed, []
 
-    def answer(video, prompts, **options):
-        if only(options):
-            calls.append(len(prompts))
-            if left:
-                raise left.pop(0)
-        return real(video, prompts, **options)
+    def run_packed(hidden, positions, work, **options):
+        if isinstance(work, Prefill):
+            calls.append(len(hidden))
+            if (error := error_of(len(hidden), bool(options["pruned"]))) is not None:
+                raise error
+        return real(hidden, positions, work, **options)
 
-    stage.language_model.answer = answer
+    loop.run_packed = run_packed
     return calls
 
 
-def test_answers_without_memory_are_tried_one_by_one(answer):
+def test_answers_without_memory_are_tried_in_smaller_batches(answer):
     stage, row = answer
-    expected = [(a["cell"], a["question_id"], a["text"]) for a in stage(row)["answers"]]
-    calls = with_errors(stage, [out_of_memory()])
-    answers = stage(row)["answers"]
-    assert [(a["cell"], a["question_id"], a["text"]) for a in answers] == expected
-    questions = len(json.loads(row["questions"]))
-    assert questions > 1
-    assert calls[: 1 + questions] == [questions, *[1] * questions]
+    first = stage(row)["answers"]
+    longest = max(one["prompt_tokens"] for one in first)
+    calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
+    again = stage(row)["answers"]
+    said = ("cell", "question_id", "text", "status")
+    assert [[a[key] for key in said] for a in again] == [[a[key] for key in said] for a in first]
+    assert calls[0] > longest
+    assert calls[-1] <= longest
+    # After a lack of memory batches are smaller from the start.
+    assert sum(rows > longest for rows in calls) < len(first)
 
 
 def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
     stage, row = answer
     pruned = [planned.name for planned in stage.methods if planned.method.pruner is not None]
-    with_errors(stage, [out_of_memory()] * 9, only=lambda options: options["pruner"] is not None)
+    with_errors(stage, lambda rows, pruned: out_of_memory() if pruned else None)
     answers = stage(row)["answers"]
     assert {a["cell"] for a in answers if a["status"] == "answer_failed"} == set(pruned) != set()
     assert all("out of memory" in a["error"] for a in answers if a["cell"] in pruned)
@@ -265,7 +270,8 @@ def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
 
 def test_a_gpu_that_is_lost_while_answering_ends_the_process(answer):
     stage, row = answer
-    with_errors(stage, [torch.AcceleratorError("CUDA error: an illegal memory access")])
+    lost = torch.AcceleratorError("CUDA error: an illegal memory access")
+    with_errors(stage, lambda rows, pruned: lost)
     with pytest.raises(DeviceError, match="illegal memory access"):
         stage(row)
 
