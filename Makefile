@@ -4,6 +4,8 @@
 #   VENV          where the environment lives
 #   TORCH_INDEX   another package index for PyTorch, e.g. the one with its CPU or CUDA builds;
 #                 empty: the index pip is configured with
+#   GPU_PYTHON    interpreter with torch and transformers, for the targets that need a GPU
+#   GPU_RESULTS   where those write what they found
 #   PROCESSES     processes that share out the tests, or `logical` for one per processor
 
 PYTHON      ?= python3
@@ -13,6 +15,9 @@ PROCESSES   ?= logical
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+# A machine with a GPU often has its own build of torch: no environment is set up for it.
+GPU_PYTHON  ?= $(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON))
+GPU_RESULTS ?= tests/gpu/results
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 # Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
@@ -22,10 +27,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all lint types format methods bench ui resolve wheel clean
+.PHONY: help setup demo test test-slow test-system test-all test-gpu lint types format methods bench \
+        bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Create the virtual environment (once; everything else does it by itself)
 
@@ -73,6 +79,15 @@ methods: $(READY)  ## Record the sources and outputs of shipped methods, after o
 
 bench: $(READY)  ## Measure speed against floors and references, as ratios
 	@$(BIN)/python -m tests.perf.bench
+
+test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
+	@$(GPU_PYTHON) -m tests.gpu.check --out $(GPU_RESULTS)
+
+bench-gpu:  ## Measure methods and a 7B model on the GPU; needs torch and transformers alone
+	@$(GPU_PYTHON) -m tests.gpu.bench --out $(GPU_RESULTS)
+
+bench-gpu-overlap:  ## Measure whole jobs on the GPU, in one process and on Ray
+	@$(GPU_PYTHON) -m tests.gpu.overlap --out $(GPU_RESULTS)
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)

@@ -11,5 +11,9 @@ class WorkerError(RuntimeError):
     """A worker failed as it would for every clip, e.g. because its model does not load."""
 
 
+class DeviceError(RuntimeError):
+    """The GPU answers every call of this process with an error; only a new process gets it back."""
+
+
 class StoreError(OSError):
     """A disk is full or a store does not answer, and waiting did not help."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from pipeline.rows import Row
 from pipeline.stages.declarations import stages_of
+from pipeline.streams import RowStream
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -94,25 +95,43 @@ class Metered:
     """A stage that reports every clip.
 
     Args:
-        run: Turns a row into a row.
+        run: Turns rows into rows (`streams.stream_of`).
         stage: Its name.
-        report: Is told.
+        report: Is told. Of a stage that works on several clips at once, the time since it gave back
+            the last clip counts for the next one, so that all times together are its work.
     """
 
-    def __init__(self, run: Callable[[Row], Row], stage: str, report: StageReport) -> None:
+    def __init__(self, run: RowStream, stage: str, report: StageReport) -> None:
         self._run = run
         self._stage = stage
         self._report = report
 
-    def __call__(self, row: Row) -> Row:
-        """One clip."""
-        came_in = row["status"]
-        self._report.started(self._stage)
+    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Many clips; the time that they take to come, or to be taken away, is not the stage's."""
+        came_in: dict[tuple[str, str], str] = {}
+        waited = 0.0
+
+        def taken() -> Iterator[Row]:
+            nonlocal waited
+            coming = iter(rows)
+            while True:
+                asked = time.perf_counter()
+                row = next(coming, None)
+                waited += time.perf_counter() - asked
+                if row is None:
+                    return
+                came_in[row["benchmark"], row["video_id"]] = row["status"]
+                self._report.started(self._stage)
+                yield row
+
         begun = time.perf_counter()
-        done = self._run(row)
-        status = done["status"] if came_in == "ok" else SKIPPED
-        self._report.finished(self._stage, time.perf_counter() - begun, status)
-        return done
+        for done in self._run(taken()):
+            seconds = time.perf_counter() - begun - waited
+            before = came_in.pop((done["benchmark"], done["video_id"]), "ok")
+            status = done["status"] if before == "ok" else SKIPPED
+            self._report.finished(self._stage, seconds, status)
+            yield done
+            begun, waited = time.perf_counter(), 0.0
 
 
 @dataclass(frozen=True)

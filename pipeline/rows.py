@@ -45,6 +45,7 @@ _DECODED = [
 _ENCODED = [
     ("encode_ms", pa.float64()),
     ("compress_ms", pa.string()),
+    ("compress_errors", pa.string()),
 ]
 
 CLIP = pa.schema(_CLIP)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pipeline.devices import doubts
 from pipeline.executors import local
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
@@ -14,6 +16,8 @@ from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.sizing import pools_for
 from pipeline.stages.declarations import stages_of
+
+logger = logging.getLogger(__name__)
 
 
 def run(
@@ -53,5 +57,8 @@ def _on_ray(
 
     with cluster.connected(settings.address, early, settings.start_timeout_s) as nodes:
         settings = replace(settings, pools=pools_for(settings.pools, nodes))
-        preflight(settings.pools, nodes, [stage.name for stage in stages_of(plan)])
+        names = [stage.name for stage in stages_of(plan)]
+        preflight(settings.pools, nodes, names)
+        for line in doubts(settings.device, settings.pools, nodes, names):
+            logger.warning(line)
         yield from ray_data.stream(plan, settings, board)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def analyze_sinks(job: Job, options: SinkOptions, console: Console) -> int:
     Raises:
         RecipeError: If the encoder lacks the score or no clip could be decoded, in one line.
     """
-    built = build(job)
+    built = build(replace(job, executor="local"))  # in this process, whatever its jobs run on
     score = _score(built.model, options.score)
     report, num_failed = _calibrate(job, built, score, options.rule)
     model = {"name": built.model.name, "digest": built.model.digest}

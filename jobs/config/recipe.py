@@ -146,6 +146,19 @@ class DecodeSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class AnswerSection:
+    """How questions are put to the language model.
+
+    Attributes:
+        batch_tokens: Tokens of prompts and replies that an actor works on at once, over clips and
+            methods; `auto` chooses by the model and its device, 1 answers one clip and method after
+            the other.
+    """
+
+    batch_tokens: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class TrackingSection:
     """How a job is shown in MLflow while it runs.
 
@@ -182,6 +195,7 @@ class Job:
         methods: Several, for a sweep; an option with a list of values stands for one method per
             value.
         decode: How clips are decoded.
+        answer: How questions are put to the language model.
         pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
         cluster: How long Ray is waited for.
         tracking: How the job is shown in MLflow while it runs.
@@ -206,6 +220,7 @@ class Job:
     method: dict[str, Any] | None = None
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
+    answer: AnswerSection = field(default_factory=AnswerSection)
     pools: Pools | Literal["auto"] = field(default_factory=Pools)
     cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
@@ -264,8 +279,11 @@ class Job:
         """The resolved recipe as YAML, which `load_job` reads again."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
-        if not self.controls:  # newer than runs that may be continued
+        # Newer than runs that may be continued.
+        if not self.controls:
             del plain["controls"]
+        if self.answer == AnswerSection():
+            del plain["answer"]
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 

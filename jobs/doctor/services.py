@@ -66,6 +66,7 @@ def _without_ray(job: Job, address: str | None) -> CheckResult:
 
 def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
     """The same check of the pools that the job does when it starts."""
+    from pipeline.devices import doubts
     from pipeline.pools import preflight
     from pipeline.stages.declarations import STAGES
 
@@ -73,7 +74,10 @@ def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckRes
         return ok(about)
     if isinstance(job.pools, str):
         return ok(f"{about}; pools: auto shares them out")
-    preflight(job.pools, nodes, [stage.name for stage in STAGES])
+    names = [stage.name for stage in STAGES]
+    preflight(job.pools, nodes, names)
+    if doubtful := list(doubts(job.model.device, job.pools, nodes, names)):
+        return note(f"{about}; {'; '.join(doubtful)}")
     return ok(f"{about}; the recipe's pools fit")
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.frame_batches import largest_batch
 from tango_core.models.language.native import MAX_BATCH
+from tango_core.models.weight_bytes import bytes_of, modules_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def encoder_memory(encoder: VisionEncoder) -> ActorMemory:
     Args:
         encoder: Loaded on the device `meta`.
     """
-    modules = [value for value in vars(encoder).values() if isinstance(value, nn.Module)]
+    modules = modules_of(encoder)
     spec = encoder.spec
     frames = spec.frames
     height, width = frames.size or _largest_size(frames.max_pixels or frames.multiple**2)
@@ -53,7 +54,7 @@ def encoder_memory(encoder: VisionEncoder) -> ActorMemory:
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     pixels = 4.0 * 3 * height * width * frames.num_frames
     return ActorMemory(
-        weights=_bytes_of(modules),
+        weights=bytes_of(modules),
         activations=rows * _widest(modules) * itemsize + pixels,
     )
 
@@ -71,7 +72,7 @@ def language_memory(
     """
     shape = spec.llm
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
-    weights = _bytes_of([model]) if model is not None else _weights(shape) * itemsize
+    weights = bytes_of([model]) if model is not None else _weights(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
     copies = 1 if questions <= 1 else 1 + min(questions, MAX_BATCH)
     # Residual stream, its norm and both inner matrices of the gated MLP.
@@ -81,16 +82,6 @@ def language_memory(
         activations=longest * width * itemsize + 4.0 * shape.vocab_size,
         kv=float(copies * longest * per_token),
     )
-
-
-def _bytes_of(modules: Iterable[nn.Module]) -> float:
-    """Parameters and buffers, each once."""
-    tensors = {
-        id(value): value
-        for module in modules
-        for value in (*module.parameters(), *module.buffers())
-    }
-    return float(sum(value.numel() * value.element_size() for value in tensors.values()))
 
 
 def _weights(shape: LLMShape) -> float:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import BenchmarkSection, Job, RecipeError
 from jobs.results.facts import SkippedMethod
+from jobs.run.devices import HERE, Cluster, device_of
 from jobs.run.shards import ShardCount
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.finished import NOTHING_DONE, AnsweredClips
@@ -29,7 +30,7 @@ from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
-from tango_core.models import Device, ModelSpec, describe_model, harness_settings
+from tango_core.models import ModelSpec, describe_model, harness_settings
 from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
@@ -59,8 +60,12 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-def build(job: Job) -> BuiltJob:
+def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
     """Build everything a recipe names.
+
+    Args:
+        job: The recipe.
+        cluster: Where it will run; asked only if the model's dtype depends on it.
 
     Raises:
         RecipeError: If something does not exist or does not fit, in one line that names the
@@ -77,7 +82,7 @@ def build(job: Job) -> BuiltJob:
             section.name: benchmark_of(section, mirrors.get(section.name))
             for section in job.all_benchmarks
         }
-        model = model_of(job)
+        model = model_of(job, cluster)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)
     except (ValueError, TypeError, OSError) as error:
@@ -151,6 +156,7 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
         executor=executor,
         address=address,
         pools=pools,
+        device=job.model.device,
         start_timeout_s=job.cluster.start_timeout_s,
         lost_timeout_s=job.cluster.lost_timeout_s,
         decode_timeout_s=job.decode.timeout_s,
@@ -158,6 +164,7 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
         keep_damaged=job.decode.damaged == "keep",
         videos=videos_of(job),
         share_prefix=not profile,
+        batch_tokens=None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens,
         profile=profile,
     )
 
@@ -172,17 +179,7 @@ def _absolute(source: str | None) -> str | None:
     return str(Path(source).absolute()) if source and Path(source).is_dir() else source
 
 
-def _device(job: Job) -> Device:
-    """CUDA where both pools reserve GPUs, even if the driver has none; else as the recipe says."""
-    if isinstance(job.pools, str):
-        return job.model.device
-    pools = (job.pools.compress, job.pools.answer)
-    if job.model.device == "auto" and all(pool.num_gpus > 0 for pool in pools):
-        return "cuda"
-    return job.model.device
-
-
-def model_of(job: Job) -> ModelSpec:
+def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
     """Describe the model: as the recipe says, else as the harness of its protocol does."""
     section = job.model
     chosen = {**section.options, "sinks": section.sinks, "sampling": section.sampling}
@@ -192,7 +189,7 @@ def model_of(job: Job) -> ModelSpec:
         _absolute(section.path),
         num_frames=section.num_frames,
         dtype=section.dtype,
-        device=_device(job),
+        device=device_of(job, cluster),
         decoder=job.decode.decoder,
         revision=section.revision,
         saliency_from=_absolute(section.saliency_from),

@@ -22,6 +22,7 @@ from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
 from jobs.run.build import build, make_plan
+from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import Kind, execute
 from jobs.run.executor import executor_of
@@ -82,7 +83,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         locations: Where it would read and write, and where earlier runs are.
         how: What to measure.
     """
-    built = build(job)
+    built = build(job, Cluster(locations.address))
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute")
     counts = count(plan)
@@ -96,7 +97,8 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
     nodes = _nodes(locations.address if on_ray else None)
-    suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory))
+    work = _work(plan, counts, seconds, memory, gpus=job.model.device != "cpu")
+    suggested = suggest_pools(nodes, work)
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
     timings = [
@@ -189,6 +191,7 @@ def _work(
     counts: Counts,
     seconds: dict[str, float | None],
     memory: dict[str, ActorMemory],
+    gpus: bool,
 ) -> Work:
     """What the pools are suggested for."""
     names = [stage.name for stage in stages_of(plan)]
@@ -199,7 +202,7 @@ def _work(
         seconds={name: measured_.get(name, 0.0) for name in names},
         num_clips=counts.clips,
         actor_bytes={name: one.total for name, one in memory.items()},
-        gpus=plan.model.device != "cpu",
+        gpus=gpus,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from jobs.config.recipe import Job
+from pipeline.devices import reserves_gpus
 from pipeline.executors.choice import Choice, choose
 from pipeline.executors.early import EarlyRay, started_early
 
@@ -26,7 +27,17 @@ def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> 
         address=address,
         pools=None if isinstance(job.pools, str) else job.pools,
         profile=job.mode == "profile",
+        unused_gpu=lambda: _has_unused_gpu(job),
     )
+
+
+def _has_unused_gpu(job: Job) -> bool:
+    """Whether this process sees a GPU, the model may use it, and no pool reserves any."""
+    if job.model.device == "cpu" or isinstance(job.pools, str) or reserves_gpus(job.pools):
+        return False
+    import torch  # takes a second, which only jobs with a GPU to ask for have to wait here
+
+    return torch.cuda.is_available()
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def add_missing(
     num_answers = num_questions * len(planned)
     if not missing:
         return [], num_answers
-    from pipeline.stages.answer import unanswered  # loads the language models' code
+    from pipeline.stages.answer_rows import unanswered  # loads the language models' code
 
     rows = [
         unanswered(

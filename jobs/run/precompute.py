@@ -12,6 +12,7 @@ from jobs.config.recipe import Job
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import build
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
+from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import execute
@@ -41,7 +42,7 @@ def precompute(
     interruption.
     """
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
-    built = build(job)
+    built = build(job, Cluster(locations.address, early))
     methods = [name for name, _ in built.methods]
     run_dir = new_run_dir(
         job, locations.output, methods=methods, open_storage=locations.open_storage

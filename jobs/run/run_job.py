@@ -11,6 +11,7 @@ from jobs.config.recipe import Job
 from jobs.run.build import build
 from jobs.run.continuing import unfinished_run
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
+from jobs.run.devices import Cluster
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
@@ -52,7 +53,7 @@ def measure(
         are there in both cases. Then the run directory.
     """
     _raise_if_not_installed()
-    built = build(job)
+    built = build(job, Cluster(locations.address, early))
     output, open_storage = locations.output, locations.open_storage
     run_dir = None
     if locations.resume:

@@ -9,10 +9,12 @@ ledger before it starts on a clip and after it is done with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from pipeline.errors import DeviceError
 from pipeline.rows import Row, failed
+from pipeline.streams import RowStream
 
 MAX_ATTEMPTS = 3
 
@@ -28,12 +30,21 @@ class Ledger(Protocol):
         """The attempt came back, with success or without."""
         ...
 
+    def note(self, key: str, reason: str) -> None:
+        """Say why the process ends during this attempt."""
+        ...
+
+    def why(self, key: str) -> str | None:
+        """Why a process ended during the last attempt that said so."""
+        ...
+
 
 class AttemptLedger:
     """A ledger in memory; lives with the driver."""
 
     def __init__(self) -> None:
         self._begun: Counter[str] = Counter()
+        self._reasons: dict[str, str] = {}
 
     def begin(self, key: str) -> int:
         """See `Ledger`."""
@@ -43,28 +54,85 @@ class AttemptLedger:
     def end(self, key: str) -> None:
         """See `Ledger`."""
         self._begun.pop(key, None)
+        self._reasons.pop(key, None)
+
+    def note(self, key: str, reason: str) -> None:
+        """See `Ledger`."""
+        self._reasons[key] = reason
+
+    def why(self, key: str) -> str | None:
+        """See `Ledger`."""
+        return self._reasons.get(key)
 
 
 class BoundedAttempts:
     """Runs a stage on rows, and gives up a clip that killed the process too often.
 
+    Of several clips that were with the stage when its process died, nobody knows which one it was.
+    So a clip that was there is alone with the stage in every further attempt.
+
     Args:
-        stage: Turns a row into a row; passes failed rows on.
+        stage: Turns rows into rows (`streams.stream_of`); passes failed rows on.
         failure: Status of a row that is given up.
         ledger: Shared by all workers of the stage.
+        where: Which GPU of which host this is, for whoever must look after it.
     """
 
-    def __init__(self, stage: Callable[[Row], Row], failure: str, ledger: Ledger) -> None:
+    def __init__(self, stage: RowStream, failure: str, ledger: Ledger, where: str = "") -> None:
+        self._where = where
         self._stage = stage
         self._failure = failure
         self._ledger = ledger
 
-    def __call__(self, row: Row) -> Row:
-        """One attempt at a clip."""
-        key = "|".join((self._failure, row["benchmark"], row["video_id"]))
-        if self._ledger.begin(key) > MAX_ATTEMPTS:
-            reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
-            row = failed(row, self._failure, reason)
-        done = self._stage(row)
-        self._ledger.end(key)
-        return done
+    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """One attempt at every clip.
+
+        Raises:
+            DeviceError: If the process must end; the ledger knows why.
+        """
+        waiting = iter(rows)
+        suspects: list[tuple[Row, int]] = []
+
+        def unsuspected() -> Iterator[Row]:
+            for row in waiting:
+                attempts = self._ledger.begin(self._key(row))
+                if attempts > 1:
+                    suspects.append((row, attempts))
+                    return
+                yield row
+
+        while True:
+            yield from self._attempt(unsuspected())
+            if not suspects:
+                return
+            row, attempts = suspects.pop()
+            if attempts > MAX_ATTEMPTS:
+                reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
+                if (why := self._ledger.why(self._key(row))) is not None:
+                    reason += f"; the last time because of {why}"
+                row = failed(row, self._failure, reason)
+            yield from self._attempt([row])
+
+    def _attempt(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Put rows through the stage; those that come back are off the ledger."""
+        inside: dict[str, None] = {}
+
+        def taken() -> Iterator[Row]:
+            for row in rows:
+                inside[self._key(row)] = None
+                yield row
+
+        try:
+            for done in self._stage(taken()):
+                key = self._key(done)
+                self._ledger.end(key)
+                inside.pop(key, None)
+                yield done
+        except DeviceError as error:
+            for key in inside:
+                self._ledger.note(key, f"{error} ({self._where})" if self._where else str(error))
+            raise
+
+    def _key(self, row: Row) -> str:
+        """Of a clip at this stage."""
+        return "|".join((self._failure, row["benchmark"], row["video_id"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,7 @@ def choose(
     address: str | None = None,
     pools: Pools | None = None,
     profile: bool = False,
+    unused_gpu: Callable[[], bool] = lambda: False,
 ) -> Choice | None:
     """Choose the executor of a job.
 
@@ -43,6 +45,8 @@ def choose(
         address: Cluster that was asked for.
         pools: Workers of each stage; `None` for the defaults.
         profile: Whether latencies are measured.
+        unused_gpu: Whether this process sees a GPU that no pool reserves, so that only the loop
+            would use it.
 
     Returns:
         The choice, or `None` if it depends on the unknown number of clips.
@@ -60,6 +64,12 @@ def choose(
         return None
     if num_clips <= LOOP_UP_TO:
         return Choice("local", f"{num_clips} clips are done before Ray has paid for its start")
+    if unused_gpu():
+        reason = (
+            "it uses the GPU of this machine, which no pool reserves; for Ray set "
+            "pools.compress.num_gpus and pools.answer.num_gpus, or pools to auto"
+        )
+        return Choice("local", reason)
     return Choice("ray", f"{num_clips} clips are more than {LOOP_UP_TO}")
 
 

@@ -2,51 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
+from pipeline.devices import HALVES
+from pipeline.errors import DeviceError, WorkerError
+from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
-from pipeline.rows import Row, result
+from pipeline.rows import Row
 from pipeline.settings import Settings
-from pipeline.stages.declarations import has_failed, stages_of
+from pipeline.stages.declarations import Stage, filled, has_failed, stages_of
+from pipeline.streams import RowStream, stream_of
 
 
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Yield a `rows.RESULT` per clip of the plan, in the plan's order.
 
-    A profile starts with a clip that is done twice: its first time includes what only the first
-    clip has to wait for. The board shows what the stages have done.
+    A clip is decoded and compressed when the answer stage has room for it, which may answer several
+    at once. A profile starts with a clip that is done twice: its first time includes what only the
+    first clip has to wait for. The board shows what the stages have done.
+
+    Raises:
+        WorkerError: If this process can use its GPU no more.
     """
     board = board or JobBoard()
     board.plan(plan)
     stages = _Stages(plan, settings, board)
-    warm = not settings.profile
-    for batch in plan.clips.to_batches(max_chunksize=1024):
-        for row in batch.to_pylist():
-            done = stages(row)
+    clips = (
+        row for batch in plan.clips.to_batches(max_chunksize=1024) for row in batch.to_pylist()
+    )
+    try:
+        if not settings.profile:
+            yield from stages(clips)
+            return
+        warm = False
+        for row in clips:
+            (done,) = stages([row])
             if not warm and not has_failed(done):
-                done, warm = stages(row), True
+                (done,), warm = stages([row]), True
             yield done
+    except DeviceError as error:
+        raise WorkerError(
+            f"the GPU failed on clip {stages.last['video_id']} of {stages.last['benchmark']}, or "
+            f"on one that was answered beside it ({error}), and is lost for this process; continue "
+            "with --resume, or set executor to ray, which starts a new process and gives a clip up "
+            f"after {MAX_ATTEMPTS} attempts"
+        ) from error
 
 
 class _Stages:
-    """All stages for one clip; models are loaded when the first clip needs them."""
+    """All stages for some clips; models are loaded when the first clip needs them."""
 
     def __init__(self, plan: Plan, settings: Settings, board: JobBoard) -> None:
         self.plan = plan
         self.settings = settings
+        self.last: Row = {}
         self._board = board
-        self._started: dict[str, Callable[[Row], Row]] = {}
+        self._started: dict[str, RowStream] = {}
 
-    def __call__(self, row: Row) -> Row:
-        """Run one clip to its `rows.RESULT`."""
-        is_hit = not row["missing"]
-        for stage in stages_of(self.plan):
-            if is_hit and not stage.on_hits:
-                continue
+    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Run clips to their `rows.RESULT`, in their order."""
+        stages = stages_of(self.plan)
+        if not self.plan.answer:
+            return map(filled, self._filled(rows))
+        assert stages[-1].on_hits
+        return self._through(stages[-1], self._filled(rows))
+
+    def _filled(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Clips that have been through the stages that fill caches, if any cache lacked them."""
+        for clip in rows:
+            self.last = row = clip
+            for stage in stages_of(self.plan):
+                if row["missing"] and not stage.on_hits:
+                    (row,) = self._through(stage, [row])
+            yield row
+
+    def _through(self, stage: Stage, rows: Iterable[Row]) -> Iterator[Row]:
+        """Clips through one stage."""
+        # A hit has not been through the stages that add some of these columns.
+        complete = ({**dict.fromkeys(stage.input.names), **row} for row in rows)
+        return self._stream(stage)(complete)
+
+    def _stream(self, stage: Stage) -> RowStream:
+        """The stage, started with its first clip."""
+
+        def run(rows: Iterable[Row]) -> Iterator[Row]:
+            first = next(iter(rows), None)
+            if first is None:
+                return
             if stage.name not in self._started:
-                started = stage.start(self.plan, self.settings)
+                started = stream_of(self._start(stage))
                 self._started[stage.name] = Metered(started, stage.name, self._board)
-            # A hit has not been through the stages that add some of these columns.
-            row = self._started[stage.name]({**dict.fromkeys(stage.input.names), **row})
-        return row if self.plan.answer else result(row, [])
+            yield from self._started[stage.name](chain([first], rows))
+
+        return run
+
+    def _start(self, stage: Stage) -> Callable[[Row], Row]:
+        """Make a stage ready.
+
+        Raises:
+            WorkerError: If the GPU has no room for its half of the model.
+        """
+        try:
+            return stage.start(self.plan, self.settings)
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which a decode job lacks
+                raise
+            reason = " ".join(str(error).split())[:200]
+            half = HALVES.get(stage.name, stage.name)
+            raise WorkerError(
+                f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
+                "executor to ray with pools that give each half a GPU, or model.device to cpu"
+            ) from error

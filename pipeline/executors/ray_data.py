@@ -36,9 +36,9 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool, preflight
-from pipeline.rows import Row, result
+from pipeline.rows import Row
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, stages_of
+from pipeline.stages.declarations import Stage, filled, stages_of
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
@@ -100,7 +100,7 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         for row in block.to_pylist():
-            yield row if plan.answer else result(row, [])
+            yield row if plan.answer else filled(row)
 
 
 def _reason(error: RayError) -> str:
@@ -175,7 +175,12 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
         batch_size=_MAX_CLIPS_PER_BLOCK,
         batch_format="pyarrow",
         compute=_strategy(pool),
-        fn_constructor_kwargs={"stage": stage, "arguments": arguments, "ledger": ledger},
+        fn_constructor_kwargs={
+            "stage": stage,
+            "arguments": arguments,
+            "ledger": ledger,
+            "pool": pool,
+        },
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
         resources=pool.resources or None,

@@ -5,6 +5,8 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,11 +14,17 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
+from pipeline.pools import ActorPool
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
+from pipeline.streams import stream_of
+
+LOST_GPU = 70
+"""Exit code of a worker that can use its GPU no more."""
 
 
 def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
@@ -30,8 +38,8 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger)
-        run = Metered(partial(function, **arguments), stage.name, report)
-        done = to_table(map(run, block.to_pylist()), stage.output)
+        run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
+        done = to_table(run(block.to_pylist()), stage.output)
         report.flush()
         return done
 
@@ -46,19 +54,42 @@ class StageActor:
         stage: The stage.
         arguments: Of its class.
         ledger: Handle of the actor that counts attempts and clips.
+        pool: Of the actor.
+
+    Raises:
+        PoolError: If its GPU has no room for its half of the model.
     """
 
-    def __init__(self, stage: Stage, arguments: dict[str, Any], ledger: Any) -> None:
-        bounded = BoundedAttempts(stage.load()(**arguments), stage.failure, _LedgerInRay(ledger))
+    def __init__(
+        self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
+    ) -> None:
+        from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
+
+        with room_for(stage.name, pool, arguments.get("model")):
+            run = stream_of(stage.load()(**arguments))
+        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Put the rows of a block through the stage."""
-        done = to_table(map(self._run, block.to_pylist()), self._schema)
+        """Put the rows of a block through the stage.
+
+        A process whose GPU is lost ends here: Ray starts another one and repeats the block there,
+        and the ledger bounds how often. An exception would end the whole job instead.
+        """
+        try:
+            done = to_table(self._run(block.to_pylist()), self._schema)
+        except DeviceError:
+            os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
         return done
+
+
+def _where() -> str:
+    """This worker's host and GPUs."""
+    gpus = ", ".join(map(str, ray.get_gpu_ids()))
+    return f"on {socket.gethostname()}" + (f", GPU {gpus}" if gpus else "")
 
 
 class _LedgerInRay:
@@ -73,3 +104,10 @@ class _LedgerInRay:
     def end(self, key: str) -> None:
         # Waited for: a process that is killed by the next clip must not leave this one as begun.
         ray.get(self._actor.end.remote(key))
+
+    def note(self, key: str, reason: str) -> None:
+        ray.get(self._actor.note.remote(key, reason))
+
+    def why(self, key: str) -> str | None:
+        reason: str | None = ray.get(self._actor.why.remote(key))
+        return reason

@@ -1,34 +1,84 @@
-"""Answer all questions about a clip, once per method, from the tokens in the cache."""
+"""Answer all questions about a clip, once per method, from the tokens in the cache.
+
+Questions of several clips and methods are with the language model at the same time: a clip is taken
+as soon as the model has room, and given back when all its answers are there.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field
 
 import torch
 
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, one_line, option_text, questions_of, result
+from pipeline.rows import Row, questions_of, result
+from pipeline.stages.answer_rows import (
+    DIGEST_LENGTH,
+    answer_row,
+    facts_of,
+    failure,
+    frames_digest,
+    of_damaged,
+    with_choice,
+)
 from pipeline.stages.compress import root_of
-from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
+from pipeline.stages.device_faults import raise_if_poisoned, reason_of
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.scoring.free_form import matches
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
-from tango_core.types import Answer, Question
+from tango_core.models.session import ClipPrompts
+from tango_core.types import Answer, Prompt, Question
 
-_DIGEST_LENGTH = 16
+
+@dataclass(eq=False)
+class _ClipInWork:
+    """A clip whose questions are with the language model.
+
+    Attributes:
+        row: As it came.
+        questions: About it.
+        protocol: How they are put and read.
+        entries: Cache name -> tokens, of those read so far.
+        answers: Of every method the rows of its answers; `None` while they are awaited.
+        done: The result, once there is nothing to wait for.
+    """
+
+    row: Row
+    questions: tuple[Question, ...]
+    protocol: Protocol
+    entries: dict[str, Entry] = field(default_factory=dict)
+    answers: list[list[Row] | None] = field(default_factory=list)
+    done: Row | None = None
+
+
+@dataclass(eq=False)
+class _Asked:
+    """All questions about a clip, put with one method.
+
+    Attributes:
+        clip: What they are about.
+        index: Of the method.
+        facts: What their answers have in common.
+        prompts: The protocol's words.
+    """
+
+    clip: _ClipInWork
+    index: int
+    facts: Row
+    prompts: list[Prompt]
 
 
 class AnswerQuestions:
-    """Holds the language model; turns a small row into an answer per question and method.
+    """Holds the language model; turns small rows into an answer per question and method.
 
     Args:
         model: Which language model to load; the vision tower's weights are never read.
@@ -37,6 +87,8 @@ class AnswerQuestions:
         protocols: Benchmark name -> how it asks and reads.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         num_threads: CPU threads of torch in this process.
+        batch_tokens: Tokens of prompts and replies that are worked on at once; `None` is the
+            model's own choice, 1 answers one clip and method after the other.
     """
 
     def __init__(
@@ -47,59 +99,106 @@ class AnswerQuestions:
         protocols: Mapping[str, Protocol],
         share_prefix: bool = True,
         num_threads: int = 1,
+        batch_tokens: int | None = None,
     ) -> None:
         torch.set_num_threads(num_threads)
         self.methods = tuple(methods)
         self.caches = dict(caches)
         self.protocols = dict(protocols)
         self.share_prefix = share_prefix
+        self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
 
     def __call__(self, row: Row) -> Row:
-        """Answer one clip's questions; what goes wrong becomes the status of the answers."""
-        questions = questions_of(row)
-        compress_ms = json.loads(row["compress_ms"] or "{}")
-        entries: dict[str, Entry] = {}
-        answers: list[Row] = []
-        protocol = self.protocols[row["benchmark"]]
-        for planned in self.methods:
-            facts = _facts(row, planned, compress_ms.get(planned.cache))
-            if row["status"] != "ok":
-                answers += [
-                    _row(facts, q, _failure(row["status"]), protocol, row["error"])
-                    for q in questions
-                ]
-                continue
-            try:
-                if planned.cache not in entries:
-                    started = time.perf_counter()
-                    entries[planned.cache] = self._read(planned.cache, row["clip_key"])
-                    facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-                entry = entries[planned.cache]
-                answers += self._answer(protocol, planned, entry, questions, facts, row)
-            except Exception as error:  # the one place where what a clip provokes becomes a row
-                reason = one_line(f"{type(error).__name__}: {error}")
-                fault = store_fault(error, root_of(self.caches))
-                if fault:  # it may take long to fail, and would for every other method
-                    answers = self._unanswered(row, questions, reason)
-                    return result({**row, "store_fault": fault}, answers)
-                failure = _failure(ANSWER_QUESTIONS.failure)
-                answers += [_row(facts, q, failure, protocol, reason) for q in questions]
-        if row.get("damage"):
-            for cache in entries:
-                with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
-                    self.caches[cache].discard(row["clip_key"])
-            answers = [_of_damaged(answer, row["damage"]) for answer in answers]
-        return result(row, answers)
+        """Answer one clip's questions; see `stream`."""
+        (done,) = self.stream([row])
+        return done
 
-    def _unanswered(self, row: Row, questions: Sequence[Question], reason: str) -> list[Row]:
-        """A failed answer per method and question."""
-        failure, protocol = _failure(ANSWER_QUESTIONS.failure), self.protocols[row["benchmark"]]
-        return [
-            _row(_facts(row, planned, None), question, failure, protocol, reason)
-            for planned in self.methods
-            for question in questions
-        ]
+    def stream(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Answer the questions of many clips; what goes wrong becomes the status of the answers.
+
+        Args:
+            rows: Taken one by one, when the language model has room.
+
+        Returns:
+            A `rows.RESULT` per clip, in the order of the rows.
+
+        Raises:
+            DeviceError: If this process can use its GPU no more.
+        """
+        session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
+        asked: dict[int, tuple[ClipPrompts, _Asked]] = {}
+        clips: deque[_ClipInWork] = deque()
+
+        def work() -> None:
+            for request, found in session.step():
+                self._take(asked.pop(id(request))[1], found)
+
+        for row in rows:
+            clips.append(clip := self._clip(row))
+            for index in range(len(self.methods)):
+                request = self._request(clip, index)
+                if request is None:
+                    continue
+                try:
+                    session.add(request[0])
+                except Exception as error:
+                    self._take(request[1], error)
+                    continue
+                asked[id(request[0])] = request
+                while session.full:
+                    work()
+            yield from _finished(clips)
+        while session.busy:
+            work()
+            yield from _finished(clips)
+        yield from _finished(clips)
+
+    def _clip(self, row: Row) -> _ClipInWork:
+        """A clip with nothing answered, or one that failed before."""
+        clip = _ClipInWork(row, questions_of(row), self.protocols[row["benchmark"]])
+        clip.answers = [None] * len(self.methods)
+        if row["status"] != "ok":
+            for index in range(len(self.methods)):
+                self._fail(clip, index, row["status"], row["error"])
+        elif not self.methods:
+            self._close(clip)
+        return clip
+
+    def _request(self, clip: _ClipInWork, index: int) -> tuple[ClipPrompts, _Asked] | None:
+        """All questions about a clip with one method; `None` if they cannot be put."""
+        if clip.done is not None:
+            return None
+        planned, row = self.methods[index], clip.row
+        errors = json.loads(row.get("compress_errors") or "{}")
+        if planned.cache in errors:
+            self._fail(clip, index, COMPRESS_VIDEO.failure, errors[planned.cache])
+            return None
+        compress_ms = json.loads(row["compress_ms"] or "{}")
+        facts = facts_of(row, planned, compress_ms.get(planned.cache))
+        asked = _Asked(clip, index, facts, [])
+        try:
+            if planned.cache not in clip.entries:
+                started = time.perf_counter()
+                clip.entries[planned.cache] = self._read(planned.cache, row["clip_key"])
+                facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
+            asked.prompts += [clip.protocol.render(question) for question in clip.questions]
+        except Exception as error:
+            self._take(asked, error)
+            return None
+        entry = clip.entries[planned.cache]
+        facts["tokens_total"] = entry.video.num_total
+        facts["tokens_kept"] = entry.video.num_kept
+        facts["frames_digest"] = frames_digest(row, entry)
+        request = ClipPrompts(
+            entry.video,
+            asked.prompts,
+            pruner=planned.method.pruner,
+            positions=planned.method.compressor.positions,
+            max_new_tokens=clip.protocol.max_new_tokens,
+            share_prefix=self.share_prefix,
+        )
+        return request, asked
 
     def _read(self, cache: str, key: str) -> Entry:
         """A clip's tokens; a damaged entry is removed, for the next attempt to compute it again."""
@@ -109,143 +208,80 @@ class AnswerQuestions:
             self.caches[cache].discard(key)
             raise CacheError(f"{error}; it was removed, --resume computes it again") from error
 
-    def _answer(
-        self,
-        protocol: Protocol,
-        planned: PlannedMethod,
-        entry: Entry,
-        questions: Sequence[Question],
-        facts: Row,
-        clip: Row,
-    ) -> list[Row]:
-        """All questions with one method."""
-        prompts = [protocol.render(question) for question in questions]
-        replies = self.language_model.answer(
-            entry.video,
-            prompts,
-            pruner=planned.method.pruner,
-            positions=planned.method.compressor.positions,
-            max_new_tokens=protocol.max_new_tokens,
-            share_prefix=self.share_prefix,
-        )
-        facts = {
-            **facts,
-            "tokens_total": entry.video.num_total,
-            "tokens_kept": entry.video.num_kept,
-            "frames_digest": _frames_digest(clip, entry),
-        }
+    def _take(self, asked: _Asked, found: Sequence[Answer] | Exception) -> None:
+        """Take what came of some questions: the one place where what a clip provokes is a row."""
+        clip = asked.clip
+        if clip.done is not None:
+            return
+        if not isinstance(found, Exception):
+            try:
+                self._put(clip, asked.index, self._rows(asked, found))
+                return
+            except Exception as error:
+                found = error
+        raise_if_poisoned(found)
+        reason = reason_of(found)
+        fault = store_fault(found, root_of(self.caches))
+        if fault:  # it may take long to fail, and would for every other method
+            for index in range(len(self.methods)):
+                clip.answers[index] = self._failed_rows(
+                    clip, index, ANSWER_QUESTIONS.failure, reason
+                )
+            clip.done = result({**clip.row, "store_fault": fault}, _all(clip))
+        else:
+            self._fail(clip, asked.index, ANSWER_QUESTIONS.failure, reason)
+
+    def _rows(self, asked: _Asked, answers: Sequence[Answer]) -> list[Row]:
+        """The rows of answers, with the options that they name."""
+        protocol = asked.clip.protocol
         return [
             {
-                **_row(facts, q, _read(protocol, q, a), protocol),
-                "prompt_digest": digest(canonical_json(asdict(prompt)), _DIGEST_LENGTH),
+                **answer_row(asked.facts, q, with_choice(protocol, q, a), protocol),
+                "prompt_digest": digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
             }
-            for q, a, prompt in zip(questions, replies, prompts, strict=True)
+            for q, a, prompt in zip(asked.clip.questions, answers, asked.prompts, strict=True)
         ]
 
+    def _fail(self, clip: _ClipInWork, index: int, status: str, reason: str) -> None:
+        """No question about a clip could be answered with a method."""
+        self._put(clip, index, self._failed_rows(clip, index, status, reason))
 
-def _frames_digest(row: Row, entry: Entry) -> str:
-    """Equal exactly for the same frames of the same source: its fingerprint and the frames' times.
+    def _failed_rows(self, clip: _ClipInWork, index: int, status: str, reason: str) -> list[Row]:
+        """A failed answer per question."""
+        planned, row = self.methods[index], clip.row
+        compress_ms = json.loads(row["compress_ms"] or "{}")
+        facts = facts_of(row, planned, compress_ms.get(planned.cache))
+        return [
+            answer_row(facts, question, failure(status), clip.protocol, reason)
+            for question in clip.questions
+        ]
 
-    Times stand for the frames' numbers, which the cache does not hold.
-    """
-    shown = {
-        "source": row["source_fingerprint"],
-        "clip": bounds(row),
-        "times": entry.video.timestamps.tolist(),
-    }
-    return digest(canonical_json(shown), _DIGEST_LENGTH)
+    def _put(self, clip: _ClipInWork, index: int, rows: list[Row]) -> None:
+        """Keep the rows of a method; the clip is done with the last of them."""
+        clip.answers[index] = rows
+        if all(rows is not None for rows in clip.answers):
+            self._close(clip)
 
-
-def _read(protocol: Protocol, question: Question, answer: Answer) -> Answer:
-    """Read the option a reply names; a reply that names none of the options is unparsed."""
-    if answer.status != "ok" or not question.choices:
-        return answer
-    choice = protocol.read_choice(answer.text, question)
-    return replace(answer, choice=choice, status="ok" if choice is not None else "unparsed")
-
-
-def _is_right(question: Question, answer: Answer) -> bool | None:
-    """Whether an answer is the right one; `None` if nobody says which is."""
-    if question.accepted:
-        return matches(answer.text, question)
-    return None if question.answer is None else answer.choice == question.answer
-
-
-def unanswered(
-    clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
-) -> Row:
-    """The failed row of a question for which no answer was found at the end of a run.
-
-    Args:
-        clip: Benchmark and video id.
-        planned: Method that should have answered.
-        question: What should have been answered.
-        protocol: Of the benchmark.
-        why: One line.
-    """
-    facts = {
-        "benchmark": clip[0],
-        "video_id": clip[1],
-        "cell": planned.name,
-        "method": planned.method.name,
-        "retention": planned.retention,
-    }
-    return _row(facts, question, _failure(ANSWER_QUESTIONS.failure), protocol, why)
+    def _close(self, clip: _ClipInWork) -> None:
+        """Nothing is awaited any more: the result, and no tokens in memory."""
+        answers = _all(clip)
+        if clip.row.get("damage"):
+            for cache in clip.entries:
+                with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
+                    self.caches[cache].discard(clip.row["clip_key"])
+            answers = [of_damaged(answer, clip.row["damage"]) for answer in answers]
+        clip.entries.clear()
+        clip.done = result(clip.row, answers)
 
 
-def _failure(status: Any) -> Answer:
-    """The answer of a question that was never put."""
-    return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
+def _all(clip: _ClipInWork) -> list[Row]:
+    """The rows of all methods."""
+    return [row for rows in clip.answers for row in rows or ()]
 
 
-def _of_damaged(answer: Row, damage: Sequence[str]) -> Row:
-    """An answer about a damaged clip; one that failed for another reason stays as it is."""
-    if is_failed(answer):
-        return answer
-    return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
-
-
-def _facts(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:
-    """What all answers of one clip and method have in common."""
-    cache = "miss" if planned.cache in row["missing"] else "hit"
-    return {
-        "benchmark": row["benchmark"],
-        "video_id": row["video_id"],
-        "cell": planned.name,
-        "method": planned.method.name,
-        "retention": planned.retention,
-        "decode_video_ms": row["decode_video_ms"],
-        "encode_ms": row["encode_ms"],
-        "compress_ms": compress_ms,
-        "cache": cache if row["clip_key"] else None,
-    }
-
-
-def _row(
-    facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
-) -> Row:
-    """One row of `rows.ANSWER`."""
-    ran = answer.prompt_tokens > 0
-    score = protocol.harness_score
-    return {
-        **facts,
-        "question_id": question.id,
-        "status": answer.status,
-        "error": error,
-        "text": answer.text,
-        "choice": answer.choice,
-        "answer": question.answer,
-        "correct": _is_right(question, answer),
-        "answer_text": option_text(question, question.answer),
-        "choice_text": option_text(question, answer.choice),
-        "harness_score": score(answer.text if ran else protocol.failed_reply, question)
-        if score
-        else None,
-        "tokens_with_newlines": answer.visual_tokens if ran else None,
-        "prompt_tokens": answer.prompt_tokens if ran else None,
-        "new_tokens": answer.new_tokens if ran else None,
-        "prefill_ms": answer.prefill_ms if ran else None,
-        "ttft_ms": answer.ttft_ms if ran else None,
-        "decode_ms": answer.decode_ms if ran else None,
-        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
-    }
+def _finished(clips: deque[_ClipInWork]) -> Iterator[Row]:
+    """Take away the clips in front that are done."""
+    while clips and clips[0].done is not None:
+        done = clips.popleft().done
+        assert done is not None
+        yield done

@@ -11,7 +11,8 @@ import torch
 
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
-from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
+from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned, with_second_try
 from pipeline.store_faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
@@ -44,18 +45,23 @@ class CompressVideo:
         self.encoder = load_encoder(model)
 
     def __call__(self, row: Row) -> Row:
-        """Fill the caches for one clip; a failure becomes the row's status."""
+        """Fill the caches for one clip; a failure becomes the row's status.
+
+        Raises:
+            DeviceError: If this process can use its GPU no more.
+        """
         if row["status"] != "ok":
             return without_frames(row)
         try:
             return self._compress(row)
         except Exception as error:  # the one place where what a clip provokes becomes a row
+            raise_if_poisoned(error)
             reason = f"{type(error).__name__}: {error}"
             row = {**row, "store_fault": store_fault(error, root_of(self.caches))}
             return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
 
     def _compress(self, row: Row) -> Row:
-        """Encode, compress, write."""
+        """Encode, compress, write; a method that fails leaves the others alone."""
         # A damaged clip has a key of its own, which no cache holds.
         names = self.compressors if row.get("damage") else row["missing"]
         # A retried batch may have written some of its clips before its worker died.
@@ -67,21 +73,37 @@ class CompressVideo:
         frames, clip = frames_of(row), identity_of(row)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
         started = time.perf_counter()
-        features = self.encoder.encode(frames, needs)
+        features = with_second_try(lambda: self.encoder.encode(frames, needs))
         _synchronize(features.tokens)
         encode_ms = _ms_since(started)
         compress_ms: dict[str, float] = {}
-        for name in missing:
+
+        def compress(name: str) -> None:
             started = time.perf_counter()
             video = self.compressors[name].compress(features)
             _synchronize(video.tokens)
-            compress_ms[name] = _ms_since(started)
+            ms = _ms_since(started)
             self.caches[name].write(
-                clip, Entry(on_cpu(video), row["decode_video_ms"], encode_ms, compress_ms[name])
+                clip, Entry(on_cpu(video), row["decode_video_ms"], encode_ms, ms)
             )
-        return without_frames(
-            {**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)}
-        )
+            compress_ms[name] = ms
+
+        errors = each_on_its_own(missing, compress, root_of(self.caches))
+        row = {**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)}
+        return without_frames(with_errors(row, errors, len(self.caches)))
+
+
+def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:
+    """The row with the methods that failed; the clip has failed if there is no other.
+
+    Args:
+        row: Of a clip.
+        errors: Cache name -> reason.
+        num_caches: Of the whole job; those that already held the clip are as good as any.
+    """
+    if len(errors) == num_caches:
+        return failed_by_methods(row, errors)
+    return {**row, "compress_errors": json.dumps(errors) if errors else None}
 
 
 def frames_of(row: Row) -> VideoFrames:

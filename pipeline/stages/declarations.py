@@ -7,6 +7,7 @@ quickly.
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row
+from pipeline.devices import placed
+from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row, failed, result
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -81,7 +83,7 @@ def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
 def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
     """Of `CompressVideo`."""
     return {
-        "model": plan.model,
+        "model": placed(plan.model, settings, "compress"),
         "compressors": plan.compressors,
         "caches": plan.caches,
         "num_threads": settings.pools.compress.num_threads,
@@ -91,11 +93,12 @@ def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
 def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
     """Of `AnswerQuestions`."""
     return {
-        "model": plan.model,
+        "model": placed(plan.model, settings, "answer"),
         "methods": plan.methods,
         "caches": plan.caches,
         "protocols": plan.protocols,
         "share_prefix": settings.share_prefix,
+        "batch_tokens": 1 if settings.profile else settings.batch_tokens,
         "num_threads": settings.pools.answer.num_threads,
     }
 
@@ -160,6 +163,29 @@ def are_failed(answers: pa.Table) -> npt.NDArray[np.bool_]:
 def has_failed(result: Row) -> bool:
     """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
     return result["status"] != "ok" or any(map(is_failed, result["answers"]))
+
+
+def filled(row: Row) -> Row:
+    """The result (`rows.RESULT`) of a clip in a job that only fills caches.
+
+    A clip has failed if any method has: no answer would say so.
+    """
+    errors = json.loads(row.get("compress_errors") or "{}")
+    if errors and row["status"] == "ok":
+        row = failed_by_methods(row, errors)
+    return result(row, [])
+
+
+def failed_by_methods(row: Row, errors: Mapping[str, str]) -> Row:
+    """The row of a clip that failed because methods did; one line if all say the same.
+
+    Args:
+        row: Of the clip.
+        errors: Cache name -> reason.
+    """
+    same = len(set(errors.values())) == 1
+    reasons = list(errors.values())[:1] if same else [f"{n}: {why}" for n, why in errors.items()]
+    return failed(row, COMPRESS_VIDEO.failure, "; ".join(reasons))
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:

@@ -14,7 +14,16 @@ from typing import Any
 from pipeline.cache.tokens import Entry
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
-from pipeline.stages.compress import CompressVideo, frames_of, identity_of, on_cpu, without_frames
+from pipeline.stages.compress import (
+    CompressVideo,
+    frames_of,
+    identity_of,
+    on_cpu,
+    root_of,
+    with_errors,
+    without_frames,
+)
+from pipeline.stages.device_faults import each_on_its_own
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
@@ -39,7 +48,8 @@ class ProfileCompression(CompressVideo):
         frames, clip = frames_of(row), identity_of(row)
         profile = LatencyProfile(self.device, warm_up=0)
         measured: dict[str, dict[str, float]] = {}
-        for name in row["missing"]:
+
+        def measure(name: str) -> None:
             compressor = self.compressors[name]
             with profile.clip() as latency:
                 with profile.stage("vision"):
@@ -47,19 +57,19 @@ class ProfileCompression(CompressVideo):
                 with profile.stage("compress"):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
-            measured[name] = {**ms, "peak_gib": latency.peak_gib}
             entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
             self.caches[name].write(clip, entry)
-            # Not to be counted in the next method's peak.
-            del features, video, entry
-        return without_frames(
-            {
-                **row,
-                "encode_ms": sum(times["vision"] for times in measured.values()),
-                "compress_ms": json.dumps({n: times["compress"] for n, times in measured.items()}),
-                "profile": json.dumps(measured),
-            }
-        )
+            measured[name] = {**ms, "peak_gib": latency.peak_gib}
+
+        # What one method leaves in memory is not counted in the next one's peak.
+        errors = each_on_its_own(row["missing"], measure, root_of(self.caches))
+        row = {
+            **row,
+            "encode_ms": sum(times["vision"] for times in measured.values()),
+            "compress_ms": json.dumps({n: times["compress"] for n, times in measured.items()}),
+            "profile": json.dumps(measured),
+        }
+        return without_frames(with_errors(row, errors, len(self.caches)))
 
 
 class ProfileAnswers(AnswerQuestions):
@@ -80,12 +90,17 @@ class ProfileAnswers(AnswerQuestions):
         answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
         return {**done, "answers": answers}
 
-    def _answer(self, *args: Any, **options: Any) -> list[Row]:
-        """All questions with one method, each from nothing."""
+    def _request(self, *args: Any) -> Any:
+        """Memory is that of one method from here on: nothing else is with the model."""
         self.memory.reset()
-        rows = super()._answer(*args, **options)
+        return super()._request(*args)
+
+    def _rows(self, *args: Any) -> list[Row]:
+        """With the peak, in which all questions of the method are."""
         peak = self.memory.gib()
-        return [{**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in rows]
+        return [
+            {**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in super()._rows(*args)
+        ]
 
     def _complete(self, answer: Row, measured: Mapping[str, float] | None) -> Row:
         """Times of this method instead of those of the clip."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tango_core.models.options import EncodeBatch, FamilyOptions
+from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.models.sinks import SinkList
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
@@ -196,3 +197,30 @@ class LanguageModel(ABC):
         Returns:
             One answer per prompt, in order.
         """
+
+    def session(
+        self,
+        batch_tokens: int | None = None,
+        guard: Callable[[Exception], None] = lambda error: None,
+    ) -> AnswerSession[ClipPrompts]:
+        """Answer prompts about many clips and methods together.
+
+        A model that only has `answer` answers one clip after the other.
+
+        Args:
+            batch_tokens: Tokens, replies included, that may be worked on at once; `None` is the
+                model's own choice, and 1 means one clip after the other.
+            guard: Is shown every error first, and raises if no other work can be done after it.
+        """
+
+        def answer(asked: ClipPrompts) -> list[Answer]:
+            return self.answer(
+                asked.video,
+                asked.prompts,
+                pruner=asked.pruner,
+                positions=asked.positions,
+                max_new_tokens=asked.max_new_tokens,
+                share_prefix=asked.share_prefix,
+            )
+
+        return OneByOne(answer, guard)

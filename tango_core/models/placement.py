@@ -1,19 +1,46 @@
-"""Which device and which precision `"auto"` means."""
+"""Which devices and which precision `"auto"` means, and how layers share several devices."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 import torch
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_AFTER_LAYERS = re.compile(r"(?:^|\.)(?:norm|lm_head)\.")
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device that `"auto"` means in this process."""
+    """The device that `"auto"` means in this process; of several, the first."""
+    return resolve_devices(device)[0]
+
+
+def resolve_devices(device: str) -> tuple[torch.device, ...]:
+    """The devices of this process that a model was given.
+
+    Args:
+        device: `"auto"`, a device, or several with commas between them, which share the layers of
+            a language model: `"cuda:0,cuda:1"`.
+
+    Raises:
+        ValueError: If a GPU is asked for that this process does not see.
+    """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
+    devices = tuple(torch.device(name) for name in device.split(","))
+    wanted = [one for one in devices if one.type == "cuda"]
+    if wanted and not torch.cuda.is_available():
         raise ValueError(
-            "model.device is cuda, but this process sees no GPU; set it to auto or cpu"
+            "model.device is cuda, but this process sees no GPU; set model.device to cpu "
+            "(where a pool reserves GPUs, auto is cuda)"
         )
-    return torch.device(device)
+    if len(wanted) > 1 and len(wanted) > torch.cuda.device_count():
+        raise ValueError(
+            f"pools.answer.num_gpus is {len(wanted)}, but this process sees "
+            f"{torch.cuda.device_count()} GPU(s); lower it"
+        )
+    return devices
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
@@ -28,3 +55,71 @@ def resolve_dtype(dtype: str, device: str) -> str:
     if device == "cpu" or (device == "auto" and not sees_gpu):
         return "float32"
     return "float16" if sees_gpu and torch.cuda.get_device_capability()[0] < 8 else "bfloat16"
+
+
+def spread_layers(
+    sizes: Mapping[str, int], devices: Sequence[torch.device]
+) -> dict[str, torch.device]:
+    """Share the tensors of a language model out, so that the fullest device holds the least.
+
+    Every device gets layers that follow each other, because hidden states are moved where the next
+    layer is on another device. What comes before the layers (embedding, newline) is on the first
+    device and what comes after them (norm, output projection) on the last.
+
+    Args:
+        sizes: Name of a tensor -> bytes; those of layer i have `layers.i.` in their names.
+        devices: One or more, alike.
+
+    Returns:
+        Name -> device.
+
+    Raises:
+        ValueError: If there are more devices than layers.
+    """
+    if len(devices) == 1:
+        return dict.fromkeys(sizes, devices[0])
+    layers = [_LAYER.search(name) for name in sizes]
+    number = 1 + max((int(found.group(1)) for found in layers if found), default=-1)
+    if number < len(devices):
+        raise ValueError(
+            f"pools.answer.num_gpus is {len(devices)}, but the language model has {number} layers; "
+            "lower it"
+        )
+    places = {}
+    for name, found in zip(sizes, layers, strict=True):
+        after = number - 1 if _AFTER_LAYERS.search(name) else 0
+        places[name] = int(found.group(1)) if found else after
+    loads = [0] * number
+    for name, size in sizes.items():
+        loads[places[name]] += size
+    of_layer = _shares(loads, len(devices))
+    return {name: devices[of_layer[place]] for name, place in places.items()}
+
+
+def _shares(loads: Sequence[int], num_shares: int) -> list[int]:
+    """Share of every load, in order, each share with at least one; the largest sum is smallest."""
+    number = len(loads)
+    before = [0]
+    for load in loads:
+        before.append(before[-1] + load)
+    # best[k][i]: the largest share and the border before it, of the first i loads in k + 1 shares.
+    best: list[list[tuple[float, int]]] = [[(float(total), 0) for total in before]]
+    for count in range(1, num_shares):
+        best.append(
+            [
+                min(
+                    (
+                        (max(best[-1][cut][0], float(before[end] - before[cut])), cut)
+                        for cut in range(count, end)
+                    ),
+                    default=(float("inf"), 0),
+                )
+                for end in range(number + 1)
+            ]
+        )
+    shares, end = [0] * number, number
+    for count in range(num_shares - 1, -1, -1):
+        start = best[count][end][1]
+        shares[start:end] = [count] * (end - start)
+        end = start
+    return shares

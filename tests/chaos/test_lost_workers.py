@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 import ray
+import torch
 from jobs_for_tests import job, plan_of, run, what_was_said
 
 from pipeline.answers import AnswerWriter, read_answers
@@ -109,6 +113,8 @@ def test_a_stage_that_cannot_run_ends_the_job_with_its_own_reason(shapes, tmp_pa
 
 
 TOLERANCE = 1e-3
+POISONED = "TANGO_TEST_POISONED"
+ASSERT = "CUDA error: device-side assert triggered"
 
 
 def token_sum(features: VisualFeatures) -> float:
@@ -129,15 +135,48 @@ class Deadly(Full):
     def compress(self, features: VisualFeatures) -> CompressedVideo:
         """Die on one clip, keep everything of the others."""
         if math.isclose(token_sum(features), self.victim, rel_tol=TOLERANCE):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
         return super().compress(features)
+
+    def die(self) -> None:
+        """As by the kernel's out-of-memory killer."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def identity(self) -> dict[str, Any]:
         """The same cache as `Full`."""
         return Full().identity()
 
 
-def with_a_deadly_clip(plan: Plan, index: int) -> Plan:
+@dataclass(frozen=True)
+class Poisonous(Deadly):
+    """The same, except that the clip poisons the GPU of its process: every later call fails.
+
+    Attributes:
+        harmless_after: File whose lines are the processes that the clip was in; with this many of
+            them it poisons no more.
+    """
+
+    seen: str = ""
+    harmless_after: int = 10**6
+
+    def compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Fail as CUDA does: on the clip, and from then on always."""
+        if os.environ.get(POISONED) == str(os.getpid()):
+            raise torch.AcceleratorError(ASSERT)
+        return super().compress(features)
+
+    def die(self) -> None:
+        """Poison this process, if it is not one too many."""
+        with open(self.seen, "a+") as file:
+            file.seek(0)
+            if len(file.readlines()) >= self.harmless_after:
+                return
+            file.write(f"{os.getpid()}\n")
+        os.environ[POISONED] = str(os.getpid())
+        raise torch.AcceleratorError(ASSERT)
+
+
+def with_a_deadly_clip(plan: Plan, index: int, make: Callable[..., Deadly] = Deadly) -> Plan:
     """The same plan, in which clip `index` kills its encode worker every time."""
     encoder = load_encoder(plan.model)
     sums = [
@@ -147,7 +186,7 @@ def with_a_deadly_clip(plan: Plan, index: int) -> Plan:
     victim = sums[index]
     alike = [total for total in sums if math.isclose(total, victim, rel_tol=10 * TOLERANCE)]
     assert alike == [victim], f"the clips cannot be told apart by their sums {sums}"
-    return replace(plan, compressors={name: Deadly(victim=victim) for name in plan.compressors})
+    return replace(plan, compressors={name: make(victim=victim) for name in plan.compressors})
 
 
 @pytest.mark.slow
@@ -161,6 +200,30 @@ def test_a_clip_that_kills_its_worker_every_time_becomes_a_failed_row(shapes, tm
     assert "died 3 times" in victim["error"]
     assert [result["status"] for result in others] == ["ok"] * 3
     assert {a["status"] for a in victim["answers"]} == {"encode_failed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harmless_after", [1, 10**6])
+def test_a_worker_whose_gpu_is_lost_ends_and_its_clips_are_done_elsewhere(
+    shapes, tmp_path, local_ray, harmless_after
+):
+    """What a poisoned GPU says once it says for ever: only a new process can do the other clips."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    seen = tmp_path / "processes"
+    make = partial(Poisonous, seen=str(seen), harmless_after=harmless_after)
+    plan = with_a_deadly_clip(plan_of(job(shapes, limit=4), tmp_path / "cache"), 1, make)
+    results = {result["video_id"]: result for result in run_plan(plan, Settings())}
+    assert set(results) == set(plan.clips["video_id"].to_pylist())
+    victim = results.pop(plan.clips["video_id"][1].as_py())
+    assert [result["status"] for result in results.values()] == ["ok"] * 3
+    processes = seen.read_text().split()
+    assert len(processes) == len(set(processes)) == min(harmless_after, 3)
+    if harmless_after == 1:
+        assert victim["status"] == "ok"
+        return
+    assert victim["status"] == "encode_failed"
+    reason = f"died 3 times on this clip; the last time because of {ASSERT}"
+    assert victim["error"].endswith(f"{reason} (on {socket.gethostname()})")
 
 
 def test_a_run_whose_driver_died_is_finished_by_resuming(shapes, tmp_path):

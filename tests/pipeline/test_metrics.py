@@ -8,6 +8,7 @@ from jobs_for_tests import job, plan_of
 from pipeline.metrics import FINISHED, METRICS, SECONDS, SLOTS, JobBoard, Metered, StageCount
 from pipeline.run import run
 from pipeline.settings import Settings
+from pipeline.streams import stream_of
 
 
 class Report:
@@ -26,10 +27,23 @@ class Report:
 
 def test_a_clip_that_failed_before_is_only_passed_on():
     report = Report()
-    stage = Metered(lambda row: {**row, "status": "encode_failed"}, "compress", report)
-    stage({"status": "ok"})
-    stage({"status": "decode_failed"})
+    stage = Metered(stream_of(lambda row: {**row, "status": "encode_failed"}), "compress", report)
+    clips = [
+        {"benchmark": "b", "video_id": name, "status": status}
+        for name, status in (("v", "ok"), ("w", "decode_failed"))
+    ]
+    assert len(list(stage(clips))) == 2
     assert [said for _, said in report.said] == ["started", "encode_failed", "started", "skipped"]
+
+
+def test_clips_that_are_worked_on_together_are_counted_one_by_one():
+    report = Report()
+    clips = [{"benchmark": "b", "video_id": name, "status": "ok"} for name in "abc"]
+    done = Metered(lambda rows: iter(list(rows)), "answer", report)(clips)
+    assert next(done) == clips[0]
+    assert [said for _, said in report.said] == ["started"] * 3 + ["ok"]
+    assert len(list(done)) == 2
+    assert [said for _, said in report.said] == ["started"] * 3 + ["ok"] * 3
 
 
 def test_prometheus_names_are_those_that_ray_exports():

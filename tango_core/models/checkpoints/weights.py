@@ -10,7 +10,7 @@ every tensor goes from those pages straight to where it stays, and no second cop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from tango_core.models.checkpoints.directory import Checkpoint
+from tango_core.models.placement import spread_layers
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Rename = Callable[[str], str | None]
@@ -37,7 +38,7 @@ def load_module(
     rename: Rename,
     *,
     dtype: torch.dtype,
-    device: torch.device,
+    device: torch.device | Sequence[torch.device],
     tied: Mapping[str, str] | None = None,
 ) -> ModuleT:
     """Build a module without memory and fill it from a checkpoint.
@@ -48,17 +49,19 @@ def load_module(
         rename: Name in the checkpoint -> name in the module, or `None` for a tensor that does not
             belong to it.
         dtype: Floating-point tensors are converted to it.
-        device: Where the tensors go; `meta` compares names and shapes and reads no values.
+        device: Where the tensors go; `meta` compares names and shapes and reads no values. Several
+            share the layers (`placement.spread_layers`).
         tied: Parameters (keys) that are another parameter (values) of the module; they are not
             read.
 
     Returns:
-        The module in evaluation mode, without gradients, no tensor on another device.
+        The module in evaluation mode, without gradients, no tensor on any other device.
 
     Raises:
         ValueError: If the module lacks a tensor, the checkpoint holds one the module does not know,
             or a shape differs.
     """
+    devices = [device] if isinstance(device, torch.device) else list(device)
     tied = tied or {}
     with torch.device("meta"):
         module = build()
@@ -73,12 +76,14 @@ def load_module(
     }
     _raise_unless_equal(checkpoint, set(expected) - set(tied), targets)
 
-    state = dict(_read(checkpoint, files, targets, expected, dtype, device))
+    sizes = {name: math.prod(shape) * dtype.itemsize for name, shape in expected.items()}
+    places = spread_layers({n: size for n, size in sizes.items() if n not in tied}, devices)
+    state = dict(_read(checkpoint, files, targets, expected, dtype, places))
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
-    _restore_computed_buffers(module, device)
+    _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
 
 
@@ -122,29 +127,35 @@ def _read(
     targets: Mapping[str, str],
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
-    device: torch.device,
+    places: Mapping[str, torch.device],
 ) -> Iterable[tuple[str, Tensor]]:
-    """Read tensors file by file and check their shapes."""
+    """Read tensors file by file and device by device, and check their shapes."""
     needed = sorted({files[source] for source in targets})
-    place = "cpu" if device.type == "meta" else str(device)
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
-        sources = {
-            source: math.prod(expected[targets[source]]) * dtype.itemsize
-            for source in targets
-            if files[source] == name
-        }
-        for group in _groups(sources):
-            with _opened(checkpoint, path, place) as tensors:
-                for source in group:
-                    value = _tensor(checkpoint, path, tensors, source, device)
-                    shape = expected[targets[source]]
-                    if tuple(value.shape) != shape:
-                        raise ValueError(
-                            f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
-                            f"{tuple(value.shape)}, but config.json asks for {shape}; "
-                            "configuration and weights do not belong together"
-                        )
-                    yield targets[source], value.to(dtype) if value.is_floating_point() else value
+        for device in dict.fromkeys(places.values()):
+            sources = {
+                source: math.prod(expected[target]) * dtype.itemsize
+                for source, target in targets.items()
+                if files[source] == name and places[target] == device
+            }
+            for group in _groups(sources):
+                with _opened(checkpoint, path, _on(device)) as tensors:
+                    for source in group:
+                        value = _tensor(checkpoint, path, tensors, source, device)
+                        shape = expected[targets[source]]
+                        if tuple(value.shape) != shape:
+                            raise ValueError(
+                                f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
+                                f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
+                                "configuration and weights do not belong together"
+                            )
+                        value = value.to(dtype) if value.is_floating_point() else value
+                        yield targets[source], value
+
+
+def _on(device: torch.device) -> str:
+    """Where safetensors is to read for a device."""
+    return "cpu" if device.type == "meta" else str(device)
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -63,6 +63,8 @@ def soft_cap_of(attention: Any) -> float | None:
 class LayerAttention:
     """What one layer attends to, for one sequence.
 
+    It is computed where the layer is, and given where the states are.
+
     Attributes:
         layer: The layer, or `None` in front of the first one.
         states: (S, D) its input.
@@ -86,25 +88,37 @@ class LayerAttention:
             ValueError: If there is no layer, or its attention class is unknown.
         """
         attention = self._known_attention()
-        normed = self.layer.input_layernorm(self.states)
+        rows = rows.to(self._device)
+        normed = self._normed()
         queries = self._heads("q", normed[rows], rows).float()
         keys = self._heads("k", normed).float()
         keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
         logits = queries @ keys.mT * attention.scaling
         if (cap := soft_cap_of(attention)) is not None:
             logits = torch.tanh(logits / cap) * cap
-        distance = rows[:, None] - torch.arange(len(self.states), device=rows.device)
+        distance = rows[:, None] - torch.arange(len(normed), device=rows.device)
         hidden = distance < 0
         if (window := window_of(attention)) is not None:
             hidden |= distance >= window
         probabilities: Tensor = logits.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
-        return probabilities
+        return probabilities.to(self.states.device)
 
     def keys(self) -> Tensor:
         """(S, kv_heads * head_dim) keys after the rotary embedding; raises as `probabilities`."""
         self._known_attention()
-        keys = self._heads("k", self.layer.input_layernorm(self.states))
-        return keys.transpose(0, 1).flatten(start_dim=1)
+        keys = self._heads("k", self._normed())
+        return keys.transpose(0, 1).flatten(start_dim=1).to(self.states.device)
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the layer is."""
+        return self.layer.input_layernorm.weight.device  # type: ignore[no-any-return]
+
+    def _normed(self) -> Tensor:
+        """(S, D) input of the layer, normalised."""
+        return self.layer.input_layernorm(  # type: ignore[no-any-return]
+            self.states.to(self._device)
+        )
 
     def _known_attention(self) -> Any:
         """The attention module of the layer."""
@@ -123,7 +137,8 @@ class LayerAttention:
         if (norm := getattr(attention, f"{kind}_norm", None)) is not None:
             heads = norm(heads)
         heads = heads.transpose(0, 1)
-        cosine, sine = self.rotary if rows is None else (part[rows] for part in self.rotary)
+        rotary = (part.to(normed.device) for part in self.rotary)
+        cosine, sine = rotary if rows is None else (part[rows] for part in rotary)
         first, second = heads.chunk(2, dim=-1)
         rotated: Tensor = heads * cosine + torch.cat([-second, first], dim=-1) * sine
         return rotated

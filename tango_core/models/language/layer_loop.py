@@ -11,13 +11,13 @@ for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import (
@@ -26,7 +26,11 @@ from tango_core.models.language.attention import (
     soft_cap_of,
     window_of,
 )
+from tango_core.models.language.packed_attention import Work
+from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.precision import full_precision
+
+_NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +49,26 @@ class VisualSpan:
 
 
 @dataclass(eq=False)
-class _PrunedPrompt:
-    """What is left of a prompt while it runs through the layers.
+class PrunedRows:
+    """What is left of a prompt while it runs through the layers under a pruner.
 
     Attributes:
-        length: Tokens of the prompt still in the sequence.
-        visual: (n,) int64, of every visual token still there its index among the original ones.
+        pruner: Drops visual tokens between layers.
+        visual: Where the clip is in this sequence.
+        start: First row of the sequence among all rows of the pass.
+        length: Tokens of the prompt still there. Rows behind them are tokens generated since, which
+            a pruner is not shown.
+        at: Layers before which the pruner acts.
+        left: (n,) int64, of every visual token still there its index among the original ones.
         scratch: Memory of the pruner for this prompt.
     """
 
+    pruner: LayerPruner
+    visual: VisualSpan
+    start: int
     length: int
-    visual: Tensor
+    at: frozenset[int]
+    left: Tensor
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,15 +87,16 @@ class LayerLoop:
         model: Any = text_model
         _raise_if_unsupported(model)
         self.config: Any = model.config
-        self.layers: list[Any] = list(model.layers)
-        self.norm: Any = model.norm
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
-        self.lm_head = lm_head
+        self.spread = Spread(model.layers, model.norm, lm_head, device_of(model.embed_tokens))
+        self.layers: list[Any] = self.spread.layers
+        self.norm: Any = self.spread.norm
+        self.lm_head: Any = self.spread.lm_head
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; those of the embedding, if they are on several devices."""
         return self.embed_tokens.weight.device  # type: ignore[no-any-return]
 
     @property
@@ -105,28 +119,21 @@ class LayerLoop:
         hidden: Tensor,
         positions: Tensor,
         *,
-        cache: DynamicCache | None = None,
         mask: Tensor | None = None,
         pruner: LayerPruner | None = None,
         visual: VisualSpan | None = None,
         prompt_length: int | None = None,
-        renumbered: bool = False,
     ) -> Tensor:
-        """Run a sequence, or its continuation, through all layers.
+        """Run whole sequences of equal length through all layers; nothing is kept for later.
 
         Args:
             hidden: (B, S, D) embeddings.
             positions: (..., B, S) int64 for the rotary embedding.
-            cache: Keys and values so far; this call adds to them. Layers behind a pruner hold
-                fewer.
-            mask: (B, 1, S, cached + S) bool, `True` where attention is allowed. `None` is causal
-                attention, and only correct for a whole sequence or for a single new token.
-            pruner: Drops visual tokens between layers; for one sequence (B = 1) from its beginning.
+            mask: (B, 1, S, S) bool, `True` where attention is allowed. `None` is causal attention.
+            pruner: Drops visual tokens between layers; for one sequence (B = 1).
             visual: Where the clip is; required with a pruner.
             prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
                 `None` for all.
-            renumbered: Continue a cache filled under a pruner that renumbers: every layer goes on
-                counting from the tokens it holds. `positions` are those without pruning.
 
         Returns:
             (B, S', D) output of the last layer before the final normalisation; S' < S if something
@@ -141,63 +148,156 @@ class LayerLoop:
                 "eager attention is causal only with a mask; "
                 "build the language model with attn_implementation='sdpa'"
             )
-        prunes_at: tuple[int, ...] = ()
+        pruned = []
         if pruner is not None:
             assert visual is not None
             assert mask is None
             assert len(hidden) == 1
-            prunes_at = pruner.layers(len(self.layers))
-            prompt = _PrunedPrompt(
-                length=hidden.shape[1] if prompt_length is None else prompt_length,
-                visual=torch.arange(len(visual.indices), device=hidden.device),
-            )
-        layer_input, rotary = hidden, self.rotary_emb(hidden, positions)
-        lengths = [0] * len(self.layers)
-        if renumbered and cache is not None and _counts(positions):
-            lengths = [cache.get_seq_length(index) for index in range(len(self.layers))]
-        for index, layer in enumerate(self.layers):
-            if index > 0 and lengths[index] != lengths[index - 1]:
-                rotary = self.rotary_emb(hidden, positions - (lengths[0] - lengths[index]))
-            if pruner is not None and visual is not None and index in prunes_at:
-                hidden, positions = self._prune(
-                    pruner, index, hidden, positions, layer_input, rotary, visual, prompt
-                )
-                rotary = self.rotary_emb(hidden, positions)
-            layer_input = hidden
-            hidden = layer(
-                hidden, attention_mask=mask, past_key_values=cache, position_embeddings=rotary
-            )
-        return hidden
+            length = hidden.shape[1] if prompt_length is None else prompt_length
+            pruned.append(self.pruned_rows(pruner, visual, 0, length))
+        return self._through(hidden, positions, pruned, mask=mask)
 
-    def _prune(
+    def run_packed(
         self,
-        pruner: LayerPruner,
+        hidden: Tensor,
+        positions: Tensor,
+        work: Work,
+        *,
+        pruned: Sequence[PrunedRows] = (),
+        shifted: Mapping[int, Tensor] = _NO_SHIFTS,
+    ) -> Tensor:
+        """Run the rows of many sequences through all layers; `work` keeps them apart.
+
+        The layers must attend through `work` (`packed_attention.use_packed_attention`).
+
+        Args:
+            hidden: (N, D) embeddings of all rows.
+            positions: (..., N) int64.
+            work: Is handed queries, keys and values of every layer.
+            pruned: Sequences whose visual tokens are dropped on the way, in the order of their
+                rows. Their `start` and `length` follow what is dropped.
+            shifted: Layer -> (..., N) positions that hold from that layer on.
+
+        Returns:
+            (N', D) output of the last layer before the final normalisation.
+        """
+        return self._through(
+            hidden[None], positions[..., None, :], pruned, shifted=shifted, work=work
+        )[0]
+
+    def pruned_rows(
+        self, pruner: LayerPruner, visual: VisualSpan, start: int, length: int
+    ) -> PrunedRows:
+        """A prompt that is to be pruned.
+
+        Raises:
+            ValueError: If the pruner's layers do not exist.
+        """
+        left = torch.arange(len(visual.indices), device=visual.indices.device)
+        at = frozenset(pruner.layers(len(self.layers)))
+        return PrunedRows(pruner, visual, start, length, at, left)
+
+    def _through(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        pruned: Sequence[PrunedRows],
+        *,
+        mask: Tensor | None = None,
+        shifted: Mapping[int, Tensor] = _NO_SHIFTS,
+        work: Work | None = None,
+    ) -> Tensor:
+        """All layers, with pruning between them."""
+        options = {} if work is None else {"work": work}
+        self.spread.begin()
+        layer_input, rotary = hidden, self._rotary(hidden, positions)
+        for index, layer in enumerate(self.layers):
+            if index in shifted:
+                rotary = self._rotary(hidden, shifted[index][..., None, :])
+            if any(index in prompt.at for prompt in pruned):
+                layer_input, positions, rotary = self.spread.together(
+                    hidden, layer_input, positions, rotary
+                )
+                hidden, positions = self._prune_all(
+                    index, hidden, positions, layer_input, rotary, pruned
+                )
+                if work is None:  # tokens generated since go on where the prompt now ends
+                    positions = _go_on(positions, pruned[0].length)
+                rotary = self._rotary(hidden, positions)
+            layer_input = hidden
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, **options)
+        return hidden if self.spread.is_one else hidden.to(self.device)
+
+    def _rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine for positions, in the dtype of the hidden states."""
+        if not self.spread.is_one:
+            hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
+        return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
+
+    def _prune_all(
+        self,
         index: int,
         hidden: Tensor,
         positions: Tensor,
         previous_input: Tensor,
         rotary: tuple[Tensor, Tensor],
-        visual: VisualSpan,
-        prompt: _PrunedPrompt,
+        pruned: Sequence[PrunedRows],
     ) -> tuple[Tensor, Tensor]:
-        """Let the pruner shorten the prompt; tokens keep their positions unless it renumbers."""
-        cos_sin = (rotary[0][0, : prompt.length], rotary[1][0, : prompt.length])
-        before = LayerAttention(
-            self.layers[index - 1] if index > 0 else None,
-            previous_input[0, : prompt.length],
-            cos_sin,
+        """Let the pruners of this layer shorten their prompts; other rows stay as they are."""
+        pieces: list[Tensor] = []
+        places: list[Tensor] = []
+        done = dropped = 0
+        for prompt in pruned:
+            rows = slice(prompt.start, prompt.start + prompt.length)
+            prompt.start -= dropped
+            if index not in prompt.at:
+                continue
+            pieces.append(hidden[:, done : rows.start])
+            places.append(positions[..., done : rows.start])
+            shortened, kept = self._prune(
+                index,
+                hidden[0, rows],
+                positions[..., rows],
+                previous_input[0, rows],
+                (rotary[0][0, rows], rotary[1][0, rows]),
+                prompt,
+            )
+            pieces.append(shortened[None])
+            places.append(kept)
+            done = rows.stop
+            dropped += rows.stop - rows.start - prompt.length
+        pieces.append(hidden[:, done:])
+        places.append(positions[..., done:])
+        return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
+
+    def _prune(
+        self,
+        index: int,
+        hidden: Tensor,
+        positions: Tensor,
+        previous_input: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        prompt: PrunedRows,
+    ) -> tuple[Tensor, Tensor]:
+        """Let a pruner shorten its prompt; tokens keep their positions unless it renumbers."""
+        visual, pruner = prompt.visual, prompt.pruner
+        visual_indices, prompt.left, *remembered = self.spread.together(
+            hidden, visual.indices, prompt.left, *prompt.scratch.values()
         )
-        ahead = LayerAttention(self.layers[index], hidden[0, : prompt.length], cos_sin)
-        stop = visual.start + len(prompt.visual)
+        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
+        before = LayerAttention(
+            self.layers[index - 1] if index > 0 else None, previous_input, rotary
+        )
+        ahead = LayerAttention(self.layers[index], hidden, rotary)
         context = LayerContext(
             layer=index,
             num_layers=len(self.layers),
-            hidden=hidden[0, : prompt.length],
-            visual=slice(visual.start, stop),
+            hidden=hidden,
+            visual=slice(visual.start, visual.start + len(prompt.left)),
             num_visual=len(visual.indices),
-            previous_visual=prompt.visual,
+            previous_visual=prompt.left,
             grid=visual.grid,
-            visual_indices=visual.indices,
+            visual_indices=visual_indices,
             attention=before.probabilities,
             keys=before.keys,
             norm=self.norm,
@@ -208,17 +308,12 @@ class LayerLoop:
             pruned = pruner.prune(context)
         num_kept = _num_visual_kept(pruner, pruned, context)
         kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
-        prompt.visual = prompt.visual[kept]
-        rest = slice(prompt.length, None)
+        prompt.left = prompt.left[kept]
         prompt.length = len(pruned.keep)
-        shortened = torch.cat([pruned.hidden, hidden[0, rest]])[None]
-        if pruner.renumbers and _counts(positions):
-            count = torch.arange(shortened.shape[1], device=positions.device)
-            return shortened, positions[..., :1] + count
-        return (
-            shortened,
-            torch.cat([positions[..., pruned.keep], positions[..., rest]], dim=-1),
-        )
+        if pruner.renumbers and counts(positions):
+            count = torch.arange(prompt.length, device=positions.device)
+            return pruned.hidden, positions[..., :1] + count
+        return pruned.hidden, positions[..., pruned.keep]
 
 
 def _raise_if_unsupported(model: Any) -> None:
@@ -244,7 +339,14 @@ def _raise_if_unsupported(model: Any) -> None:
         )
 
 
-def _counts(positions: Tensor) -> bool:
+def _go_on(positions: Tensor, length: int) -> Tensor:
+    """Positions whose rows behind the prompt of this length follow its last one, in steps of 1."""
+    rest = positions.shape[-1] - length
+    steps = torch.arange(1, rest + 1, device=positions.device)
+    return torch.cat([positions[..., :length], positions[..., length - 1 : length] + steps], dim=-1)
+
+
+def counts(positions: Tensor) -> bool:
     """Whether positions are (B, S) counts, as opposed to (3, B, S) coordinates."""
     return positions.ndim == 2
 

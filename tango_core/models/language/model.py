@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torch import Tensor
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import LanguageModel, ModelSpec
+from tango_core.models.language.parts import LaidOutRequest
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout
+from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt
+
+
+def _no_guard(error: Exception) -> None:
+    """Every error is that of one request."""
 
 
 class Engine(ABC):
@@ -41,6 +50,31 @@ class Engine(ABC):
             ValueError: If the engine cannot do what is asked, such as pruning inside.
         """
 
+    def place(self, tokens: Tensor) -> Tensor:
+        """A clip's tokens where the engine wants them, once for all questions about the clip."""
+        return tokens
+
+    def session(
+        self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
+    ) -> AnswerSession[LaidOutRequest]:
+        """Answer many requests together; an engine that cannot answers one after the other.
+
+        Args:
+            batch_tokens: Tokens, replies included, that may be worked on at once; `None` is the
+                engine's own choice.
+            guard: Is shown every error first, and raises if no other work can be done after it.
+        """
+        return OneByOne(self._answer_request, guard)
+
+    def _answer_request(self, request: LaidOutRequest) -> list[Answer]:
+        """One request."""
+        return self.answer(
+            request.prompts,
+            pruner=request.pruner,
+            max_new_tokens=request.max_new_tokens,
+            share_prefix=request.share_prefix,
+        )
+
 
 class LayoutAndEngine(LanguageModel):
     """The language model that every family of this package loads.
@@ -71,9 +105,59 @@ class LayoutAndEngine(LanguageModel):
         Prompts share the clip's prefill if they have the same text before it. Times per question
         are then shares of the time spent together; see the engine.
         """
-        return self.engine.answer(
-            [self.layout.lay_out(video, prompt, positions) for prompt in prompts],
-            pruner=pruner,
-            max_new_tokens=max_new_tokens,
-            share_prefix=share_prefix,
+        asked = ClipPrompts(video, prompts, pruner, positions, max_new_tokens, share_prefix)
+        return self.engine._answer_request(self._lay_out(asked))
+
+    def session(
+        self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
+    ) -> AnswerSession[ClipPrompts]:
+        """Answer prompts about many clips together; see `LanguageModel.session`."""
+        return _LaidOutSession(self.engine.session(batch_tokens, guard), self._lay_out)
+
+    def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
+        """Text and clip in order; the clip's tokens go to the engine's device once."""
+        video = replace(asked.video, tokens=self.engine.place(asked.video.tokens))
+        return LaidOutRequest(
+            [self.layout.lay_out(video, prompt, asked.positions) for prompt in asked.prompts],
+            asked.pruner,
+            asked.max_new_tokens,
+            asked.share_prefix,
         )
+
+
+class _LaidOutSession(AnswerSession[ClipPrompts]):
+    """A session of an engine, with the requests of a model.
+
+    Args:
+        session: Of the engine.
+        lay_out: Request of the model -> request of the engine.
+    """
+
+    def __init__(
+        self,
+        session: AnswerSession[LaidOutRequest],
+        lay_out: Callable[[ClipPrompts], LaidOutRequest],
+    ) -> None:
+        self._session = session
+        self._lay_out = lay_out
+        self._asked: dict[int, tuple[LaidOutRequest, ClipPrompts]] = {}
+
+    @property
+    def full(self) -> bool:
+        """See `AnswerSession`."""
+        return self._session.full
+
+    @property
+    def busy(self) -> bool:
+        """See `AnswerSession`."""
+        return self._session.busy
+
+    def add(self, request: ClipPrompts) -> None:
+        """See `AnswerSession`."""
+        laid_out = self._lay_out(request)
+        self._session.add(laid_out)
+        self._asked[id(laid_out)] = laid_out, request
+
+    def step(self) -> list[tuple[ClipPrompts, list[Answer] | Exception]]:
+        """See `AnswerSession`."""
+        return [(self._asked.pop(id(one))[1], found) for one, found in self._session.step()]

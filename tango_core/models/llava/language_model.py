@@ -15,7 +15,7 @@ from tango_core.models.language.native import NativeEngine
 from tango_core.models.llava.checkpoint import LANGUAGE, half_of, read_config, read_llava_extras
 from tango_core.models.llava.layout import LlavaPromptLayout
 from tango_core.models.llava.options import Newlines
-from tango_core.models.placement import resolve_device
+from tango_core.models.placement import resolve_devices
 
 
 class LanguageHalf(nn.Module):
@@ -47,7 +47,7 @@ def load_llava_language_model(spec: ModelSpec, newlines: Newlines) -> LayoutAndE
         checkpoint,
         half_of(LANGUAGE),
         dtype=getattr(torch, spec.dtype),
-        device=resolve_device(spec.device),
+        device=resolve_devices(spec.device),
         tied=tied_output(config.tie_word_embeddings),
     )
     tokenizer = load_tokenizer(checkpoint, config.text_config)

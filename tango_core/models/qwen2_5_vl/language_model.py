@@ -13,7 +13,7 @@ from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
 from tango_core.models.checkpoints.weights import load_module, tied_output
 from tango_core.models.language.model import LayoutAndEngine
 from tango_core.models.language.native import NativeEngine
-from tango_core.models.placement import resolve_device
+from tango_core.models.placement import resolve_devices
 from tango_core.models.qwen2_5_vl.checkpoint import (
     language_half,
     read_qwen_config,
@@ -49,7 +49,7 @@ def load_qwen_language_model(spec: ModelSpec) -> LayoutAndEngine:
         checkpoint,
         language_half,
         dtype=getattr(torch, spec.dtype),
-        device=resolve_device(spec.device),
+        device=resolve_devices(spec.device),
         tied=tied_output(config.tie_word_embeddings),
     )
     tokenizer = load_tokenizer(checkpoint)

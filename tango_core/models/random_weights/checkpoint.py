@@ -34,7 +34,7 @@ def write_random_checkpoint(
     directory: Path,
     *,
     shrink: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     tokenizer: Path | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> int:
@@ -48,7 +48,8 @@ def write_random_checkpoint(
         directory: Created if needed.
         shrink: Factor by which layers, widths and vocabulary are smaller than published, for
             tests.
-        seed: Equal seeds give equal files.
+        seed: Equal seeds give equal files; `None` for zeros, written at once, for whoever draws
+            the weights after they are loaded.
         tokenizer: Directory with the tokenizer's files of the published model; `None` for a
             generated one with about as many tokens per prompt.
         shard_bytes: Largest file of weights.
@@ -61,7 +62,7 @@ def write_random_checkpoint(
         FileNotFoundError: If the directory of the tokenizer holds none.
     """
     shape = geometry_named(geometry).shrunk(shrink)
-    if seed < 0:
+    if seed is not None and seed < 0:
         raise ValueError(f"seed must be 0 or larger, got {seed}")
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes must be 1 or larger, got {shard_bytes}")

@@ -22,7 +22,7 @@ _BYTES = 2  # of a bfloat16 number
 
 
 def write_shards(
-    directory: Path, tensors: Iterable[TensorPlan], seed: int, shard_bytes: int
+    directory: Path, tensors: Iterable[TensorPlan], seed: int | None, shard_bytes: int
 ) -> int:
     """Write random tensors in bfloat16, in as many files as needed, and their index.
 
@@ -31,7 +31,7 @@ def write_shards(
     Args:
         directory: Exists.
         tensors: In the order of the files.
-        seed: 0 or larger.
+        seed: 0 or larger; `None` for zeros, which take no room on a disk.
         shard_bytes: Largest file; a larger tensor has a file of its own.
 
     Returns:
@@ -68,7 +68,7 @@ def _split(tensors: Iterable[TensorPlan], shard_bytes: int) -> list[list[TensorP
     return shards
 
 
-def _write(path: Path, tensors: Sequence[TensorPlan], seed: int) -> None:
+def _write(path: Path, tensors: Sequence[TensorPlan], seed: int | None) -> None:
     """One file."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -84,6 +84,9 @@ def _write(path: Path, tensors: Sequence[TensorPlan], seed: int) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
+        if seed is None:
+            file.truncate(file.tell() + end)
+            return
         for tensor in tensors:
             digest = hashlib.sha256(f"{seed} {tensor.name}".encode()).digest()
             source = np.random.Generator(np.random.SFC64(int.from_bytes(digest[:8], "little")))

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.errors import DeviceError
 from pipeline.executors.attempts import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
+from pipeline.streams import stream_of
 
 ROW = {"benchmark": "b", "video_id": "v", "status": "ok", "error": None}
 
 
 class WorkerDied(BaseException):
     """In the place of a process that ends: nothing after it is executed."""
+
+
+def bounded(stage, failure, ledger, where=""):
+    """One row through a stage under a ledger."""
+    attempts = BoundedAttempts(stream_of(stage), failure, ledger, where)
+    return lambda row: next(iter(attempts([row])))
 
 
 def passed_on(row):
@@ -24,7 +32,7 @@ def deadly(row):
 
 
 def test_a_clip_that_comes_back_may_be_tried_any_number_of_times():
-    run = BoundedAttempts(passed_on, "encode_failed", AttemptLedger())
+    run = bounded(passed_on, "encode_failed", AttemptLedger())
     for _ in range(3 * MAX_ATTEMPTS):
         assert run(ROW) == {**ROW, "done": True}
 
@@ -33,8 +41,8 @@ def test_a_clip_that_kills_its_worker_becomes_a_failed_row():
     ledger = AttemptLedger()
     for _ in range(MAX_ATTEMPTS):
         with pytest.raises(WorkerDied):
-            BoundedAttempts(deadly, "encode_failed", ledger)(ROW)
-    row = BoundedAttempts(deadly, "encode_failed", ledger)(ROW)
+            bounded(deadly, "encode_failed", ledger)(ROW)
+    row = bounded(deadly, "encode_failed", ledger)(ROW)
     assert row["status"] == "encode_failed"
     assert row["error"] == "the worker process died 3 times on this clip"
 
@@ -43,7 +51,53 @@ def test_stages_and_clips_are_counted_apart():
     ledger = AttemptLedger()
     for _ in range(MAX_ATTEMPTS):
         with pytest.raises(WorkerDied):
-            BoundedAttempts(deadly, "encode_failed", ledger)(ROW)
-    assert BoundedAttempts(passed_on, "answer_failed", ledger)(ROW)["status"] == "ok"
+            bounded(deadly, "encode_failed", ledger)(ROW)
+    assert bounded(passed_on, "answer_failed", ledger)(ROW)["status"] == "ok"
     other = {**ROW, "video_id": "w"}
-    assert BoundedAttempts(passed_on, "encode_failed", ledger)(other)["status"] == "ok"
+    assert bounded(passed_on, "encode_failed", ledger)(other)["status"] == "ok"
+
+
+def test_a_clip_that_loses_the_gpu_three_times_says_why():
+    def poisoned(row):
+        if row["status"] == "ok":
+            raise DeviceError("CUDA error: device-side assert triggered")
+        return row
+
+    ledger = AttemptLedger()
+    for _ in range(MAX_ATTEMPTS):
+        with pytest.raises(DeviceError):
+            bounded(poisoned, "encode_failed", ledger, "on node7, GPU 3")(ROW)
+    row = bounded(poisoned, "encode_failed", ledger)(ROW)
+    assert row["status"] == "encode_failed"
+    assert row["error"] == (
+        "the worker process died 3 times on this clip; the last time because of CUDA error: "
+        "device-side assert triggered (on node7, GPU 3)"
+    )
+    assert ledger.why("encode_failed|b|v") is None, "an attempt that came back is forgotten"
+
+
+def test_a_clip_that_kills_its_worker_costs_its_neighbours_nothing():
+    """Several clips are with the stage when its process dies; Ray repeats all of them."""
+    rows = [{**ROW, "video_id": name} for name in "abcdef"]
+
+    class Batches:
+        def stream(self, rows):
+            inside = list(rows)
+            if any(row["video_id"] == "c" and row["status"] == "ok" for row in inside):
+                raise WorkerDied
+            yield from inside
+
+        def __call__(self, row):
+            raise AssertionError
+
+    ledger, died = AttemptLedger(), 0
+    while True:
+        attempt = BoundedAttempts(stream_of(Batches()), "answer_failed", ledger)
+        try:
+            done = {row["video_id"]: row["status"] for row in attempt(rows)}
+            break
+        except WorkerDied:
+            died += 1
+            assert died <= MAX_ATTEMPTS
+    assert died == MAX_ATTEMPTS
+    assert done == {**dict.fromkeys("abdef", "ok"), "c": "answer_failed"}

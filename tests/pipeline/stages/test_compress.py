@@ -72,11 +72,18 @@ class Broken(Full):
         raise RuntimeError("two\nlines")
 
 
+def test_a_clip_without_any_method_that_works_is_a_failed_row(one_clip, compress):
+    compress.compressors = dict.fromkeys(compress.compressors, Broken())
+    row = compress(one_clip.decoded)
+    assert (row["status"], row["error"]) == ("encode_failed", "RuntimeError: two lines")
+
+
 def test_a_method_that_fails_keeps_what_others_have_computed(one_clip, compress):
     first, second = one_clip.plan.caches
     compress.compressors[second] = Broken()
     row = compress(one_clip.decoded)
-    assert (row["status"], row["error"]) == ("encode_failed", "RuntimeError: two lines")
+    assert (row["status"], row["error"]) == ("ok", None)
+    assert json.loads(row["compress_errors"]) == {second: "RuntimeError: two lines"}
     assert one_clip.plan.caches[first].keys() == {row["clip_key"]}
     assert one_clip.plan.caches[second].keys() == set()
 

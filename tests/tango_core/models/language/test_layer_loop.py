@@ -8,7 +8,10 @@ from transformers import AutoModel, DynamicCache, Qwen2Config
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
+from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
+from tango_core.models.language.prefill import Prefill, Segment
+from tango_core.models.language.prompt import VisualTokens
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(START, torch.arange(NUM_VISUAL), (1, 3, 4))
@@ -128,24 +131,42 @@ def test_scratch_is_empty_for_every_prompt(layer_loop, hidden, gapped):
 
 @torch.no_grad()
 def test_several_prunings_keep_track_of_the_original_tokens(layer_loop, hidden, gapped):
-    cache = DynamicCache()
-    output = layer_loop.run(hidden, gapped, cache=cache, pruner=DropOdd(0.5, 0), visual=SPAN)
+    output = layer_loop.run(hidden, gapped, pruner=DropOdd(0.5, 0), visual=SPAN)
     assert RECORDED[0] == (slice(3, 15), list(range(12)))
     assert RECORDED[1] == (slice(3, 9), [0, 2, 4, 6, 8, 10])
     assert RECORDED[3] == (slice(3, 6), [0, 4, 8])
-    lengths = [layer.keys.shape[-2] for layer in cache.layers]
-    assert lengths == [14, 11, 11, 10]
     assert output.shape == (1, 10, WIDTH)
 
 
 @torch.no_grad()
-def test_continuing_from_a_cache_equals_running_the_whole(layer_loop, hidden, gapped):
-    whole = layer_loop.run(hidden, gapped)
-    cache = DynamicCache()
-    layer_loop.run(hidden[:, :13], gapped[:, :13], cache=cache)
-    mask = torch.ones(7, LENGTH, dtype=torch.bool).tril(13)[None, None]
-    rest = layer_loop.run(hidden[:, 13:], gapped[:, 13:], cache=cache, mask=mask)
-    torch.testing.assert_close(rest, whole[:, 13:], rtol=1e-4, atol=1e-5)
+def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden, gapped):
+    """The prefix, two ways to go on from it, and another sequence, in one pass."""
+    whole = layer_loop.run(hidden, gapped)[0]
+    indices = torch.full((LENGTH,), -1)
+    arena = KVArena(layer_loop.layers, 3, LENGTH, torch.float32)
+    rows = VisualTokens(hidden[0], indices, (1, 1, LENGTH))
+    first, second = (
+        VisualTokens(hidden[0, part], indices[part], (1, 1, LENGTH))
+        for part in (slice(13), slice(13, LENGTH))
+    )
+    places = gapped[0]
+    output = Prefill(
+        layer_loop,
+        arena,
+        [
+            Segment([rows], places, slot=2),
+            Segment([first], places[:13], slot=0),
+            Segment([second], places[13:], slot=0, base=0, shared=13),
+            Segment([second], places[13:], slot=1, base=0, shared=13),
+        ],
+    ).run()
+    for at, row in enumerate((LENGTH - 1, 12, LENGTH - 1, LENGTH - 1)):
+        torch.testing.assert_close(output[at], whole[row], rtol=1e-4, atol=1e-5)
+    for layer in range(len(layer_loop.layers)):
+        assert arena.lengths[layer] == [LENGTH] * 3
+        for slot in (0, 1):
+            torch.testing.assert_close(arena.keys[layer][slot], arena.keys[layer][2])
+            torch.testing.assert_close(arena.values[layer][slot], arena.values[layer][2])
 
 
 @torch.no_grad()

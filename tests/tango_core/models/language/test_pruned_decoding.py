@@ -4,14 +4,18 @@ import math
 
 import pytest
 import torch
-from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
 
 from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext
 from tango_core.compressors.hybrid import checked_inner
+from tango_core.models.language.arena import KVArena
+from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.packed_attention import use_packed_attention
+from tango_core.models.language.prefill import Prefill, Segment, embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 
 NUM_LAYERS, WIDTH, LEFT, RIGHT, NEW = 8, 32, 4, 6, 4
@@ -88,6 +92,31 @@ def sequence():
     return torch.cat([text[:LEFT], *frames, text[LEFT:]])
 
 
+@pytest.fixture(scope="module")
+def packed_loop(model):
+    use_packed_attention(model.model)
+    return LayerLoop(model.model, model.lm_head)
+
+
+def prefilled(loop, span, sequence, pruners, cleared=None):
+    """A prompt about the sequence's clip once per pruner, in one pass.
+
+    Returns:
+        The arena, the output at the ends, and the prompt's embeddings.
+    """
+    spans = (
+        TextTokens(tuple(range(LEFT))),
+        VisualTokens(sequence[LEFT : LEFT + NUM_VISUAL], span.indices, GRID),
+        TextTokens(tuple(range(10, 10 + RIGHT))),
+    )
+    prompt = embed_spans(loop, spans)
+    arena = KVArena(loop.layers, len(pruners), len(prompt) + 1 + NEW, torch.float32, cleared)
+    segments = [
+        Segment(spans, torch.arange(len(prompt)), arena.take(), pruner=pruner) for pruner in pruners
+    ]
+    return arena, Prefill(loop, arena, segments).run(), prompt
+
+
 def attend(layer, hidden, rotary):
     """Input norm, projections, rotation and the whole matrix of probabilities of one layer."""
     attention, normed = layer.self_attn, layer.input_layernorm(hidden)[None]
@@ -152,29 +181,33 @@ def plain(model, pruner, span, sequence, prompt_length):
 
 @pytest.mark.parametrize("name", PRUNERS)
 class TestEveryPruner:
-    def test_decoding_with_a_cache_is_the_plain_loop(self, model, layer_loop, span, sequence, name):
-        pruner, length = build(name), len(sequence) - NEW
-        cache, positions = DynamicCache(), torch.arange(len(sequence))[None]
-        output = layer_loop.run(
-            sequence[None, :length],
-            positions[:, :length],
-            cache=cache,
-            pruner=pruner,
-            visual=span,
-        )
-        expected, lengths = plain(model, pruner, span, sequence[:length], length)
-        torch.testing.assert_close(output[0], expected, rtol=1e-4, atol=1e-4)
-        assert [cache.get_seq_length(index) for index in range(NUM_LAYERS)] == lengths
+    @pytest.mark.parametrize("fixed", [False, True], ids=["slot by slot", "all slots"])
+    def test_decoding_with_a_cache_is_the_plain_loop(
+        self, model, packed_loop, span, sequence, name, fixed
+    ):
+        """Beside two other sequences, one of them under another pruner."""
+        pruner = build(name)
+        pruners = [None, pruner, build("dart")]
+        arena, hidden, whole = prefilled(packed_loop, span, sequence, pruners, cleared=fixed)
+        length = len(whole)
+        expected, lengths = plain(model, pruner, span, whole, length)
+        torch.testing.assert_close(hidden[1], expected[-1], rtol=1e-4, atol=1e-4)
+        assert [of_layer[1] for of_layer in arena.lengths] == lengths
         assert lengths[-1] < length
-        for step in range(length, len(sequence)):
-            output = layer_loop.run(
-                sequence[None, step : step + 1],
-                positions[:, step : step + 1],
-                cache=cache,
-                renumbered=pruner.renumbers,
-            )
-            expected, _ = plain(model, pruner, span, sequence[: step + 1], length)
-            torch.testing.assert_close(output[0, -1], expected[-1], rtol=1e-4, atol=1e-4)
+        decoding = Decoding(packed_loop, arena, 1 + NEW, fixed=fixed)
+        shifts = [[0] * NUM_LAYERS for _ in range(3)]
+        for slot, one in enumerate(pruners):
+            if one is not None and one.renumbers:
+                shifts[slot] = [length - of_layer[slot] for of_layer in arena.lengths]
+        decoding.begin([0, 1, 2], hidden, torch.full((3,), length - 1), shifts)
+        for _ in range(NEW):
+            decoding.step()
+        tokens = decoding.read()[1].tolist()
+        assert len(tokens) == 1 + NEW
+        for token in tokens:
+            expected, _ = plain(model, pruner, span, whole, length)
+            assert token == int(model.lm_head(model.model.norm(expected[-1])).argmax())
+            whole = torch.cat([whole, model.model.embed_tokens(torch.tensor([token]))])
 
     def test_decoding_without_a_cache_is_the_plain_loop(
         self, model, layer_loop, span, sequence, name
@@ -208,18 +241,11 @@ class TestEveryPruner:
         assert with_cache[0].text == without[0].text
         assert with_cache[0].new_tokens == 8
 
-    def test_lengths_follow_the_nominal_shares(self, layer_loop, span, sequence, name):
-        pruner, length = build(name), len(sequence) - NEW
-        cache = DynamicCache()
-        layer_loop.run(
-            sequence[None, :length],
-            torch.arange(length)[None],
-            cache=cache,
-            pruner=pruner,
-            visual=span,
-        )
+    def test_lengths_follow_the_nominal_shares(self, packed_loop, span, sequence, name):
+        pruner = build(name)
+        arena, _, _ = prefilled(packed_loop, span, sequence, [pruner])
         shares = pruner.layer_shares(NUM_LAYERS)
-        visual = [cache.get_seq_length(index) - LEFT - RIGHT for index in range(NUM_LAYERS)]
+        visual = [of_layer[0] - LEFT - RIGHT for of_layer in arena.lengths]
         assert sum(visual) / NUM_LAYERS == pytest.approx(sum(shares) / NUM_LAYERS * 97, abs=4)
         if name != "framefusion":
             slack = 8 if name == "dart" else 1

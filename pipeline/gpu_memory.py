@@ -1,0 +1,104 @@
+"""Whether the GPUs of a worker have room for its half of the model, asked before it is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from pipeline.devices import HALVES
+from pipeline.pools import ActorPool, PoolError
+from tango_core.models import load_encoder, load_language_model
+from tango_core.models.base import ModelSpec
+from tango_core.models.placement import resolve_devices, spread_layers
+from tango_core.models.weight_bytes import bytes_by_name, modules_of
+
+_GIB = 2**30
+# Weights are not all that an actor needs: what a share is advised to hold beside them.
+_BESIDE_WEIGHTS = 1.2
+
+
+@contextmanager
+def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[None]:
+    """Load a half of the model in this block.
+
+    Args:
+        stage: Name of the actor's stage; only those that hold a half of the model are looked at.
+        pool: Of the actor in whose process this is.
+        model: As this actor loads it; `None` for a stage without one.
+
+    Raises:
+        PoolError: If a GPU has no room for the weights, or for those of all actors that the pool
+            puts on it; one line with the setting.
+    """
+    if stage not in HALVES or model is None or not model.device.startswith("cuda"):
+        yield
+        return
+    raise_if_no_room(stage, pool, weights_by_device(stage, model))
+    try:
+        yield
+    except torch.OutOfMemoryError as error:  # another actor was quicker
+        reason = " ".join(str(error).split())[:200]
+        raise PoolError(
+            f"the {HALVES[stage]} does not fit beside what else is on its GPU ({reason}); "
+            f"raise pools.{stage}.num_gpus, or use a larger GPU"
+        ) from None
+
+
+def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
+    """Bytes of weights on each device; nothing if they are not known before they are read."""
+    load: Callable[..., object] = load_encoder if stage == "compress" else load_language_model
+    try:
+        sizes = bytes_by_name(modules_of(load(model, device="meta")))
+    except Exception:  # loading itself will say what is wrong, and to a family of one's own nothing
+        return {}
+    devices = resolve_devices(model.device)
+    found = dict.fromkeys(devices, 0)
+    for name, device in spread_layers(sizes, devices).items():
+        found[device] += sizes[name]
+    return found
+
+
+def raise_if_no_room(
+    stage: str,
+    pool: ActorPool,
+    weights: Mapping[torch.device, int],
+    memory_of: Callable[[torch.device], tuple[int, int]] = torch.cuda.mem_get_info,
+) -> None:
+    """Compare weights with the memory of the GPUs.
+
+    Args:
+        stage: `"compress"` or `"answer"`.
+        pool: Of the actor.
+        weights: Device -> bytes.
+        memory_of: Device -> (free, total) bytes.
+
+    Raises:
+        PoolError: If there is too little.
+    """
+    half, setting = HALVES[stage], f"pools.{stage}.num_gpus"
+    sharing = min(pool.most, math.floor(1 / pool.num_gpus)) if 0 < pool.num_gpus < 1 else 1
+    for device, wanted in weights.items():
+        free, total = memory_of(device)
+        if sharing * wanted > total:
+            share = math.ceil(100 * min(1.0, _BESIDE_WEIGHTS * wanted / total)) / 100
+            raise PoolError(
+                f"{setting} is {pool.num_gpus:g}: {sharing} actors may share a GPU of "
+                f"{_gib(total)}, but the weights of the {half} take {_gib(wanted)} in each; raise "
+                f"{setting} to {share:g}, or lower pools.{stage}.num_actors"
+            )
+        if wanted > free:
+            more = max(2, int(pool.num_gpus) + 1)
+            spread = f"set {setting} to {more}, " if stage == "answer" else ""
+            raise PoolError(
+                f"{setting} is {pool.num_gpus:g}: the weights of the {half} take {_gib(wanted)}, "
+                f"but of the {_gib(total)} of {device} only {_gib(free)} are free; {spread}end "
+                "what else is on it, set model.dtype to bfloat16, or use a larger GPU"
+            )
+
+
+def _gib(size: int) -> str:
+    """Bytes for messages."""
+    return f"{size / _GIB:.1f} GiB"

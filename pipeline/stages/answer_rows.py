@@ -1,0 +1,127 @@
+"""What is written down about a question: rows of `rows.ANSWER`, answered or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipeline.cache.fingerprint import canonical_json, digest
+from pipeline.cache.tokens import Entry
+from pipeline.methods import PlannedMethod
+from pipeline.rows import Row, bounds, option_text
+from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
+from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.scoring.free_form import matches
+from tango_core.types import Answer, Question
+
+DIGEST_LENGTH = 16
+
+
+def frames_digest(row: Row, entry: Entry) -> str:
+    """Equal exactly for the same frames of the same source: its fingerprint and the frames' times.
+
+    Times stand for the frames' numbers, which the cache does not hold.
+    """
+    shown = {
+        "source": row["source_fingerprint"],
+        "clip": bounds(row),
+        "times": entry.video.timestamps.tolist(),
+    }
+    return digest(canonical_json(shown), DIGEST_LENGTH)
+
+
+def with_choice(protocol: Protocol, question: Question, answer: Answer) -> Answer:
+    """Read the option a reply names; a reply that names none of the options is unparsed."""
+    if answer.status != "ok" or not question.choices:
+        return answer
+    choice = protocol.read_choice(answer.text, question)
+    return replace(answer, choice=choice, status="ok" if choice is not None else "unparsed")
+
+
+def _is_right(question: Question, answer: Answer) -> bool | None:
+    """Whether an answer is the right one; `None` if nobody says which is."""
+    if question.accepted:
+        return matches(answer.text, question)
+    return None if question.answer is None else answer.choice == question.answer
+
+
+def unanswered(
+    clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
+) -> Row:
+    """The failed row of a question for which no answer was found at the end of a run.
+
+    Args:
+        clip: Benchmark and video id.
+        planned: Method that should have answered.
+        question: What should have been answered.
+        protocol: Of the benchmark.
+        why: One line.
+    """
+    facts = {
+        "benchmark": clip[0],
+        "video_id": clip[1],
+        "cell": planned.name,
+        "method": planned.method.name,
+        "retention": planned.retention,
+    }
+    return answer_row(facts, question, failure(ANSWER_QUESTIONS.failure), protocol, why)
+
+
+def failure(status: Any) -> Answer:
+    """The answer of a question that was never put."""
+    return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
+
+
+def of_damaged(answer: Row, damage: Sequence[str]) -> Row:
+    """An answer about a damaged clip; one that failed for another reason stays as it is."""
+    if is_failed(answer):
+        return answer
+    return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
+
+
+def facts_of(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:
+    """What all answers of one clip and method have in common."""
+    cache = "miss" if planned.cache in row["missing"] else "hit"
+    return {
+        "benchmark": row["benchmark"],
+        "video_id": row["video_id"],
+        "cell": planned.name,
+        "method": planned.method.name,
+        "retention": planned.retention,
+        "decode_video_ms": row["decode_video_ms"],
+        "encode_ms": row["encode_ms"],
+        "compress_ms": compress_ms,
+        "cache": cache if row["clip_key"] else None,
+    }
+
+
+def answer_row(
+    facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
+) -> Row:
+    """One row of `rows.ANSWER`."""
+    ran = answer.prompt_tokens > 0
+    score = protocol.harness_score
+    return {
+        **facts,
+        "question_id": question.id,
+        "status": answer.status,
+        "error": error,
+        "text": answer.text,
+        "choice": answer.choice,
+        "answer": question.answer,
+        "correct": _is_right(question, answer),
+        "answer_text": option_text(question, question.answer),
+        "choice_text": option_text(question, answer.choice),
+        "harness_score": score(answer.text if ran else protocol.failed_reply, question)
+        if score
+        else None,
+        "tokens_with_newlines": answer.visual_tokens if ran else None,
+        "prompt_tokens": answer.prompt_tokens if ran else None,
+        "new_tokens": answer.new_tokens if ran else None,
+        "prefill_ms": answer.prefill_ms if ran else None,
+        "ttft_ms": answer.ttft_ms if ran else None,
+        "decode_ms": answer.decode_ms if ran else None,
+        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
+    }

@@ -1,0 +1,312 @@
+"""One more token for every sequence, without a look at the device in between.
+
+Tokens, positions and lengths stay on the device, and the most likely token goes from one step to
+the next there; the host reads them when it wants to (`read`). On CUDA a step has fixed shapes and
+addresses, so it is recorded once as a graph and then costs one launch instead of about 40 per
+layer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tango_core.models.language.arena import KVArena
+from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.packed_attention import Work
+
+logger = logging.getLogger(__name__)
+
+# Steps done one by one before a graph is recorded: libraries set themselves up in the first ones.
+_WARM_UP = 2
+
+
+class Decoding:
+    """The replies of the sequences of an arena, token by token.
+
+    Args:
+        layer_loop: The layers, which attend through work.
+        arena: Holds the prompts' keys and values.
+        max_new_tokens: Longest reply.
+        positions: Axes of positions before the sequence: () for counts, (3,) for coordinates.
+        before: Whose sequences go on here, because a longer reply has come.
+        fixed: Compute every slot in every step, with one attention call of fixed shape per layer,
+            whether it has a sequence or not; needed for graphs. Otherwise a step computes the
+            active sequences alone, each over the tokens it has. `None`: fixed except on a CPU.
+    """
+
+    def __init__(
+        self,
+        layer_loop: LayerLoop,
+        arena: KVArena,
+        max_new_tokens: int,
+        positions: Sequence[int] = (),
+        before: Decoding | None = None,
+        fixed: bool | None = None,
+    ) -> None:
+        device = layer_loop.device
+        self._layer_loop = layer_loop
+        self._arena = arena
+        self._fixed = device.type != "cpu" if fixed is None else fixed
+        self._max_new_tokens = max_new_tokens
+        self._active: list[int] = []
+        self._done = [0] * arena.slots
+        slots = arena.slots
+        self._tokens = torch.zeros(slots, dtype=torch.long, device=device)
+        self._positions = torch.zeros((*positions, slots), dtype=torch.long, device=device)
+        self._counts = torch.zeros(slots, dtype=torch.long, device=device)
+        self._replies = torch.zeros(slots, max_new_tokens, dtype=torch.long, device=device)
+        self._lengths = torch.zeros(len(arena.keys), slots, dtype=torch.long, device=device)
+        self._shifts = torch.zeros(len(arena.keys), slots, dtype=torch.long, device=device)
+        self._all = torch.arange(slots, device=device)
+        self._places = torch.arange(arena.capacity, device=device)
+        self._host_shifts: dict[int, tuple[int, ...]] = {}
+        self._shift_at: tuple[int, ...] = ()
+        self._length_at: tuple[int, ...] = ()
+        # A graph is of one device; a simulated one has none.
+        self._records = (
+            self._fixed
+            and layer_loop.spread.is_one
+            and device.type == "cuda"
+            and torch.cuda.is_initialized()
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._eager_steps = 0
+        if before is not None:
+            self._take_over(before)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Longest reply that there is room for."""
+        return self._max_new_tokens
+
+    def _take_over(self, before: Decoding) -> None:
+        """Go on with the sequences of another one in the same arena."""
+        self._tokens, self._positions, self._counts = (
+            before._tokens,
+            before._positions,
+            before._counts,
+        )
+        self._replies[:, : before._max_new_tokens] = before._replies
+        self._lengths, self._shifts = before._lengths, before._shifts
+        self._done, self._host_shifts = before._done, before._host_shifts
+        self._change(before._active)
+
+    def begin(
+        self,
+        slots: Sequence[int],
+        hidden: Tensor,
+        last: Tensor,
+        shifts: Sequence[Sequence[int]],
+    ) -> None:
+        """Take over prefilled sequences: their first token, and where they go on.
+
+        Args:
+            slots: Their slots.
+            hidden: (n, D) output of the last layer at the end of every prompt.
+            last: (..., n) int64 position of the last token of every prompt, without pruning.
+            shifts: Of every sequence, by how much positions in each layer are smaller than that.
+        """
+        at = torch.tensor(slots, device=hidden.device)
+        best = self._most_likely(hidden)
+        self._tokens[at] = best
+        self._replies[at, 0] = best
+        self._counts[at] = 1
+        self._positions[..., at] = last.to(hidden.device) + 1
+        lengths = [[of_layer[slot] for slot in slots] for of_layer in self._arena.lengths]
+        self._lengths[:, at] = torch.tensor(lengths, device=hidden.device)
+        self._shifts[:, at] = torch.tensor(shifts, device=hidden.device).T
+        for slot, of_layers in zip(slots, shifts, strict=True):
+            self._done[slot] = 1
+            self._host_shifts[slot] = tuple(of_layers)
+        self._change([*self._active, *slots])
+
+    def end(self, slots: Collection[int]) -> None:
+        """Forget sequences."""
+        self._change([slot for slot in self._active if slot not in slots])
+
+    def read(self) -> Tensor:
+        """(slots, longest) int64 tokens so far, on the host: of a slot as many as `done` says."""
+        longest = max((self._done[slot] for slot in self._active), default=1)
+        return self._replies[:, :longest].cpu()
+
+    def done(self, slot: int) -> int:
+        """Tokens of the reply in a slot so far."""
+        return self._done[slot]
+
+    def step(self) -> None:
+        """One more token for every active sequence; those at their bound stand still."""
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._records and self._eager_steps >= _WARM_UP:
+            self._record()
+        else:
+            self._compute()
+            self._eager_steps += 1
+        for slot in self._active:
+            self._done[slot] = min(self._done[slot] + 1, self._max_new_tokens)
+
+    def _record(self) -> None:
+        """Record a step as a graph, and run it; what cannot be recorded is computed as before."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._compute()
+        except RuntimeError as error:
+            logger.warning("decoding goes on without a CUDA graph: %s", str(error).split("\n")[0])
+            self._records = False
+            self._compute()
+            return
+        self._graph = graph
+        graph.replay()
+
+    def _compute(self) -> None:
+        """The step itself; all shapes are fixed if `fixed`, and nothing is read by the host."""
+        rows = self._all if self._fixed else torch.tensor(self._active, device=self._all.device)
+        positions, counts = self._positions[..., rows], self._counts[rows]
+        # An idle slot writes where nobody reads.
+        at = (self._lengths[:, rows] + counts - 1).clamp(max=self._arena.capacity - 1)
+        shifts = self._shifts[:, rows]
+        output = self._layer_loop.run_packed(
+            self._layer_loop.embed_tokens(self._tokens[rows]),
+            positions,
+            self._work(rows, at),
+            shifted={layer: positions - shifts[layer] for layer in self._shift_at},
+        )
+        best = self._most_likely(output)
+        self._tokens[rows] = best
+        self._replies[rows, counts.clamp(max=self._max_new_tokens - 1)] = best
+        self._counts[rows] = (counts + 1).clamp(max=self._max_new_tokens)
+        self._positions[..., rows] = positions + 1
+
+    def _work(self, rows: Tensor, at: Tensor) -> Work:
+        """How the rows of a step attend."""
+        if self._fixed:
+            return _AllSlots(self._arena, rows, at, self._places, self._length_at)
+        counts = [
+            [of_layer[slot] + self._done[slot] for slot in self._active]
+            for of_layer in self._arena.lengths
+        ]
+        return _SlotBySlot(self._arena, rows, at, self._active, counts)
+
+    def _most_likely(self, hidden: Tensor) -> Tensor:
+        """(n,) most likely next tokens; the first on ties."""
+        return self._layer_loop.logits(hidden).float().argmax(dim=-1)
+
+    def _change(self, active: list[int]) -> None:
+        """Decode these sequences from now on."""
+        self._active = active
+        lengths = self._arena.lengths
+        layers = range(1, len(lengths))
+        before = self._shift_at, self._length_at
+        self._shift_at = tuple(
+            layer
+            for layer in layers
+            if any(len({*self._host_shifts[slot][layer - 1 : layer + 1]}) > 1 for slot in active)
+        )
+        self._length_at = tuple(
+            layer
+            for layer in layers
+            if any(lengths[layer][slot] != lengths[layer - 1][slot] for slot in active)
+        )
+        if before != (self._shift_at, self._length_at):
+            self._graph, self._eager_steps = None, 0
+
+
+class _Step(Work):
+    """What both ways to attend have in common: the new keys and values are written in place.
+
+    Args:
+        arena: Of the sequences.
+        rows: (n,) int64 slots.
+        at: (layers, n) int64 where each writes.
+    """
+
+    def __init__(self, arena: KVArena, rows: Tensor, at: Tensor) -> None:
+        self._arena = arena
+        self._rows = rows
+        self._at = at
+        self._here: dict[tuple[str, torch.device], Tensor] = {}
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Append (kv_heads, n, head_dim) keys and values, one to every sequence."""
+        rows = self.on("rows", self._rows, keys.device)
+        at = self.on("at", self._at, keys.device)[layer]
+        self._arena.keys[layer][rows, :, at] = keys.transpose(0, 1)
+        self._arena.values[layer][rows, :, at] = values.transpose(0, 1)
+
+    def on(self, name: str, value: Tensor, device: torch.device) -> Tensor:
+        """A tensor on the device of a layer; each is moved once per step."""
+        if (name, device) not in self._here:
+            self._here[name, device] = value.to(device)
+        return self._here[name, device]
+
+
+class _AllSlots(_Step):
+    """One call over all slots, with what is not there yet masked."""
+
+    def __init__(
+        self, arena: KVArena, rows: Tensor, at: Tensor, places: Tensor, length_at: Sequence[int]
+    ) -> None:
+        super().__init__(arena, rows, at)
+        starts = (0, *length_at)
+        self._mask_of = {
+            layer: f"mask {start}"
+            for start, stop in zip(starts, (*starts[1:], len(at)), strict=True)
+            for layer in range(start, stop)
+        }
+        self._masks = {f"mask {n}": (places <= at[n][:, None])[:, None, None] for n in starts}
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> Tensor:
+        """See `Work`."""
+        self.write(layer, keys, values)
+        num_heads, num_rows, width = queries.shape
+        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
+        name = self._mask_of[layer]
+        mixed = functional.scaled_dot_product_attention(
+            grouped,
+            self._arena.keys[layer],
+            self._arena.values[layer],
+            attn_mask=self.on(name, self._masks[name], keys.device),
+            scale=scaling,
+        )
+        return mixed.reshape(num_rows, num_heads, width)
+
+
+class _SlotBySlot(_Step):
+    """A call per active sequence, over exactly the tokens it has: nothing is padded."""
+
+    def __init__(
+        self,
+        arena: KVArena,
+        rows: Tensor,
+        at: Tensor,
+        slots: Sequence[int],
+        counts: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__(arena, rows, at)
+        self._slots = slots
+        self._counts = counts
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> Tensor:
+        """See `Work`."""
+        self.write(layer, keys, values)
+        num_heads, num_rows, width = queries.shape
+        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
+        mixed = [
+            functional.scaled_dot_product_attention(
+                own[None],
+                *(part[None] for part in self._arena.read(layer, slot, count)),
+                scale=scaling,
+            )
+            for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True)
+        ]
+        return torch.cat(mixed).reshape(num_rows, num_heads, width)

@@ -1,0 +1,41 @@
+"""Which errors say that memory is too small, of a device or of the host."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+
+import torch
+
+_OUT_OF_MEMORY = re.compile(
+    r"\bCU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|\b(CUDA|HIP)( driver)? error: out of memory"
+    r"|\b(CUDA|HIP) out of memory|DefaultCPUAllocator: (can't|not enough)",
+    re.IGNORECASE,
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is too small, of a device or of the host."""
+    return any(
+        isinstance(one, (torch.OutOfMemoryError, MemoryError))
+        or (isinstance(one, RuntimeError) and _OUT_OF_MEMORY.search(str(one)) is not None)
+        for one in with_causes(error)
+    )
+
+
+def free_memory() -> None:
+    """Give back what nothing refers to: to the system, and to other processes on the GPU."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def with_causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:
+    """An error and those that it was raised from; with those that were being handled, on wish."""
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        yield current
+        current = current.__cause__ or (current.__context__ if handled else None)

@@ -1,0 +1,42 @@
+"""Compare the GPU with the CPU: `make test-gpu`, or `python -m tests.gpu.check`.
+
+The exit code is 0 if all agree, 1 if something does not, and 2 without a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from tests.gpu.command import do_parts, failures, options
+
+
+def main() -> int:
+    """Run all checks."""
+    run = options((__doc__ or "").split("\n")[0])
+    # What takes seconds to import is not needed to say that there is no GPU.
+    from tests.gpu.check_methods import check_methods
+    from tests.gpu.check_models import check_replies, check_towers
+    from tests.gpu.check_pruners import check_pruners
+
+    parts = (
+        ("Methods", check_methods),
+        ("Towers", check_towers),
+        ("Replies", check_replies),
+        ("Pruners", check_pruners),
+    )
+    # What is compared is the arithmetic of float32, which TF32 is not.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    do_parts(run, "check", parts)
+    wrong = failures(run)
+    checked = sum(map(len, run.parts.values()))
+    print(f"\n{checked} compared in {run.elapsed_s:.0f} s, {len(wrong)} do not agree", flush=True)
+    for row in wrong:
+        print(row)
+    return 1 if wrong or run.skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

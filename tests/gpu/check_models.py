@@ -1,0 +1,160 @@
+"""Towers, the decoder loop and batches on the device against the same on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tango_core.models import load_encoder, load_language_model
+from tango_core.models.base import LanguageModel, ModelSpec
+from tango_core.models.session import ClipPrompts
+from tango_core.types import CompressedVideo, Prompt
+from tests.gpu.command import Rows, Run, equal_replies
+from tests.gpu.halves import described, geometry, noise_frames
+
+FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b")
+SHRINK = 7  # 4 layers of 512 channels
+NUM_FRAMES, NEW_TOKENS = 4, 6
+# Largest relative difference of a tower's output.
+LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
+DTYPES = ("float32", "bfloat16", "float16")
+PROMPTS = tuple(
+    Prompt("", f"Question: What does the person {' '.join(['do'] * length)}?\nAnswer: ")
+    for length in (1, 5, 9)
+)
+
+
+@contextmanager
+def small_models(run: Run) -> Iterator[dict[str, Path]]:
+    """Family -> directory of a shrunken checkpoint."""
+    shrink = 28 if run.small else SHRINK
+    with (
+        geometry(FAMILIES[0], shrink=shrink, drawn=True) as llava,
+        geometry(FAMILIES[1], shrink=shrink, drawn=True) as qwen,
+    ):
+        yield {FAMILIES[0]: llava, FAMILIES[1]: qwen}
+
+
+def check_towers(run: Run) -> Rows:
+    """Tokens and signals of both encoders."""
+    rows = []
+    with small_models(run) as paths:
+        for family, path in paths.items():
+            for dtype in DTYPES:
+                rows += _tower(family, described(family, path, run.device, dtype, NUM_FRAMES))
+    return rows
+
+
+def _tower(family: str, spec: ModelSpec) -> Rows:
+    """One encoder in one precision; on the CPU always in float32."""
+    frames = noise_frames(spec)
+    needs = frozenset(spec.provides)
+    here = load_encoder(replace(spec, device="cpu", dtype="float32")).encode(frames, needs)
+    there = load_encoder(spec).encode(frames, needs)
+    rows = []
+    for name in ("tokens", *sorted(needs)):
+        expected, found = getattr(here, name), getattr(there, name)
+        error = _difference(expected, found)
+        rows.append(
+            {
+                "tower": family,
+                "dtype": spec.dtype,
+                "output": name,
+                "error": error,
+                "ok": error <= LARGEST_ERROR[spec.dtype],
+            }
+        )
+    return rows
+
+
+def _difference(expected: torch.Tensor, found: torch.Tensor) -> float:
+    """Norm of the difference against the norm of what is expected."""
+    expected, found = expected.double().cpu(), found.double().cpu()
+    return float((expected - found).norm() / expected.norm().clamp_min(1e-12))
+
+
+def check_replies(run: Run) -> Rows:
+    """Replies of both language halves: alone, from a shared prefix, and in one batch of clips."""
+    rows = []
+    with small_models(run) as paths:
+        for family, path in paths.items():
+            for dtype in DTYPES:
+                spec = described(family, path, run.device, dtype, NUM_FRAMES)
+                rows += _replies(family, spec)
+    return rows
+
+
+def _replies(family: str, spec: ModelSpec) -> Rows:
+    """One language half in one precision."""
+    clips = [_clip(spec, seed) for seed in range(3)]
+    here, there = _on_cpu(spec), _endless(load_language_model(spec))
+    expected = [_alone(here, clip, share=False) for clip in clips]
+    rows = []
+    for way in ("alone", "shared prefix", "batch"):
+        if way == "batch":
+            found = _together(there, clips)
+        else:
+            found = [_alone(there, clip, share=way != "alone") for clip in clips]
+        rows.append(
+            {
+                "model": family,
+                "way": way,
+                **equal_replies(chain(*expected), chain(*found), spec.dtype),
+            }
+        )
+    return rows
+
+
+def _on_cpu(spec: ModelSpec) -> LanguageModel:
+    """The reference, in float32."""
+    return _endless(load_language_model(replace(spec, device="cpu", dtype="float32")))
+
+
+def _endless(model: Any) -> LanguageModel:
+    """A model whose replies go to their bound."""
+    model.engine.eos_ids = frozenset()
+    return model  # type: ignore[no-any-return]
+
+
+def _clip(spec: ModelSpec, seed: int) -> CompressedVideo:
+    """Half of the tokens of a clip."""
+    generator = torch.Generator().manual_seed(seed)
+    grid = (NUM_FRAMES, *(spec.grid or (8, 8)))
+    total = grid[0] * grid[1] * grid[2]
+    return CompressedVideo(
+        torch.randn(total // 2, spec.llm.hidden_size, generator=generator),
+        torch.randperm(total, generator=generator)[: total // 2].sort().values,
+        grid,
+        torch.arange(grid[0], dtype=torch.float64),
+    )
+
+
+def _alone(
+    model: LanguageModel,
+    clip: CompressedVideo,
+    *,
+    share: bool = False,
+) -> list[str]:
+    """Replies to all prompts about a clip."""
+    answers = model.answer(clip, PROMPTS, max_new_tokens=NEW_TOKENS, share_prefix=share)
+    return [answer.text for answer in answers]
+
+
+def _together(model: LanguageModel, clips: list[CompressedVideo]) -> list[list[str]]:
+    """Replies to all prompts about all clips, answered in one session."""
+    session, found = model.session(), {}
+    requests = [ClipPrompts(clip, PROMPTS, max_new_tokens=NEW_TOKENS) for clip in clips]
+    for request in requests:
+        session.add(request)
+    while session.busy:
+        for request, answers in session.step():
+            if isinstance(answers, Exception):
+                raise answers
+            found[id(request)] = [answer.text for answer in answers]
+    return [found[id(request)] for request in requests]

@@ -1,0 +1,103 @@
+"""The programs for a GPU, run on the CPU with small sizes, so that only CUDA itself is untried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tango_core.compressors import METHODS
+from tango_core.compressors.hybrid import INNER
+
+ROOT = Path(__file__).parents[2]
+# What a machine with a GPU may lack: everything but torch and what comes with transformers.
+MISSING = (
+    *("ray", "mlflow", "pyarrow", "pandas", "matplotlib", "rich", "typer", "pydantic", "psutil"),
+    *("av", "decord", "torchcodec", "fsspec", "s3fs", "jobs", "pipeline"),
+)
+WITHOUT = (
+    "import runpy, sys\n"
+    f"for name in {MISSING!r}: sys.modules[name] = None\n"
+    "sys.argv = sys.argv[1:]\n"
+    "runpy.run_module(sys.argv[0], run_name='__main__')\n"
+)
+
+
+def command(module: str, *arguments: str, code: str = WITHOUT) -> subprocess.CompletedProcess:
+    """Run a program of this folder where nothing else is installed."""
+    return subprocess.run(
+        [sys.executable, "-c", code, module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def results(module: str, folder: Path, **options: str) -> dict:
+    """What a program wrote, after a run with small sizes."""
+    done = command(module, "--device", "cpu", "--small", "--out", str(folder), **options)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    (written,) = folder.glob("*.json")
+    assert written.with_suffix(".md").read_text().count("\n## ") >= 1
+    found = json.loads(written.read_text())
+    assert found["about"]["small"]
+    assert found["skipped"] == []
+    return found["parts"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+@pytest.mark.parametrize("module", ["tests.gpu.check", "tests.gpu.bench"])
+def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
+    done = command(module, "--out", str(tmp_path / "results"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("no GPU: torch ")
+    assert not (tmp_path / "results").exists(), "nothing was run, so nothing is written"
+
+
+@pytest.mark.slow
+def test_every_check_runs_and_agrees_with_itself(tmp_path):
+    parts = results("tests.gpu.check", tmp_path)
+    assert list(parts) == ["Methods", "Towers", "Replies", "Pruners"]
+    assert all(row["ok"] for rows in parts.values() for row in rows)
+    names = {row["method"] for row in parts["Methods"]} | {r["pruner"] for r in parts["Pruners"]}
+    assert names == {*METHODS, *INNER}
+    for rows in parts.values():
+        assert {row["dtype"] for row in rows} == {"float32", "bfloat16", "float16"}
+
+
+@pytest.mark.slow
+def test_every_benchmark_runs(tmp_path):
+    parts = results("tests.gpu.bench", tmp_path)
+    assert list(parts) == ["Compress", "Time to first token at 7B", "Prefix sharing", "Batches"]
+    assert len({row["clip"] for row in parts["Compress"]}) == 2
+    first = parts["Time to first token at 7B"]
+    assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
+    for row in first:
+        total = sum(row[f"{part} ms"] for part in ("vision", "compress", "prefill", "first token"))
+        assert row["ttft ms"] == pytest.approx(total)
+        assert min(row["vision ms"], row["compress ms"], row["prefill ms"]) > 0
+    assert [row["paper"] for row in first] == [None, 1.63, 1.88]
+    assert all(row["questions/s"] > 0 for row in parts["Prefix sharing"] + parts["Batches"])
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_whole_jobs_are_measured_on_both_executors(tmp_path):
+    code = "import runpy, sys\nsys.argv = sys.argv[1:]\n"
+    code += "runpy.run_module(sys.argv[0], run_name='__main__')"
+    parts = results("tests.gpu.overlap", tmp_path, code=code)
+    assert [row["executor"] for row in parts["Overlap"]] == ["local", "ray"]
+    assert all(row["failed"] == 0 and row["clips"] == 4 for row in parts["Overlap"])
+
+
+@pytest.mark.gpu
+def test_the_gpu_agrees_with_the_cpu(tmp_path):
+    done = command("tests.gpu.check", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout[-3000:]

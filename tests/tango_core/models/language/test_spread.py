@@ -1,0 +1,209 @@
+"""A language model whose layers are on several devices says what it says on one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from fake_devices import FakeDevices, device_of, put_on
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tango_core.compressors import build_method
+from tango_core.compressors.hybrid import checked_inner
+from tango_core.models import load_language_model
+from tango_core.models.checkpoints import weights
+from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.placement import resolve_devices, spread_layers
+from tango_core.types import Prompt
+
+NUM_LAYERS, WIDTH = 8, 32
+GRID = (6, 4, 4)
+GPUS = tuple(torch.device("cuda", index) for index in range(3))
+
+PRUNERS = {
+    "fastv": {"retention": 0.5},
+    "dart": {"retention": 0.5},
+    "pyramiddrop": {"retention": 0.46875},
+    "sparsevlm": {"retention": 0.5},
+    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
+    "fastv-merge": {"retention": 0.3, "layer": 5},
+    "holitom-merge": {"retention": 0.3, "layer": 5},
+}
+
+
+def pruner_of(name, **options):
+    if name.endswith("-merge"):
+        return checked_inner("tango", {"name": name, **PRUNERS[name]}, NUM_LAYERS)[1]
+    return build_method(name, num_layers=NUM_LAYERS, **{**PRUNERS[name], **options}).pruner
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+
+
+@pytest.fixture(scope="module")
+def half():
+    """Qwen2 layers whose attention differs from token to token."""
+    config = Qwen2Config(
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+        attn_implementation="sdpa",
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(config).eval().requires_grad_(False)
+        for name, weight in model.named_parameters():
+            if "proj.weight" in name:
+                weight.normal_(std=0.25)
+            elif "bias" in name:
+                weight.normal_(std=0.1)
+    return torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """Two questions about one slowly changing clip."""
+    generator = torch.Generator().manual_seed(3)
+    frame, frames = torch.randn(16, WIDTH, generator=generator), []
+    for _ in range(GRID[0]):
+        frames.append(frame)
+        frame = frame + 0.6 * torch.randn(16, WIDTH, generator=generator)
+    count = math.prod(GRID)
+    clip = VisualTokens(torch.cat(frames), torch.arange(count), GRID)
+    return [
+        LaidOutPrompt(
+            spans=(TextTokens((1, 2, 3, 4)), clip, TextTokens(question)),
+            positions=torch.arange(4 + count + len(question)),
+        )
+        for question in ((5, 6, 7), (8, 9, 10, 11, 12))
+    ]
+
+
+def said(half, prompts, **options):
+    engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
+    return [answer.text for answer in engine.answer(prompts, max_new_tokens=5, **options)]
+
+
+def spread_out(half, devices):
+    """Put the tensors of the model on devices, until the test is over."""
+    sizes = {name: value.nbytes for name, value in half.named_parameters()}
+    places = spread_layers(sizes, devices)
+    for name, value in half.named_parameters():
+        put_on(value, places[name])
+    for _, value in half.named_buffers():
+        put_on(value, devices[0])
+    return {int(n.split(".")[2]): place for n, place in places.items() if ".layers." in n}
+
+
+@pytest.fixture
+def on_gpus(half):
+    """The same model, its layers on three devices."""
+    places = spread_out(half, GPUS)
+    assert len(set(places.values())) == 3
+    yield half
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+
+
+def test_devices_that_are_not_there_are_told_apart():
+    with FakeDevices() as devices:
+        first, second = torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")
+        assert (first.device, (first + 1).device) == (GPUS[0], GPUS[0])
+        with pytest.raises(RuntimeError, match=r"cuda:0 and cuda:1, in add"):
+            first + second
+        with pytest.raises(RuntimeError, match="two devices"):
+            first + torch.ones(2)
+        assert (first + second.to("cuda:0")).tolist() == [2, 2]
+        assert devices.moves == [("cuda:1", "cuda:0")]
+
+
+@pytest.mark.parametrize("share_prefix", [True, False])
+def test_replies_are_those_of_one_device(half, prompts, on_gpus, share_prefix):
+    with FakeDevices() as devices:
+        spread = said(on_gpus, prompts, share_prefix=share_prefix)
+    assert ("cuda:0", "cuda:1") in devices.moves
+    assert ("cuda:1", "cuda:2") in devices.moves
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+    assert spread == said(half, prompts, share_prefix=share_prefix)
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_every_pruner_works_across_devices(half, prompts, on_gpus, name):
+    with FakeDevices():
+        spread = said(on_gpus, prompts, pruner=pruner_of(name))
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+    assert spread == said(half, prompts, pruner=pruner_of(name))
+
+
+@pytest.mark.parametrize("layer", range(1, NUM_LAYERS))
+def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
+    with FakeDevices():
+        spread = said(on_gpus, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+    assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+
+
+def test_within_a_pass_the_rotary_embedding_moves_once_per_device(on_gpus, prompts):
+    with FakeDevices() as devices:
+        said(on_gpus, prompts[:1])
+    # In each of 5 passes hidden states, cosine and sine at two borders, and 5 around the logits; in
+    # 4 of them also which keys are new and which are there; and the prompt.
+    assert len(devices.moves) <= 5 * (2 * 3 + 5) + 4 * (2 * 3) + 8
+
+
+def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, video, monkeypatch):
+    expected = load_language_model("llava-onevision-7b", str(checkpoint), dtype="float32")
+    question = [Prompt("", "w1 w2 w3")]
+    alone = expected.answer(video, question, max_new_tokens=4)[0].text
+    opened = weights._opened
+    monkeypatch.setattr(weights, "_opened", lambda one, path, device: opened(one, path, "cpu"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with FakeDevices():
+        spec = expected.spec
+        spread = load_language_model(spec, device="cuda:0,cuda:1")
+        loop = spread.engine.layer_loop
+        assert loop.spread.devices == GPUS[:2]
+        places = [device_of(layer.mlp.up_proj.weight) for layer in loop.layers]
+        assert places == sorted(places, key=str)
+        assert set(places) == set(GPUS[:2])
+        assert spread.answer(video, question, max_new_tokens=4)[0].text == alone
+
+
+def test_the_fullest_device_holds_the_least():
+    def split(loads, devices, extra=()):
+        sizes = {f"model.layers.{index}.w": load for index, load in enumerate(loads)}
+        places = spread_layers({**sizes, **dict(extra)}, GPUS[:devices])
+        return [places[name].index for name in sizes], places
+
+    assert split([1] * 6, 2)[0] == [0, 0, 0, 1, 1, 1]
+    assert split([4, 1, 1, 1, 1], 2)[0] == [0, 1, 1, 1, 1]
+    assert split([1, 1, 1, 1, 9], 3)[0][-1] == 2
+    # The embedding is before the layers, norm and output projection are after them.
+    places = split([1] * 6, 2, {"model.embed_tokens.weight": 4, "image_newline": 0})
+    assert places[0] == [0, 1, 1, 1, 1, 1]
+    assert places[1]["model.embed_tokens.weight"] == places[1]["image_newline"] == GPUS[0]
+    places = split([1] * 6, 2, {"lm_head.weight": 4, "model.norm.weight": 0})
+    assert places[0] == [0, 0, 0, 0, 0, 1]
+    assert places[1]["lm_head.weight"] == places[1]["model.norm.weight"] == GPUS[1]
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"num_gpus is 3, but the language model has 2 layers"):
+        spread_layers({"layers.0.w": 1, "layers.1.w": 1}, GPUS)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert resolve_devices("cuda") == (torch.device("cuda"),)
+    with pytest.raises(ValueError, match=r"num_gpus is 2, but this process sees 1 GPU\(s\)"):
+        resolve_devices("cuda:0,cuda:1")
