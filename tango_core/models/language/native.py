@@ -176,7 +176,7 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     the widest layer keeps of every row while it computes.
     """
     if layer_loop.device.type != "cuda" or not cuda_is_in_use():
-        layer = sum(weight.nbytes for weight in layer_loop.layers[0].parameters())
+        layer = sum(int(weight.nbytes) for weight in layer_loop.layers[0].parameters())
         return _ON_CPU["small" if layer < _SMALL_LAYER_BYTES else "large"]
     free, _ = torch.cuda.mem_get_info(layer_loop.device)
     config = layer_loop.config
