@@ -91,7 +91,8 @@ def doubts(
                 f"be on GPUs that Ray believes free; set {setting}"
             )
         elif num_gpus > 0 or reserves_gpus(pools):
-            found = f"the cluster has {num_gpus:g} GPUs" if num_gpus else "other pools reserve GPUs"
+            counted = f"{num_gpus:g} GPU{'' if num_gpus == 1 else 's'}"
+            found = f"the cluster has {counted}" if num_gpus else "another pool reserves GPUs"
             yield (
                 f"{setting} is 0: the {HALVES[stage]} runs on the CPU, though {found}; "
                 f"set {setting} above 0, or pools to auto"

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -48,6 +49,17 @@ def _expanded(place: str, info: ValidationInfo) -> str:
 
 Place = Annotated[str, AfterValidator(_expanded)]
 """A path, in which a leading `~` is the home directory, or a URL."""
+
+
+def _frames_at_once(value: object) -> object:
+    """Refuse what is neither, in the words of the setting instead of those of its two types."""
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError("must be auto, or a number of frames from 1 on")
+
+
+EncodeBatch = Annotated[int | Literal["auto"], BeforeValidator(_frames_at_once)]
+"""Frames that go through the vision tower together."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -107,7 +119,7 @@ class ModelSection:
     options: dict[str, Any] = field(default_factory=dict)
     sinks: Place | None = None
     sampling: Sampling | None = None
-    encode_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    encode_batch: EncodeBatch = "auto"
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -33,6 +33,8 @@ _STICKY = re.compile(
     r"|context is destroyed|GPU (is lost|has fallen off the bus)",
     re.IGNORECASE,
 )
+# What a user can do about a lack of memory that smaller pieces did not help.
+_ROOM = "no room for this method, twice: raise the pool's num_gpus, or lower model.num_frames"
 # Of an accelerator or its libraries; whether it still works is seen only by asking it.
 _OF_ACCELERATOR = re.compile(
     r"\b(CUDA|HIP|cuBLAS|cuDNN|cuFFT|cuSOLVER)( driver)? error"
@@ -121,7 +123,8 @@ def each_on_its_own(
 
 def reason_of(error: BaseException) -> str:
     """An error as rows have it: its class and what it says, in one line."""
-    return one_line(f"{type(error).__name__}: {error}")
+    reason = f"{type(error).__name__}: {error}"
+    return one_line(f"{_ROOM}; {reason}" if is_out_of_memory(error) else reason)
 
 
 def _first_line(text: str) -> str:

@@ -10,8 +10,8 @@ Rooms, each importing only from those before it:
     checkpoints/                               files: directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
     extras                                     tango.json of a checkpoint
-    random_weights/                            checkpoints of published sizes without a download
     llava/, qwen2_5_vl/                        one room per family; none imports another
+    random_weights/                            checkpoints of published sizes without a download
     tiny                                       the embedded model
 """
 

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import sys
 
-from tests.gpu.bench_answers import bench_batches, bench_prefix
-from tests.gpu.bench_compress import bench_compress
-from tests.gpu.bench_ttft import bench_ttft
 from tests.gpu.command import do_parts, failures, options
-
-PARTS = (
-    ("Compress", bench_compress),
-    ("Time to first token at 7B", bench_ttft),
-    ("Prefix sharing", bench_prefix),
-    ("Batches", bench_batches),
-)
 
 
 def main() -> int:
     """Run all parts."""
     run = options((__doc__ or "").split("\n")[0])
-    do_parts(run, "bench", PARTS)
+    # What takes seconds to import is not needed to say that there is no GPU.
+    from tests.gpu.bench_answers import bench_batches, bench_prefix
+    from tests.gpu.bench_compress import bench_compress
+    from tests.gpu.bench_ttft import bench_ttft
+
+    parts = (
+        ("Compress", bench_compress),
+        ("Time to first token at 7B", bench_ttft),
+        ("Prefix sharing", bench_prefix),
+        ("Batches", bench_batches),
+    )
+    do_parts(run, "bench", parts)
     print(f"\nmeasured in {run.elapsed_s:.0f} s", flush=True)
     return int(bool(failures(run)))
 

@@ -9,26 +9,27 @@ import sys
 
 import torch
 
-from tests.gpu.check_methods import check_methods
-from tests.gpu.check_models import check_replies, check_towers
-from tests.gpu.check_pruners import check_pruners
 from tests.gpu.command import do_parts, failures, options
-
-PARTS = (
-    ("Methods", check_methods),
-    ("Towers", check_towers),
-    ("Replies", check_replies),
-    ("Pruners", check_pruners),
-)
 
 
 def main() -> int:
     """Run all checks."""
     run = options((__doc__ or "").split("\n")[0])
+    # What takes seconds to import is not needed to say that there is no GPU.
+    from tests.gpu.check_methods import check_methods
+    from tests.gpu.check_models import check_replies, check_towers
+    from tests.gpu.check_pruners import check_pruners
+
+    parts = (
+        ("Methods", check_methods),
+        ("Towers", check_towers),
+        ("Replies", check_replies),
+        ("Pruners", check_pruners),
+    )
     # What is compared is the arithmetic of float32, which TF32 is not.
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    do_parts(run, "check", PARTS)
+    do_parts(run, "check", parts)
     wrong = failures(run)
     checked = sum(map(len, run.parts.values()))
     print(f"\n{checked} compared in {run.elapsed_s:.0f} s, {len(wrong)} do not agree", flush=True)

@@ -73,7 +73,7 @@ def about(device: torch.device) -> dict[str, Any]:
         "device": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "float32 products": torch.get_float32_matmul_precision(),
         "date": datetime.now(UTC).date().isoformat(),
     }
     if device.type == "cuda":

@@ -94,9 +94,10 @@ def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
         config: Of the tower.
         itemsize: Bytes of a number.
     """
-    tokens = (config.image_size // config.patch_size) ** 2
-    block = 8 * config.hidden_size + 2 * config.intermediate_size
-    return tokens * (block * itemsize + 8 * config.hidden_size * 4)
+    tokens: int = (config.image_size // config.patch_size) ** 2
+    block: int = 8 * config.hidden_size + 2 * config.intermediate_size
+    signals: int = 8 * config.hidden_size * 4
+    return tokens * (block * itemsize + signals)
 
 
 def received_attention(output: TowerOutput) -> Tensor:

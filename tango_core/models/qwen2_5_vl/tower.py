@@ -92,8 +92,9 @@ def activation_bytes(config: Any, num_patches: int, itemsize: int) -> int:
         num_patches: P.
         itemsize: Bytes of a number.
     """
-    block = 10 * config.hidden_size + 3 * config.intermediate_size
-    return num_patches * (block * itemsize + 8 * config.hidden_size * 4)
+    block: int = 10 * config.hidden_size + 3 * config.intermediate_size
+    signals: int = 8 * config.hidden_size * 4
+    return num_patches * (block * itemsize + signals)
 
 
 def mean_query_saliency(output: QwenTowerOutput) -> Tensor:

@@ -61,7 +61,7 @@ def plan_windows(
     order, ends = get_vision_window_index(thw, side, stock.window_size, stock.patch_size)
     lengths = ends.diff()
     sizes = sorted(set(lengths.tolist()), reverse=True)
-    windows = torch.arange(int(ends[-1])).split(lengths.tolist())
+    windows = torch.split(torch.arange(int(ends[-1])), lengths.tolist())
     by_size = [torch.stack([one for one in windows if len(one) == size]) for size in sizes]
     grouped = torch.cat([windows.flatten() for windows in by_size])
     all_equal = len(sizes) == 1
@@ -128,10 +128,10 @@ def _within(
     start = 0
     for count, length in sizes:
         stop = start + count * length
-        windows = (
+        queries, keys, values = (
             part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts
         )
-        together = F.scaled_dot_product_attention(*windows, scale=scale)
+        together = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
         attended.append(together.transpose(1, 2).reshape(count * length, -1))
         start = stop
     return attended[0] if len(attended) == 1 else torch.cat(attended)

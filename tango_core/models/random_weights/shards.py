@@ -95,7 +95,7 @@ def _write(path: Path, tensors: Sequence[TensorPlan], seed: int | None) -> None:
                 file.write(_draw(source, tensor, count))
 
 
-def _draw(source: np.random.Generator, tensor: TensorPlan, count: int) -> memoryview:
+def _draw(source: np.random.Generator, tensor: TensorPlan, count: int) -> bytes:
     """The bytes of some numbers."""
     if tensor.std == 0:
         numbers = np.full(count, tensor.mean, np.float32)
@@ -103,4 +103,4 @@ def _draw(source: np.random.Generator, tensor: TensorPlan, count: int) -> memory
         numbers = source.standard_normal(count, np.float32)
         numbers *= np.float32(tensor.std)
         numbers += np.float32(tensor.mean)
-    return memoryview(torch.from_numpy(numbers).bfloat16().view(torch.int16).numpy()).cast("B")
+    return torch.from_numpy(numbers).bfloat16().view(torch.int16).numpy().tobytes()

@@ -98,6 +98,8 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
+        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
+        ({"model": {"encode_batch": "all"}}, r"model.encode_batch: must be auto.* got 'all'$"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
         ({"pools": {"compress": {"num_actors": 0}}}, r"num_actors must be 1 or larger, got 0"),
         ({"decode": {"timeout_s": -1}}, r"decode.timeout_s: .*greater than 0, got -1"),
