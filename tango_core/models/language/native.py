@@ -183,4 +183,5 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     width = 4 * config.hidden_size + 3 * config.intermediate_size
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
     per_token = bytes_per_token(layer_loop.layers) + width * itemsize
-    return max(_ON_CPU["large"], min(_AT_MOST, int(free) // 2 // per_token))
+    room: int = int(free) // 2 // per_token
+    return max(_ON_CPU["large"], min(_AT_MOST, room))
