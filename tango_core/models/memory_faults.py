@@ -27,8 +27,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 def free_memory() -> None:
     """Give back what nothing refers to: to the system, and to other processes on the GPU."""
     gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if cuda_is_in_use():
         torch.cuda.empty_cache()
+
+
+def cuda_is_in_use() -> bool:
+    """Whether this process has a real GPU and has used it."""
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def with_causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:

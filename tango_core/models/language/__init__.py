@@ -3,9 +3,13 @@
 - `prompt.py`: a prompt as spans of text and visual tokens; what a family states about its order.
 - `chat.py`: the text of a conversation around clip and question.
 - `model.py`: a language model is a `PromptLayout` (per family) and an `Engine`, put together.
-- `native.py`: the engine of this project: shared prefix, batches, greedy tokens, timers. It uses
-  `layer_loop.py` (the loop over layers, pruning between them), `attention.py` (what a layer attends
-  to, for pruners) and `batch.py` (questions that go on from one prefix).
+- `native.py`: the engine of this project: greedy tokens from stock layers, timers. It uses
+  `layer_loop.py` (the loop over layers, pruning between them) and `attention.py` (what a layer
+  attends to, for pruners).
+- `batching.py`: requests of many clips answered together. `parts.py` cuts them, `prefill.py` and
+  `decoding.py` are the two kinds of passes, `packed_attention.py` keeps sequences of one pass
+  apart, `arena.py` holds their keys and values.
+- `spread.py`: layers on several devices.
 
 This room imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and
 transformers; no family and no checkpoint file. Another engine is a module here.

@@ -92,8 +92,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     @property
     def full(self) -> bool:
         """Whether the requests in work fill the budget."""
-        held = sum(one.tokens for one in (*self._waiting, *self._running))
-        return held >= self._budget
+        waiting = sum(part.tokens for part in self._waiting)
+        return waiting + sum(one.tokens for one in self._running) >= self._budget
 
     @property
     def busy(self) -> bool:

@@ -18,6 +18,7 @@ from torch.nn import functional
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_attention import Work
+from tango_core.models.memory_faults import cuda_is_in_use
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +70,7 @@ class Decoding:
         self._length_at: tuple[int, ...] = ()
         # A graph is of one device; a simulated one has none.
         self._records = (
-            self._fixed
-            and layer_loop.spread.is_one
-            and device.type == "cuda"
-            and torch.cuda.is_initialized()
+            self._fixed and layer_loop.spread.is_one and device.type == "cuda" and cuda_is_in_use()
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
@@ -301,12 +299,12 @@ class _SlotBySlot(_Step):
         self.write(layer, keys, values)
         num_heads, num_rows, width = queries.shape
         grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
-        mixed = [
-            functional.scaled_dot_product_attention(
-                own[None],
-                *(part[None] for part in self._arena.read(layer, slot, count)),
-                scale=scaling,
+        mixed = []
+        for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True):
+            seen_keys, seen_values = self._arena.read(layer, slot, count)
+            mixed.append(
+                functional.scaled_dot_product_attention(
+                    own[None], seen_keys[None], seen_values[None], scale=scaling
+                )
             )
-            for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True)
-        ]
         return torch.cat(mixed).reshape(num_rows, num_heads, width)

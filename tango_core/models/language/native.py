@@ -19,6 +19,7 @@ from tango_core.models.language.parts import MAX_BATCH as MAX_BATCH
 from tango_core.models.language.parts import LaidOutRequest, Reply
 from tango_core.models.language.prefill import embed_spans, visual_span
 from tango_core.models.language.prompt import LaidOutPrompt, Span
+from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.models.session import OneByOne
 from tango_core.types import Answer
 
@@ -72,7 +73,7 @@ class NativeEngine(Engine):
     def place(self, tokens: Tensor) -> Tensor:
         """A clip's tokens where the layers are, so that questions about it need no more uploads."""
         device = self.layer_loop.device
-        if torch.cuda.is_initialized() and tokens.device.type == "cpu" != device.type:
+        if cuda_is_in_use() and tokens.device.type == "cpu" != device.type:
             tokens = tokens.pin_memory().to(device, non_blocking=True)
         return tokens.to(device, self.layer_loop.dtype)
 
@@ -174,12 +175,13 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     On CUDA as many as half of the memory that is free now has room for: keys and values, and what
     the widest layer keeps of every row while it computes.
     """
-    if layer_loop.device.type != "cuda" or not torch.cuda.is_initialized():
-        layer = sum(weight.nbytes for weight in layer_loop.layers[0].parameters())
+    if layer_loop.device.type != "cuda" or not cuda_is_in_use():
+        layer = sum(int(weight.nbytes) for weight in layer_loop.layers[0].parameters())
         return _ON_CPU["small" if layer < _SMALL_LAYER_BYTES else "large"]
     free, _ = torch.cuda.mem_get_info(layer_loop.device)
     config = layer_loop.config
     width = 4 * config.hidden_size + 3 * config.intermediate_size
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
     per_token = bytes_per_token(layer_loop.layers) + width * itemsize
-    return max(_ON_CPU["large"], min(_AT_MOST, free // 2 // per_token))
+    room: int = int(free) // 2 // per_token
+    return max(_ON_CPU["large"], min(_AT_MOST, room))

@@ -139,7 +139,7 @@ def embed_spans(layer_loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
     """(S, D) embeddings of text and visual tokens; all text goes to the device at once."""
     texts = [span.ids for span in spans if isinstance(span, TextTokens)]
     embedded = layer_loop.embed([token for ids in texts for token in ids])
-    pieces = iter(embedded.split([len(ids) for ids in texts]))
+    pieces = iter(torch.split(embedded, [len(ids) for ids in texts]))
     return torch.cat(
         [
             next(pieces)

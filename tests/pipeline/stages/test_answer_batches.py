@@ -1,0 +1,100 @@
+"""Clips whose questions are with the language model at the same time."""
+
+from dataclasses import replace
+
+import pytest
+from jobs_for_tests import job, plan_of
+
+from pipeline.executors import local
+from pipeline.settings import Settings
+from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
+
+METHODS = [
+    {"name": "full"},
+    {"name": "tango", "retention": 0.2},
+    {"name": "fastv", "retention": 0.7},
+]
+CLIPS = 5
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """Clips that are in every cache."""
+    folder = tmp_path_factory.mktemp("batches")
+    recipe = job(folder / "shapes", methods=METHODS, limit=CLIPS)
+    filling = plan_of(recipe, folder / "cache", answer=False)
+    for cache in filling.caches.values():
+        cache.prepare()
+    assert all(row["status"] == "ok" for row in local.stream(filling, Settings("local")))
+    return plan_of(recipe, folder / "cache")
+
+
+def rows_of(plan):
+    names = dict.fromkeys(ANSWER_QUESTIONS.input.names)
+    return [{**names, **row} for row in plan.clips.to_pylist()]
+
+
+def start(plan, batch_tokens):
+    (stage,) = [stage for stage in stages_of(plan) if stage.on_hits]
+    return stage.start(plan, Settings("local", batch_tokens=batch_tokens))
+
+
+def said(result):
+    return [
+        {key: value for key, value in answer.items() if not key.endswith("_ms")}
+        for answer in result["answers"]
+    ]
+
+
+def test_answers_are_those_of_one_clip_after_the_other(plan):
+    alone = list(start(plan, 1).stream(rows_of(plan)))
+    together = list(start(plan, 20_000).stream(rows_of(plan)))
+    assert [one["video_id"] for one in together] == plan.clips["video_id"].to_pylist()
+    assert [said(one) for one in together] == [said(one) for one in alone]
+    assert all(answer["prefill_ms"] > 0 for one in together for answer in one["answers"])
+
+
+def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
+    rows, taken, given = rows_of(plan), [], []
+
+    def coming():
+        for row in rows:
+            taken.append(row["video_id"])
+            yield row
+
+    behind = []
+    for result in start(plan, 1).stream(coming()):
+        given.append(result["video_id"])
+        behind.append(len(taken) - len(given))
+    assert given == [row["video_id"] for row in rows]
+    assert max(behind) <= 1
+
+
+def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
+    rows = rows_of(plan)
+    expected = [said(one) for one in start(plan, 20_000).stream(rows)]
+    broken = [*rows]
+    broken[1] = {**rows[1], "clip_key": "no-such-clip"}
+    broken[3] = {**rows[3], "status": "decode_failed", "error": "no frames"}
+    results = list(start(plan, 20_000).stream(broken))
+    assert [said(results[index]) for index in (0, 2, 4)] == [expected[i] for i in (0, 2, 4)]
+    assert {answer["status"] for answer in results[1]["answers"]} == {"answer_failed"}
+    assert {answer["status"] for answer in results[3]["answers"]} == {"decode_failed"}
+    assert {answer["error"] for answer in results[3]["answers"]} == {"no frames"}
+    assert [len(one["answers"]) for one in results] == [len(one) for one in expected]
+
+
+def test_the_loop_gives_the_same_answers_with_every_budget(plan):
+    found = [
+        [said(one) for one in local.stream(plan, Settings("local", batch_tokens=budget))]
+        for budget in (None, 1)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == CLIPS
+
+
+def test_a_profile_is_answered_one_method_after_the_other(plan):
+    profile = replace(Settings("local", share_prefix=False), profile=True)
+    arguments = ANSWER_QUESTIONS.arguments(plan, profile)
+    assert arguments["batch_tokens"] == 1
+    assert ANSWER_QUESTIONS.arguments(plan, Settings("local"))["batch_tokens"] is None
