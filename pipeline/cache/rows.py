@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,11 @@ from pipeline.seal import digest_of
 from tango_core.types import CompressedVideo
 
 FORMAT_VERSION = 1
-_CHECKSUM = "checksum"
+CHECKSUM = "checksum"
 _OF = "@"
+_CRC_0_1 = "crc32:"
+
+T = TypeVar("T")
 
 SCHEMA = pa.schema(
     [
@@ -51,7 +54,7 @@ SCHEMA = pa.schema(
 
 
 # What columns that are empty, of another type or of another length lead to.
-_WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
+WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
 # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
 WRITE_OPTIONS: Mapping[str, Any] = {
@@ -149,9 +152,20 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
         "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
-    table = pa.Table.from_pylist([row], schema=SCHEMA)
-    at = SCHEMA.get_field_index(_CHECKSUM)
-    return table.set_column(at, SCHEMA.field(at), [[_seal(table, cache)]])
+    return sealed_table(row, SCHEMA, cache)
+
+
+def sealed_table(row: Mapping[str, Any], schema: pa.Schema, cache: str) -> pa.Table:
+    """One row with its checksum, sealed for the cache with this hash."""
+    table = pa.Table.from_pylist([row], schema=schema)
+    at = schema.get_field_index(CHECKSUM)
+    return table.set_column(at, schema.field(at), [[_seal(table, cache)]])
+
+
+def raise_unless_sealed(table: pa.Table, cache: str) -> None:
+    """Raise `CacheError` if any column of a row differs from what was sealed."""
+    if table[CHECKSUM][0].as_py() != _seal(table, cache):
+        raise CacheError("checksum differs")
 
 
 def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str) -> StoredClip:
@@ -166,16 +180,56 @@ def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str)
     Raises:
         CacheError: If it is damaged, of another format, or another clip.
     """
+    return guarded(read, lambda table: _checked(table, key, cache), where)
+
+
+def guarded(read: Callable[[], pa.Table], check: Callable[[pa.Table], T], where: str) -> T:
+    """Parse a row and check it; whatever is wrong with it becomes a `CacheError`.
+
+    Args:
+        read: Parses bytes that are in memory, so that an `OSError` is about them.
+        check: Raises `CacheError` with a clause about "it", or what wrong columns lead to.
+        where: Its file, for messages.
+
+    Raises:
+        CacheError: In one line that begins with `where`.
+    """
     try:
         table = read()
-    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
+    except (pa.ArrowException, OSError, ValueError) as error:  # OSError: zstd, of damaged bytes
         raise CacheError(f"{where} cannot be read: {error}") from error
     try:
-        return _checked(table, key, cache)
+        return check(table)
     except KeyError as error:
         raise CacheError(f"{where} is damaged (it has no column {error})") from error
-    except _WRONG_VALUES as error:  # CacheError is a ValueError
+    except WRONG_VALUES as error:  # CacheError is a ValueError
         raise CacheError(f"{where} is damaged ({error})") from error
+
+
+def the_row(table: pa.Table, version: int, key: str, cache: str) -> dict[str, Any]:
+    """The only row of a table, after the checks that every kind of entry has.
+
+    Args:
+        table: With the columns `format_version`, `clip_key` and `checksum`.
+        version: The format that the row must have.
+        key: Of the clip.
+        cache: Hash of the cache that it is in.
+
+    Raises:
+        CacheError: With a clause about "it".
+    """
+    if table.num_rows != 1:
+        raise CacheError(f"it holds {table.num_rows} clips instead of one")
+    (row,) = table.to_pylist()
+    if row["format_version"] != version:
+        raise CacheError(f"its format is {row['format_version']}, not {version}")
+    if row[CHECKSUM].startswith(_CRC_0_1):
+        return dict(row)
+    if (owner := row[CHECKSUM].partition(_OF)[2]) != cache:
+        raise CacheError(f"it belongs to the cache with the hash {owner}")
+    if row["clip_key"] != key:
+        raise CacheError(f"it holds the clip {row['clip_key']}")
+    return dict(row)
 
 
 def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -185,17 +239,11 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
         CacheError: If the row is of another format, or another clip's. The message is a clause
             about "it".
     """
-    if table.num_rows != 1:
-        raise CacheError(f"it holds {table.num_rows} clips instead of one")
-    (row,) = table.to_pylist()
-    if row["format_version"] != FORMAT_VERSION:
-        raise CacheError(f"its format is {row['format_version']}, not {FORMAT_VERSION}")
+    row = the_row(table, FORMAT_VERSION, key, cache)
     if not isinstance(row["tokens"], bytes):
         raise CacheError(f"its tokens are {type(row['tokens']).__name__}, not bytes")
-    sealed = not row[_CHECKSUM].startswith("crc32:")
-    if sealed and (owner := row[_CHECKSUM].partition(_OF)[2]) != cache:
-        raise CacheError(f"it belongs to the cache with the hash {owner}")
-    if not sealed and row[_CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
+    sealed = not row[CHECKSUM].startswith(_CRC_0_1)
+    if not sealed and row[CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
         raise CacheError("checksum differs")
     if row["clip_key"] != key:
         raise CacheError(f"it holds the clip {row['clip_key']}")
@@ -206,8 +254,8 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     ):
         raise CacheError("its token counts differ from its tokens")
     # Last: what is above says more exactly what is wrong.
-    if sealed and row[_CHECKSUM] != _seal(table, cache):
-        raise CacheError("checksum differs")
+    if sealed:
+        raise_unless_sealed(table, cache)
     clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
     return StoredClip(clip, entry, table, sealed)
 
@@ -239,7 +287,7 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
 
 def _seal(table: pa.Table, cache: str) -> str:
     """Digest of all other columns, and the hash of the cache: catches damage, not malice."""
-    covered = table.drop_columns([_CHECKSUM]).replace_schema_metadata(None)
+    covered = table.drop_columns([CHECKSUM]).replace_schema_metadata(None)
     return f"sha256:{digest_of(covered, {'cache': cache})}{_OF}{cache}"
 
 
