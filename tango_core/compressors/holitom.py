@@ -221,7 +221,7 @@ def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
     num_frames, tokens_per_frame, _ = frames.shape
     starts = torch.arange(num_frames, device=frames.device) * tokens_per_frame
     sources = (spatial[:, None] + starts).flatten()
-    offsets = torch.arange(len(spatial), device=frames.device) * num_frames
+    offsets = torch.arange(len(spatial) + 1, device=frames.device) * num_frames
     weights = torch.full((len(sources),), 1 / num_frames, device=frames.device)
     return gather_weighted(frames.reshape(-1, frames.shape[2]), sources, offsets, weights)
 

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, fill
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 KERNEL_VARIANCES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 TEMPERATURE = 0.01
@@ -48,15 +49,15 @@ class VidCom2(Compressor):
 
     budget: Literal["official", "exact"] = "official"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the lowest similarities of every frame."""
         clip_similarity, frame_similarity = self._similarities(features.tokens)
         tokens_per_frame = clip_similarity.shape[1]
         counts = self._counts(self._scales(clip_similarity), tokens_per_frame)
         order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
         below = torch.arange(tokens_per_frame, device=order.device) < counts[:, None]
-        keep = torch.zeros_like(below).scatter_(1, order, below)
-        return select(features, keep.flatten().nonzero()[:, 0])
+        is_kept = torch.zeros_like(below).scatter_(1, order, below)
+        return keep(features, is_kept.flatten().nonzero()[:, 0])
 
     def _counts(self, scales: Tensor, tokens_per_frame: int) -> Tensor:
         """(T,) tokens of every frame, from the share each keeps."""

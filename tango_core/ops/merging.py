@@ -41,30 +41,36 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     Args:
         tokens: (S, D), any float dtype; sums are float32.
         sources: (E,) int64 rows, those of one bag next to each other.
-        offsets: (K,) int64 first entry of every bag.
+        offsets: (K + 1,) int64 first entry of every bag, and E.
         weights: (E,) float32.
 
     Returns:
         (K, D) float32.
     """
-    weights = weights.float()
     if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
         return _bags(tokens.float(), sources, offsets, weights)
     # A float32 copy of a clip of half precision would cost more than the sums.
-    sums = torch.empty(len(offsets), tokens.shape[1])
-    ends = torch.cat([offsets, offsets.new_tensor([len(sources)])]).tolist()
-    for first in range(0, len(offsets), BAGS):
-        last = min(first + BAGS, len(offsets))
+    num_bags, ends = len(offsets) - 1, offsets.tolist()
+    sums = torch.empty(num_bags, tokens.shape[1])
+    for first in range(0, num_bags, BAGS):
+        last = min(first + BAGS, num_bags)
         part = slice(ends[first], ends[last])
         rows = tokens.index_select(0, sources[part]).float()
-        local = torch.arange(len(rows))
-        sums[first:last] = _bags(rows, local, offsets[first:last] - part.start, weights[part])
+        local, starts = torch.arange(len(rows)), offsets[first : last + 1] - part.start
+        sums[first:last] = _bags(rows, local, starts, weights[part])
     return sums
 
 
 def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """(K, D) sums of weighted rows of float32 tokens."""
-    return F.embedding_bag(sources, tokens, offsets, mode="sum", per_sample_weights=weights)
+    return F.embedding_bag(
+        sources,
+        tokens,
+        offsets,
+        mode="sum",
+        per_sample_weights=weights,
+        include_last_offset=True,
+    )
 
 
 def cluster_means(
@@ -115,7 +121,8 @@ def cluster_sums(
         (C, D) float32 sums, 0 for a cluster without members.
     """
     order = labels.sort(stable=True)
-    starts = torch.searchsorted(order.values, torch.arange(num_clusters, device=labels.device))
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    starts = torch.searchsorted(order.values, bounds)
     rows = order.indices if sources is None else sources[order.indices]
     return gather_weighted(tokens, rows, starts, weights[order.indices])
 

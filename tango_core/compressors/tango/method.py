@@ -19,8 +19,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from tango_core.combination import Combination, Drawing
 from tango_core.compressors.base import raise_if_missing, raise_if_not_finite, refuse_norms
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
@@ -28,16 +30,16 @@ from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan
 from tango_core.compressors.tango.distances import ClipTensors, upload
 from tango_core.compressors.tango.select import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
-from tango_core.ops.merging import gather_weighted
 from tango_core.ops.segmentation import (
     adjacent_products,
     cosines,
     cut_segments,
     dyseg_cuts,
+    static_cells,
     static_segments,
 )
 from tango_core.ops.st_rope import rotation_tables
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -112,23 +114,23 @@ class Tango(OuterStep):
         )
 
     def _check(self, features: VisualFeatures) -> None:
-        """Check for NaN in `_plan`, whose norms show it without another pass."""
+        """Check for NaN in `_budgets`, whose norms show it without another pass."""
         raise_if_missing(features, self.needs)
         if self.outer_retention >= 1:
             raise_if_not_finite(features, self.needs)
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """All steps, without a clock."""
-        return self._compress_in_steps(features, NO_TIMER)
+        return self._plan_in_steps(features, NO_TIMER)
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
-        """Measure, plan on the host, select, merge; the host reads from the device once."""
+    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+        """Measure, set budgets on the host, select; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):
             tokens = features.tokens.contiguous()
             squares, products = adjacent_products(tokens)
             scores, excluded = self._scores(features)
-            groups = self._plan(features, squares, products)
+            groups, drawing = self._budgets(features, squares, products)
         with clock.stage("select"):
             times = features.timestamps if self.timestamps else torch.arange(num_frames)
             tables = None
@@ -138,15 +140,14 @@ class Tango(OuterStep):
                 )
             clip = ClipTensors(tokens, squares.sqrt(), scores, tables, excluded)
             picked = select_tokens(clip, groups, self)
-        with clock.stage("merge"):
-            merged = gather_weighted(
-                tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
-            )
-        return CompressedVideo(
-            tokens=merged.to(features.tokens.dtype),
+        return Combination(
             indices=picked.kept,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,
+            offsets=F.pad(picked.offsets, (0, 1), value=len(picked.sources)),
+            sources=picked.sources,
+            weights=picked.weights,
+            drawing=drawing,
         )
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
@@ -159,9 +160,9 @@ class Tango(OuterStep):
             return scores, is_sink
         return scores.masked_fill(is_sink, 0.0), None
 
-    def _plan(
+    def _budgets(
         self, features: VisualFeatures, squares: Tensor, products: Tensor
-    ) -> list[TokenGroup]:
+    ) -> tuple[list[TokenGroup], Drawing]:
         """Segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
         finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
@@ -186,6 +187,7 @@ class Tango(OuterStep):
             budget=self.budget,
             never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
         )
-        return plan_groups(
-            lengths, flags[num_flags : 2 * num_flags].reshape(similarity.shape), rules
-        )
+        static_pairs = flags[num_flags : 2 * num_flags].reshape(similarity.shape)
+        cells = static_cells(static_pairs, lengths)
+        drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
+        return plan_groups(lengths, static_pairs, rules), drawing

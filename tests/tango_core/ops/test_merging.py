@@ -74,7 +74,7 @@ def test_padding_and_outsiders_weigh_nothing():
 
 def test_half_precision_sums_are_float32():
     tokens = torch.full((300, 8), 1.0, dtype=torch.bfloat16)
-    sums = gather_weighted(tokens, torch.arange(300), torch.tensor([0]), torch.ones(300))
+    sums = gather_weighted(tokens, torch.arange(300), torch.tensor([0, 300]), torch.ones(300))
     assert sums.dtype == torch.float32
     assert sums.tolist() == [[300.0] * 8]  # bfloat16 stops counting at 256
 
