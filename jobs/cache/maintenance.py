@@ -11,10 +11,10 @@ from rich.progress import Progress
 from jobs import exit_codes
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.directory import MANIFEST
 from pipeline.cache.export import export_cache
 from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
-from pipeline.cache.tokens import MANIFEST
 from pipeline.clock import SYSTEM_CLOCK, Clock
 
 

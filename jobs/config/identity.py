@@ -38,6 +38,9 @@ def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
     model = content.get("model")
     if isinstance(model, Mapping):  # an option that is not set may be newer than the recipe
         kept["model"] = {key: value for key, value in model.items() if value is not None}
+    cache = kept.pop("cache", None)
+    if isinstance(cache, Mapping) and cache.get("feature_dtype", "auto") != "auto":
+        kept["cache"] = cache["feature_dtype"]  # rounded tokens; what is stored changes no answer
     return {**kept, "decode": decoder}
 
 

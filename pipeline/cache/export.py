@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save
 
+from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, brief
-from pipeline.cache.rows import StoredClip
-from pipeline.cache.tokens import MANIFEST, CacheError
+from pipeline.cache.rows import CacheError, StoredClip
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6

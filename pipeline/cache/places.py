@@ -38,7 +38,7 @@ class RowPlace:
     held_from: int = 0
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read some columns, or all, in one request; what is parsed is in memory by then.
+        """Some columns, or all, in one request if they were not fetched before.
 
         Raises:
             FileNotFoundError: If the file has gone.
@@ -52,9 +52,13 @@ class RowPlace:
                 self.group, columns=None if columns is None else list(columns), use_threads=False
             )
 
-    def fetched(self) -> RowPlace:
-        """The same with all bytes of the row read, so that a later `table` asks nobody."""
-        data, start = self._bytes(None)
+    def fetched(self, columns: Sequence[str] | None = None) -> RowPlace:
+        """The same with some columns read, or all, so that a later `table` of them asks nobody.
+
+        Raises:
+            FileNotFoundError: If the file has gone.
+        """
+        data, start = self._bytes(columns)
         return RowPlace(self.storage, self.file, self.footer, self.group, data, start)
 
     def value_at(self, column: str, num_bytes: int) -> int:
@@ -127,9 +131,7 @@ def _window(group: pq.RowGroupMetaData, columns: Sequence[str] | None) -> range:
     wanted = [c for c in chunks if columns is None or c.path_in_schema.split(".")[0] in columns]
     if not wanted:
         raise ValueError("none of its columns is one of a cache")
-    return range(
-        min(map(_start, wanted)), max(_start(c) + c.total_compressed_size for c in wanted)
-    )
+    return range(min(map(_start, wanted)), max(_start(c) + c.total_compressed_size for c in wanted))
 
 
 def _padded(data: bytes, start: int) -> pa.Buffer:

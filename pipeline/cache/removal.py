@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import pyarrow.fs as pafs
 
+from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
 from pipeline.cache.index import INDEX
-from pipeline.cache.tokens import MANIFEST
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)

@@ -7,7 +7,7 @@ pandas, pyarrow and DuckDB read every column without Ray or torch.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -129,13 +129,8 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
     # As bytes, because numpy has no bfloat16.
     raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     indices = video.indices.cpu().tolist()
-    start, end = clip.clip or (None, None)
     row = {
-        "clip_key": clip.key,
-        "video_id": clip.video_id,
-        "clip_start": start,
-        "clip_end": end,
-        "source_fingerprint": clip.source_fingerprint,
+        **clip_columns(clip),
         "indices": indices,
         "tokens": raw,
         "dtype": str(video.tokens.dtype).removeprefix("torch."),
@@ -155,11 +150,33 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
     return sealed_table(row, SCHEMA, cache)
 
 
-def sealed_table(row: Mapping[str, Any], schema: pa.Schema, cache: str) -> pa.Table:
-    """One row with its checksum, sealed for the cache with this hash."""
+def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
+    """Which clip a row is about."""
+    start, end = clip.clip or (None, None)
+    return {
+        "clip_key": clip.key,
+        "video_id": clip.video_id,
+        "clip_start": start,
+        "clip_end": end,
+        "source_fingerprint": clip.source_fingerprint,
+    }
+
+
+def sealed_table(
+    row: Mapping[str, Any], schema: pa.Schema, cache: str, without: Sequence[str] = ()
+) -> pa.Table:
+    """One row with its checksum, sealed for the cache with this hash.
+
+    Args:
+        row: By column; what it lacks is null.
+        schema: Of the table.
+        cache: Hash of the cache.
+        without: Columns that the checksum does not cover.
+    """
     table = pa.Table.from_pylist([row], schema=schema)
+    seal = _seal(table.drop_columns(list(without)), cache)
     at = schema.get_field_index(CHECKSUM)
-    return table.set_column(at, schema.field(at), [[_seal(table, cache)]])
+    return table.set_column(at, schema.field(at), [[seal]])
 
 
 def raise_unless_sealed(table: pa.Table, cache: str) -> None:

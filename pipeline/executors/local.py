@@ -40,10 +40,8 @@ class _Stages:
 
     def __call__(self, row: Row) -> Row:
         """Run one clip to its `rows.RESULT`."""
-        is_hit = not row["missing"]
-        for stage in stages_of(self.plan):
-            if is_hit and not stage.on_hits:
-                continue
+        taken_by = [stage for stage in stages_of(self.plan) if stage.takes(row)]
+        for stage in taken_by:
             if stage.name not in self._started:
                 started = stage.start(self.plan, self.settings)
                 self._started[stage.name] = Metered(started, stage.name, self._board)

@@ -14,7 +14,13 @@ from typing import Any
 from pipeline.cache.tokens import Entry
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
-from pipeline.stages.compress import CompressVideo, frames_of, identity_of, on_cpu, without_frames
+from pipeline.stages.compress import (
+    CompressVideo,
+    frames_of,
+    identity_of,
+    tokens_on_cpu,
+    without_frames,
+)
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
@@ -43,12 +49,14 @@ class ProfileCompression(CompressVideo):
             compressor = self.compressors[name]
             with profile.clip() as latency:
                 with profile.stage("vision"):
-                    features = self.encoder.encode(frames, compressor.needs)
+                    features = self.source.encoder.encode(frames, compressor.needs)
                 with profile.stage("compress"):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
-            entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
+            entry = Entry(
+                tokens_on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"]
+            )
             self.caches[name].write(clip, entry)
             # Not to be counted in the next method's peak.
             del features, video, entry

@@ -147,9 +147,9 @@ from pipeline.storage import Storage
 when, root = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), 9)
 if when == "writing":
-    read = cache_compact.read_clip
+    read = cache_compact.read_entry
     left = iter(range(3))
-    cache_compact.read_clip = lambda *a: read(*a) if next(left, None) is not None else die()
+    cache_compact.read_entry = lambda *a: read(*a) if next(left, None) is not None else die()
 if when == "placed":
     CacheFolder.remove = die
 if when == "removing":
