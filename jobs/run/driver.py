@@ -288,7 +288,8 @@ def _announce(plan: Plan) -> None:
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
     num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
     logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s%s",
+        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
+        "%s%s",
         plan.clips.num_rows,
         len(plan.methods) if plan.answer else 0,
         len(plan.caches),
