@@ -22,14 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tango_core.combination import Combination, Drawing
 from tango_core.compressors.base import Compressor, num_kept
 from tango_core.compressors.options import raise_if_outside
-from tango_core.compressors.ordering import in_order
+from tango_core.compressors.terms import NOWHERE, Terms, in_order, over_frames
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.merging import cluster_means
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.merging import mean_weights
+from tango_core.types import VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
 
 NUM_NEIGHBORS = 7
@@ -62,7 +63,7 @@ class PruneVid(Compressor):
         raise_if_outside(self, -1, 1, "tau")
         raise_if_no_share("temporal_ratio", self.temporal_ratio)
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Find scenes and static positions, set budgets, then cluster scene by scene."""
         tokens = features.tokens
         num_frames, tokens_per_frame, _ = tokens.shape
@@ -78,7 +79,7 @@ class PruneVid(Compressor):
         )
         wanted = num_kept(num_frames * tokens_per_frame, self.retention)
         counts = iter(apportion(wanted, sizes * min(wanted / sizes.sum(), 1), sizes).tolist())
-        kept, merged = [], []
+        parts: list[Terms] = []
         for span, still in zip(spans, static, strict=True):
             scene = tokens[span]
             budgets = [next(counts)], [next(counts) for _ in range(len(scene))]
@@ -87,10 +88,11 @@ class PruneVid(Compressor):
                     continue
                 spatial = torch.from_numpy(np.flatnonzero(mask)).to(tokens.device)
                 frames = _average(scene, spatial) if is_still else scene
-                indices, values = _cluster(frames, spatial, budget)
-                kept.append(indices + span.start * tokens_per_frame)
-                merged.append(values)
-        return in_order(kept, merged, features)
+                terms = _cluster(frames, spatial, budget, span.start * tokens_per_frame)
+                length = len(scene) if is_still else 1
+                parts.append(over_frames(terms, length, tokens_per_frame))
+        cells = np.repeat(static, lengths, axis=0)
+        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
 
     def _scenes(self, tokens: Tensor) -> list[int]:
         """Lengths of the scenes, from clusters of the frames' mean tokens."""
@@ -165,16 +167,14 @@ def _average(scene: Tensor, spatial: Tensor) -> Tensor:
     return total.div_(len(scene))
 
 
-def _cluster(frames: Tensor, spatial: Tensor, budget: list[int]) -> tuple[Tensor, Tensor]:
-    """Cluster some tokens of every frame by density and average each cluster.
+def _cluster(frames: Tensor, spatial: Tensor, budget: list[int], start: int) -> Terms:
+    """Cluster some tokens of every frame by density; a cluster is its plain average.
 
     Args:
         frames: (F, L, D), any float dtype.
         spatial: (M,) spatial positions of the tokens.
         budget: Clusters of every frame.
-
-    Returns:
-        (K,) positions f * L + spatial of the clusters' centres, and (K, D) float32 averages.
+        start: Flat position of the first frame's first token.
     """
     num_frames, tokens_per_frame, dim = frames.shape
     num_points, widest = len(spatial), max(budget)
@@ -189,13 +189,15 @@ def _cluster(frames: Tensor, spatial: Tensor, budget: list[int]) -> tuple[Tensor
     centers = centers.masked_fill(columns >= wanted, num_points).sort(dim=1).values
     labels = assign_to_centers(distances, centers)
     offsets = torch.arange(num_frames, device=spatial.device)[:, None]
-    means, _ = cluster_means(
-        frames.flatten(0, 1),
-        (labels + offsets * widest).flatten(),
-        num_frames * widest,
-        sources=(spatial + offsets * tokens_per_frame).flatten(),
-    )
+    weights, _ = mean_weights((labels + offsets * widest).flatten(), num_frames * widest)
+    firsts = offsets * tokens_per_frame + start
+    positions = spatial[centers.clamp(max=num_points - 1)] + firsts
     filled = torch.cat([torch.arange(count) + row * widest for row, count in enumerate(budget)])
-    filled = filled.to(spatial.device)
-    positions = spatial[centers.clamp(max=num_points - 1)] + offsets * tokens_per_frame
-    return positions.flatten()[filled], means[filled]
+    targets = positions.gather(1, labels).masked_fill_(wanted == 0, NOWHERE)
+    return Terms(
+        positions.flatten()[filled.to(spatial.device)],
+        targets.flatten(),
+        (spatial + firsts).flatten(),
+        weights,
+        num_nowhere=budget.count(0) * num_points,
+    )

@@ -29,14 +29,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, num_kept
 from tango_core.compressors.options import raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
+from tango_core.compressors.terms import Terms, in_order, unchanged
 from tango_core.ops.budgets import evenly
-from tango_core.ops.merging import cluster_means
+from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.03, 0.0)
 # Tokens of a 196-token frame in SToP's scripts, by retention; others are rounded down.
@@ -84,7 +85,9 @@ class VisionZip(Compressor):
         """Received attention ranks tokens, keys say which are alike."""
         return frozenset({"attention", "keys"})
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    averages: ClassVar[bool] = False
+
+    def _plan(self, features: VisualFeatures) -> Combination:
         """All frames of equal budget at once; without an exact budget these are all frames."""
         assert features.attention is not None
         assert features.keys is not None
@@ -95,10 +98,8 @@ class VisionZip(Compressor):
         if stop is not None:
             sinks = rank_descending(stop.sink_scores(features.attention))[:NUM_SINKS]
         ranked = rank_descending(scores)
-        flat = features.tokens.flatten(0, 1)
         budgets = self._budgets(num_frames, tokens_per_frame, stop)
-        kept = [take_ranked(ranked, [dominant for dominant, _ in budgets])]
-        values = [flat.index_select(0, kept[0])]
+        parts = [unchanged(take_ranked(ranked, [dominant for dominant, _ in budgets]))]
         start = 0
         for (dominant, contextual), frames in groupby(budgets):
             span = slice(start, start + len(list(frames)))
@@ -106,10 +107,8 @@ class VisionZip(Compressor):
             if contextual:
                 rest = ranked[span, dominant:].sort(dim=1).values
                 targets = _targets(rest, contextual, sinks, stop)
-                at, merged = _contextual(flat, features.keys[span], rest, targets, span.start)
-                kept.append(at)
-                values.append(merged.to(flat.dtype))
-        return in_order(kept, values, features)
+                parts += _contextual(features.keys[span], rest, targets, span.start)
+        return in_order(features, parts)
 
     def _budgets(
         self, num_frames: int, tokens_per_frame: int, stop: Stop | None
@@ -161,13 +160,10 @@ def _targets(rest: Tensor, contextual: int, sinks: Tensor | None, stop: Stop | N
     return chosen
 
 
-def _contextual(
-    flat: Tensor, keys: Tensor, rest: Tensor, is_target: Tensor, first: int
-) -> tuple[Tensor, Tensor]:
-    """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums.
+def _contextual(keys: Tensor, rest: Tensor, is_target: Tensor, first: int) -> list[Terms]:
+    """The mean of the tokens most similar to a target, and the target itself.
 
     Args:
-        flat: (all frames * L, D) tokens of the clip.
         keys: (T, L, Dk) of some consecutive frames.
         rest: (T, R) positions in these frames that are not dominant.
         is_target: (T, R) bool on the host, equally many in every frame.
@@ -182,11 +178,11 @@ def _contextual(
     frames = torch.arange(num_frames, device=rest.device)[:, None]
     nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
     starts = (frames + first) * tokens_per_frame
-    means, _ = cluster_means(
-        flat,
-        (nearest + frames * contextual).flatten(),
-        num_frames * contextual,
-        sources=(others + starts).flatten(),
-    )
-    positions = (targets + starts).flatten()
-    return positions, flat[positions].float() + means
+    positions = targets + starts
+    labels = (nearest + frames * contextual).flatten()
+    weights, _ = mean_weights(labels, num_frames * contextual)
+    into = positions.gather(1, nearest).flatten()
+    return [
+        Terms(positions.flatten()[:0], into, (others + starts).flatten(), weights),
+        unchanged(positions.flatten()),
+    ]

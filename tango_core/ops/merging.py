@@ -73,6 +73,25 @@ def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> 
     )
 
 
+def mean_weights(
+    labels: Tensor, num_clusters: int, members: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Weights with which entries of one label add up to their plain average.
+
+    Args:
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        members: (E,) bool, entries that take part; `None` for all.
+
+    Returns:
+        (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
+    """
+    present = torch.ones_like(labels) if members is None else members
+    present = present.float()
+    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
+    return present / counts.clamp(min=1)[labels], counts
+
+
 def cluster_means(
     tokens: Tensor,
     labels: Tensor,
@@ -93,10 +112,7 @@ def cluster_means(
     Returns:
         (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
     """
-    present = torch.ones_like(labels) if members is None else members
-    present = present.float()
-    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
-    weights = present / counts.clamp(min=1)[labels]
+    weights, counts = mean_weights(labels, num_clusters, members)
     return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
 
 

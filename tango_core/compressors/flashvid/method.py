@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tango_core.combination import Combination, Drawing
 from tango_core.compressors.flashvid.budgets import plan_budgets, plan_clusters
 from tango_core.compressors.flashvid.published import (
     published_inner,
@@ -29,20 +30,19 @@ from tango_core.compressors.flashvid.published import (
 from tango_core.compressors.flashvid.selection import pick_attended, pick_diverse
 from tango_core.compressors.flashvid.trees import (
     best_links,
-    cluster_roots,
+    cluster_trees,
     grow_trees,
-    tree_tokens,
 )
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps, outer_retention
 from tango_core.compressors.in_llm.fastv_step import FastVStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import checked_stop, stop_for
+from tango_core.compressors.terms import in_order, unchanged
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.products import write_products
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.02, 0.0)
 
@@ -146,11 +146,16 @@ class FlashVID(Hybrid):
         resolved = {"selection": self._selection, "num_segments": self._num_segments}
         return {**options, **resolved, "retention": self.outer_retention}
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """All steps, without a clock."""
-        return self._compress_in_steps(features, NO_TIMER)
+    @property
+    def averages(self) -> bool:
+        """Whether weights add up to 1: not where trees are divided as released."""
+        return self.tree_mean == "mean"
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
+        """All steps, without a clock."""
+        return self._plan_in_steps(features, NO_TIMER)
+
+    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
         """Cut, choose, link and cluster; the host plans trees from cosines and positions."""
         tokens = features.tokens.contiguous()
         tokens_per_frame, dim = tokens.shape[1:]
@@ -179,13 +184,14 @@ class FlashVID(Hybrid):
                 budgets.totals,
                 self.link_tau,
             )
-            flat = tokens.view(-1, dim)
-            points = tree_tokens(flat, trees, official=self.tree_mean == "official")
-            roots = trees.is_root.sum(axis=1)
-            numbers, merged = cluster_roots(points, roots, plan_clusters(budgets, lengths, roots))
-            positions = np.flatnonzero(trees.is_root)[numbers]
-        kept = [chosen.flatten().nonzero()[:, 0], torch.from_numpy(positions).to(tokens.device)]
-        return in_order(kept, [flat.index_select(0, kept[0]), merged.to(flat.dtype)], features)
+            merged = cluster_trees(
+                tokens.view(-1, dim),
+                trees,
+                plan_clusters(budgets, lengths, trees.is_root.sum(axis=1)),
+                official=self.tree_mean == "official",
+            )
+        parts = [unchanged(chosen.flatten().nonzero()[:, 0]), merged]
+        return in_order(features, parts, Drawing(tuple(lengths)))
 
     def _choose(
         self,

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.compressors.flashvid.budgets import Counts
+from tango_core.compressors.terms import NOWHERE, Terms
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
-from tango_core.ops.merging import cluster_means, cluster_sums
+from tango_core.ops.merging import cluster_sums, mean_weights
 from tango_core.ops.products import cross_products, write_products
 
 NUM_NEIGHBORS = 7
@@ -124,59 +125,62 @@ def _threshold(values: NDArray[np.float32], rank: int) -> float:
     return max(float(largest), LEAST)
 
 
-def tree_tokens(tokens: Tensor, trees: Trees, *, official: bool) -> Tensor:
-    """(R, D) float32 tokens of all roots, by position.
+def tree_terms(trees: Trees, device: torch.device, *, official: bool) -> Terms:
+    """Every tree as one token at its root, by position.
+
+    Args:
+        trees: Of the clip.
+        device: Where to put the terms.
+        official: Divide a tree's sum by 1 + the children of its root, as released, instead of by
+            its tokens.
+    """
+    is_root = trees.is_root.reshape(-1)
+    members = np.flatnonzero(is_root[trees.root])
+    roots = trees.root[members]
+    divisor = 1 + trees.children if official else trees.counts
+    weights = (1 / divisor)[roots].astype(np.float32)
+    parts = (np.flatnonzero(is_root), roots, members, weights)
+    return Terms(*(torch.from_numpy(part).to(device) for part in parts))
+
+
+def cluster_trees(tokens: Tensor, trees: Trees, wanted: Counts, *, official: bool) -> Terms:
+    """Cluster the trees of every frame by density; a cluster is the plain mean of its trees.
 
     Args:
         tokens: (T * L, D), any float dtype.
         trees: Of the clip.
-        official: Divide a tree's sum by 1 + the children of its root, as released, instead of by
-            its tokens.
+        wanted: (T,) clusters of every frame, at most its roots.
+        official: As for `tree_terms`.
     """
-    positions = np.flatnonzero(trees.is_root.reshape(-1))
-    number = np.full(len(tokens), -1)
-    number[positions] = np.arange(len(positions))
-    labels = number[trees.root]
-    members = np.flatnonzero(labels >= 0)
-    divisor = 1 + trees.children if official else trees.counts
-    weights = (1 / divisor)[trees.root[members]].astype(np.float32)
-    return cluster_sums(
-        tokens,
-        torch.from_numpy(labels[members]).to(tokens.device),
-        len(positions),
-        torch.from_numpy(weights).to(tokens.device),
-        sources=torch.from_numpy(members).to(tokens.device),
-    )
-
-
-def cluster_roots(
-    points: Tensor, frames: Counts, wanted: Counts
-) -> tuple[NDArray[np.int64], Tensor]:
-    """Cluster the roots of every frame by density; a cluster is the plain mean of its roots.
-
-    Args:
-        points: (R, D) float32 tokens of the roots, by position.
-        frames: (T,) roots of every frame.
-        wanted: (T,) clusters of every frame, at most as many.
-
-    Returns:
-        (K,) numbers of the roots that are kept, and their (K, D) tokens.
-    """
-    bounds = np.concatenate([[0], np.cumsum(frames)])
-    kept, values = [], []
+    terms = tree_terms(trees, tokens.device, official=official)
+    roots = terms.kept
+    numbers = torch.searchsorted(roots, terms.targets)
+    points = cluster_sums(tokens, numbers, len(roots), terms.weights, sources=terms.sources)
+    # Of every root the one it is merged into, and its share there.
+    into, shares = roots.clone(), torch.ones_like(roots, dtype=torch.float32)
+    kept, num_nowhere, start = [roots[:0]], 0, 0
     for frame, count in enumerate(wanted.tolist()):
-        start, stop = int(bounds[frame]), int(bounds[frame + 1])
-        if count == stop - start:
-            kept.append(torch.arange(start, stop, device=points.device))
-            values.append(points[start:stop])
+        num_roots = int(trees.is_root[frame].sum())
+        own = slice(start, start + num_roots)
+        start += num_roots
+        if count == num_roots:
+            kept.append(roots[own])
         elif count:
-            own = points[start:stop]
-            centers, labels = _cluster(own[None], count)
-            kept.append(centers[0] + start)
-            values.append(cluster_means(own, labels[0], count)[0])
-    if not kept:
-        return np.arange(0), points[:0]
-    return torch.cat(kept).cpu().numpy(), torch.cat(values)
+            centers, labels = _cluster(points[None, own], count)
+            kept.append(roots[own][centers[0]])
+            into[own] = kept[-1][labels[0]]
+            shares[own], _ = mean_weights(labels[0], count)
+        else:
+            into[own] = NOWHERE
+            sizes = trees.counts.reshape(trees.is_root.shape)[frame]
+            num_nowhere += int(sizes[trees.is_root[frame]].sum())
+    return Terms(
+        torch.cat(kept),
+        into[numbers],
+        terms.sources,
+        terms.weights * shares[numbers],
+        num_nowhere=num_nowhere,
+    )
 
 
 def _cluster(points: Tensor, count: int) -> tuple[Tensor, Tensor]:

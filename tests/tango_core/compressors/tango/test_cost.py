@@ -69,8 +69,8 @@ def test_after_the_plan_nothing_is_read_from_the_device(monkeypatch, kind, diver
     """Meta tensors have no data: the way that accelerators take runs, and any read would raise."""
     tango, features = Tango(0.2, diverse=diverse, st_rope=st_rope), make_clip(8, (6, 6), kind)
     kept = tango.compress(features)
-    plan = tango._plan(features, *adjacent_products(features.tokens))
-    monkeypatch.setattr(Tango, "_plan", lambda *_: plan)
+    plan = tango._budgets(features, *adjacent_products(features.tokens))
+    monkeypatch.setattr(Tango, "_budgets", lambda *_: plan)
     made = {}
     monkeypatch.setattr(tango_module, "CompressedVideo", lambda **fields: made.update(fields))
     tango._compress_in_steps(
