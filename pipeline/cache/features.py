@@ -124,9 +124,8 @@ class FeatureCache(CacheDirectory):
         wanted = [part for part in parts if part != TOKENS]
         last = self._last
         if last is None or last.row.clip.key != key:
-            self._last = None  # before the next one is read: both may be large
             row, place = self._row(key, key)
-            last = self._last = StoredFeatures(row, place)
+            last = self._last = StoredFeatures(row, place, before=last)
         for part in wanted:
             if not set(part.split("-")) <= last.signals.keys():
                 last.signals |= self._signals(key, part)

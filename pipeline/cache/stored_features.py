@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # A request to a store takes as long as this many bytes of a running one.
 _STORE_GAP = 2**20
-# A system call takes about as long as to copy this many bytes.
-_DISK_GAP = 2**12
 
 
 class FeaturesDamagedError(CacheError):
@@ -36,30 +34,34 @@ class StoredFeatures:
     Args:
         row: The entry of the tokens, checked, without them.
         place: Where it is.
-        signals: Entries of signals.
+        before: A clip that is not read any more; its memory is taken over where that fits, because
+            the first touch of fresh memory takes longer than reading the file.
     """
 
     def __init__(
-        self, row: FeatureRow, place: RowPlace, signals: Iterable[FeatureRow] = ()
+        self, row: FeatureRow, place: RowPlace, before: StoredFeatures | None = None
     ) -> None:
         import torch
 
         if row.tokens is None:
             raise CacheError(f"{place.storage.path(place.file)} is damaged (it holds no tokens)")
         self.row, self.layout = row, row.tokens
-        self.signals = {n: value for one in signals for n, value in one.signals.items()}
+        self.signals = dict(row.signals)
         self._place = place
         layout = self.layout
         shape = (layout.num_tokens, layout.shape[2])
         stored: torch.dtype = getattr(torch, layout.stored_as)
+        own = before._stored if before is not None and not before._is_lent else None
+        fits = own is not None and own.shape == shape and own.dtype == stored
         # Memory that nobody touches costs nothing: rows that nobody asks for are never read.
-        self._stored = torch.empty(shape, dtype=stored)
+        self._stored = own if own is not None and fits else torch.empty(shape, dtype=stored)
         self._tokens = (
             torch.empty(shape, dtype=getattr(torch, layout.dtype))
             if layout.stored_as == INT8
             else self._stored
         )
         self._loaded = np.zeros(layout.num_tokens, dtype=bool)
+        self._is_lent = False
 
     @property
     def digest(self) -> str:
@@ -68,6 +70,8 @@ class StoredFeatures:
 
     def tokens(self, wanted: Tensor | None = None) -> Tensor:
         """(T, L, D) tokens; only those that were asked for at any time hold anything.
+
+        The memory is used again for the next clip that is opened.
 
         Args:
             wanted: (N,) flat positions; `None` for all.
@@ -102,7 +106,7 @@ class StoredFeatures:
         absent = sorted(needs - self.signals.keys())
         if absent:
             raise CacheError(f"{self._where()} has no {', '.join(absent)}")
-        row = self.row
+        row, self._is_lent = self.row, True
         return VisualFeatures(
             tokens=self.tokens().to(device),
             grid=row.grid,
@@ -112,67 +116,127 @@ class StoredFeatures:
             **{name: self.signals[name].to(device) for name in sorted(needs)},
         )
 
-    def _load(self, missing: npt.NDArray[np.int64]) -> None:
-        """Read some tokens and compare them with their checksums."""
+    def rows(self, wanted: Tensor) -> Tensor:
+        """(N, D) tokens at (N,) ascending flat positions: less to touch than `tokens` of few.
+
+        Raises:
+            FeaturesDamagedError: If tokens are damaged.
+            FileNotFoundError: If the file has gone.
+        """
         import torch
 
+        positions = wanted.numpy()
+        if self._loaded[positions].all():
+            return self._tokens.index_select(0, wanted)
+        stored = torch.empty((len(positions), self.layout.shape[2]), dtype=self._stored.dtype)
+        self._read(_bytes(stored, self.layout.row_bytes), np.arange(len(positions)), positions)
+        return self._restored(stored, wanted)
+
+    def _load(self, missing: npt.NDArray[np.int64]) -> None:
+        """Read some tokens to their places among all."""
+        import torch
+
+        self._read(_bytes(self._stored, self.layout.row_bytes), missing, missing)
+        if self._tokens is not self._stored:
+            rows = torch.from_numpy(missing)
+            self._tokens[rows] = self._restored(self._stored[rows], rows)
+        self._loaded[missing] = True
+
+    def _restored(self, stored: Tensor, positions: Tensor) -> Tensor:
+        """Tokens in the encoder's dtype."""
+        scales = self.layout.scales
+        return stored if scales is None else restore(stored, scales[positions], self.layout.dtype)
+
+    def _read(
+        self,
+        data: npt.NDArray[np.uint8],
+        places: npt.NDArray[np.int64],
+        tokens: npt.NDArray[np.int64],
+    ) -> None:
+        """Read tokens and compare them with their checksums.
+
+        Args:
+            data: (n, row_bytes) to fill.
+            places: (N,) rows of it, ascending.
+            tokens: (N,) flat positions of the tokens that belong there, ascending.
+        """
         layout, place = self.layout, self._place
-        data = self._stored.view(torch.uint8).numpy().reshape(layout.num_tokens, layout.row_bytes)
         try:
             start = place.value_at(TOKENS, layout.num_tokens * layout.row_bytes)
         except ValueError as error:
             raise FeaturesDamagedError(f"{self._where()} is damaged ({error})") from error
         read = _from_disk if place.storage.is_local else _from_store
         try:
-            read(place, start, data, missing)
-            layout.raise_if_damaged(data[missing] if len(missing) < len(data) else data, missing)
+            read(place, start, data, places, tokens)
+            layout.raise_if_damaged(data if len(places) == len(data) else data[places], tokens)
         except CacheError as error:
             raise FeaturesDamagedError(f"{self._where()} is damaged ({error})") from error
-        if layout.scales is not None:
-            rows = torch.from_numpy(missing)
-            self._tokens[rows] = restore(self._stored[rows], layout.scales[rows], layout.dtype)
-        self._loaded[missing] = True
 
     def _where(self) -> str:
         """The file and the clip, for messages."""
         return f"{self._place.storage.path(self._place.file)}, clip {self.row.clip.key},"
 
 
-def _runs(rows: npt.NDArray[np.int64], most_apart: int) -> Iterator[tuple[int, int]]:
-    """First and one behind the last of runs of ascending rows that are read in one go."""
-    cuts = np.flatnonzero(np.diff(rows) - 1 > most_apart)
-    firsts, lasts = np.append(0, cuts + 1), np.append(cuts, len(rows) - 1)
-    for first, last in zip(rows[firsts].tolist(), rows[lasts].tolist(), strict=True):
-        yield first, last + 1
+def _bytes(tensor: Tensor, row_bytes: int) -> npt.NDArray[np.uint8]:
+    """The memory of (N, D) as (N, row_bytes); numpy has no bfloat16."""
+    import torch
+
+    return tensor.view(torch.uint8).numpy().reshape(-1, row_bytes)
+
+
+def _runs(
+    places: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], most_apart: int
+) -> Iterator[slice]:
+    """Entries whose tokens are read in one go: not too far from each other in the file.
+
+    With `most_apart` 0 they lie side by side in the file and in memory.
+    """
+    cuts = np.diff(tokens) - 1 > most_apart
+    if most_apart == 0:
+        cuts |= np.diff(places) != 1
+    ends = np.append(np.flatnonzero(cuts) + 1, len(tokens))
+    for first, stop in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield slice(first, stop)
 
 
 def _from_disk(
-    place: RowPlace, start: int, data: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]
+    place: RowPlace,
+    start: int,
+    data: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
 ) -> None:
-    """Fill rows of (N, row_bytes) from a local file, in place."""
+    """Fill rows from a local file, in place."""
     row_bytes = data.shape[1]
     flat = memoryview(data.reshape(-1))
     descriptor = os.open(place.storage.path(place.file), os.O_RDONLY)
     try:
-        for first, stop in _runs(rows, _DISK_GAP // row_bytes):
-            at, end = first * row_bytes, stop * row_bytes
+        for run in _runs(places, tokens, 0):
+            at, source = int(places[run.start]) * row_bytes, int(tokens[run.start]) * row_bytes
+            end = at + (run.stop - run.start) * row_bytes
             while at < end:
-                got = os.preadv(descriptor, [flat[at:end]], start + at)
+                got = os.preadv(descriptor, [flat[at:end]], start + source)
                 if got == 0:
                     raise CacheError("it ends before its tokens do")
-                at += got
+                at, source = at + got, source + got
     finally:
         os.close(descriptor)
 
 
 def _from_store(
-    place: RowPlace, start: int, data: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]
+    place: RowPlace,
+    start: int,
+    data: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
 ) -> None:
-    """Fill rows of (N, row_bytes) from an object, in few requests."""
+    """Fill rows from an object, in few requests."""
     row_bytes = data.shape[1]
     with place.storage.opened(place.file) as file:
-        for first, stop in _runs(rows, _STORE_GAP // row_bytes):
+        for run in _runs(places, tokens, _STORE_GAP // row_bytes):
+            first, stop = int(tokens[run.start]), int(tokens[run.stop - 1]) + 1
             got = file.read_at((stop - first) * row_bytes, start + first * row_bytes)
             if len(got) != (stop - first) * row_bytes:
                 raise CacheError("it ends before its tokens do")
-            data[first:stop] = np.frombuffer(got, np.uint8).reshape(-1, row_bytes)
+            rows = np.frombuffer(got, np.uint8).reshape(-1, row_bytes)
+            data[places[run]] = rows[tokens[run] - first]

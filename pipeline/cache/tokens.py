@@ -31,12 +31,14 @@ from pipeline.cache.rows import (
     to_table,
 )
 from pipeline.cache.shards import hash_of
-from pipeline.cache.stored_features import FeaturesDamagedError
+from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
+from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:
+    from tango_core.combination import Combination
     from tango_core.compressors.base import Compressor
     from tango_core.models.base import ModelSpec
 
@@ -154,15 +156,18 @@ class TokenCache(CacheDirectory):
             found = features.open(clip.key)
             if found.digest != plan.tokens_digest:
                 raise CacheError(f"{about} for other tokens than {features.name} holds now")
-            sources = plan.plan.indices if plan.plan.is_selection else plan.plan.sources
-            tokens = found.tokens(sources)
+            video = _applied(plan.plan, found)
         except FileNotFoundError as error:
             raise CacheError(f"{about} whose features have gone: {error}") from error
         except FeaturesDamagedError:
             features.discard(clip.key)
             raise
-        video = replace(plan.plan.apply(tokens), source=plan.source)
-        entry = Entry(video, plan.decode_video_ms, plan.encode_ms, plan.compress_ms)
+        entry = Entry(
+            replace(video, source=plan.source),
+            plan.decode_video_ms,
+            plan.encode_ms,
+            plan.compress_ms,
+        )
         return StoredClip(clip, entry, stored.table, sealed=True)
 
     def _put(self, entry: str, table: pa.Table) -> None:
@@ -170,6 +175,14 @@ class TokenCache(CacheDirectory):
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, **WRITE_OPTIONS)
         self.storage.write(file_of(entry), memoryview(sink.getvalue()))
+
+
+def _applied(plan: Combination, features: StoredFeatures) -> CompressedVideo:
+    """The tokens of a plan; of a selection only those are touched that are kept."""
+    if plan.is_selection:
+        rows = features.rows(plan.indices)
+        return CompressedVideo(rows, plan.indices, plan.grid, plan.timestamps)
+    return plan.apply(features.tokens(plan.sources))
 
 
 def tokens_in(features: FeatureCache) -> set[str]:
@@ -198,7 +211,11 @@ def read_plan_file(storage: Storage, key: str) -> StoredPlan:
     name = file_of(entry_name(key, PLAN))
     data = storage.read(name)
     return read_plan(
-        lambda: pq.read_table(pa.BufferReader(data)), key, hash_of(storage), storage.path(name)
+        # Not `read_table`, which takes longer than all the rest.
+        lambda: pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False),
+        key,
+        hash_of(storage),
+        storage.path(name),
     )
 
 
