@@ -54,8 +54,6 @@ class Compressor(ABC):
     # Whether there is a plan. If so, a stored plan gives the bytes of `compress`, which applies it.
     # Follows from what a class implements; not to be set by hand.
     has_plan: ClassVar[bool] = True
-    # Whether the weights of every kept token add up to 1. A property where options decide.
-    averages: ClassVar[bool] = True
     positions: ClassVar[Positions] = "renumbered"
     # Name in the identity; "" for the class's in lower case.
     entry_name: ClassVar[str] = ""
@@ -98,6 +96,11 @@ class Compressor(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the optional fields of `VisualFeatures` that this method reads."""
         return frozenset()
+
+    @property
+    def averages(self) -> bool:
+        """Whether the weights of every kept token add up to 1 in plans of this method."""
+        return True
 
     @property
     def outer_retention(self) -> float:

@@ -85,7 +85,10 @@ class VisionZip(Compressor):
         """Received attention ranks tokens, keys say which are alike."""
         return frozenset({"attention", "keys"})
 
-    averages: ClassVar[bool] = False
+    @property
+    def averages(self) -> bool:
+        """No: a contextual token is a sum of two."""
+        return False
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """All frames of equal budget at once; without an exact budget these are all frames."""

@@ -86,10 +86,17 @@ def mean_weights(
     Returns:
         (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
     """
-    present = torch.ones_like(labels) if members is None else members
-    present = present.float()
-    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
-    return present / counts.clamp(min=1)[labels], counts
+    counted = labels if members is None else labels.masked_fill(~members, num_clusters)
+    counts = _sizes(counted.sort().values, num_clusters).float()
+    weights = (1 / counts.clamp(min=1))[labels]
+    return (weights if members is None else weights * members), counts
+
+
+def _sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """(..., C) int64, how often each of C labels stands in (..., M) ascending ones."""
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
+    return torch.searchsorted(labels, bounds).diff(dim=-1)
 
 
 def cluster_means(

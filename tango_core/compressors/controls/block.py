@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep
-from tango_core.compressors.controls.averages import averages, in_every_frame
+from tango_core.compressors.controls.averages import averages
 from tango_core.compressors.options import raise_if_below
 from tango_core.types import VisualFeatures
 
@@ -70,8 +70,8 @@ class Block(Compressor):
         cells = (firsts + starts).flatten()
         if self.keep == "first":
             return keep(features, cells)
-        members = [(blocks == number).nonzero()[:, 0] for number in range(len(firsts))]
-        return averages(features, cells, in_every_frame(members, num_frames, tokens_per_frame))
+        members, counts = blocks.argsort(stable=True), blocks.bincount()
+        return averages(features, cells, (members + starts).flatten(), counts.repeat(num_frames))
 
 
 def _blocks(grid: tuple[int, int], factor: int) -> tuple[Tensor, Tensor]:

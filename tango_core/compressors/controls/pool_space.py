@@ -11,7 +11,7 @@ import torch
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.controls.averages import averages, in_every_frame
+from tango_core.compressors.controls.averages import averages
 from tango_core.types import VisualFeatures
 
 
@@ -59,12 +59,14 @@ class PoolSpace(Compressor):
         cells = torch.arange(tokens_per_frame).view(features.grid)
         rows, columns = (_bins(*axis) for axis in zip(features.grid, size, strict=True))
         bins = [cells[row, column] for row in rows for column in columns]
-        kept = [cell[(len(cell) - 1) // 2, (cell.shape[1] - 1) // 2] for cell in bins]
-        bins = [cell.flatten() for cell in bins]
+        kept = torch.stack([cell[tuple((side - 1) // 2 for side in cell.shape)] for cell in bins])
+        counts = torch.tensor([cell.numel() for cell in bins])
+        starts = torch.arange(num_frames)[:, None] * tokens_per_frame
         return averages(
             features,
-            torch.cat(in_every_frame([torch.stack(kept)], num_frames, tokens_per_frame)),
-            in_every_frame(bins, num_frames, tokens_per_frame),
+            (kept + starts).flatten(),
+            (torch.cat([cell.flatten() for cell in bins]) + starts).flatten(),
+            counts.repeat(num_frames),
         )
 
 

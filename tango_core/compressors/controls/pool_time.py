@@ -38,8 +38,10 @@ class PoolTime(FrameControl):
         bounds = [index * num_frames // kept for index in range(kept + 1)]
         places = torch.arange(num_frames * tokens_per_frame).view(num_frames, tokens_per_frame)
         groups = [places[first:last] for first, last in pairwise(bounds)]
+        counts = torch.tensor([len(group) for group in groups])
         return averages(
             features,
             torch.cat([group[(len(group) - 1) // 2] for group in groups]),
-            [cells for group in groups for cells in group.T],
+            torch.cat([group.T.flatten() for group in groups]),
+            counts.repeat_interleave(tokens_per_frame),
         )
