@@ -162,12 +162,8 @@ class TokenCache(CacheDirectory):
         except FeaturesDamagedError:
             features.discard(clip.key)
             raise
-        entry = Entry(
-            replace(video, source=plan.source),
-            plan.decode_video_ms,
-            plan.encode_ms,
-            plan.compress_ms,
-        )
+        times = (plan.decode_video_ms, plan.encode_ms, plan.compress_ms)
+        entry = Entry(replace(video, source=plan.source), *times)
         return StoredClip(clip, entry, stored.table, sealed=True)
 
     def _put(self, entry: str, table: pa.Table) -> None:
