@@ -140,6 +140,10 @@ class TokenCache(CacheDirectory):
                 return self.applied(read_plan(place.table, key, self.hash, where))
         raise FileNotFoundError(f"{self.storage.path(file_of(key))} is not there")
 
+    def read_tokens(self, key: str) -> StoredClip:
+        """Read the tokens of a clip that have a file of their own; see `read`."""
+        return read_clip(self.storage, key)
+
     def applied(self, stored: StoredPlan) -> StoredClip:
         """Put the tokens of a plan together.
 
