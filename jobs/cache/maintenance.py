@@ -1,4 +1,4 @@
-"""`tango cache verify`, `gc`, `export`, `materialize` and `compact`: run them and print what was done."""
+"""`tango cache verify`, `gc`, `export`, `materialize`, `compact`: run them, print what was done."""
 
 from __future__ import annotations
 
