@@ -40,42 +40,35 @@ def work_of(run_dir):
 
 
 def test_all_methods_answer_the_same_from_plans_and_nothing_is_encoded(shapes, tmp_path):
-    recipe = {"executor": "local", "limit": 2}
+    recipe = {"executor": "local", "limit": 1}
     first, first_dir = run(job(shapes, **recipe, cache=STORE, methods=METHODS[:1]), tmp_path / "on")
-    assert (first.num_decoded, first.num_encoded) == (2, 2)
+    assert (first.num_decoded, first.num_encoded) == (1, 1)
     second, on = run(job(shapes, **recipe, cache=STORE, methods=METHODS), tmp_path / "on")
     assert (second.num_decoded, second.num_encoded) == (0, 0)
     answers = len(answers_of(on))
     assert work_of(on) == {
         "decoded": 0,
         "encoded": 0,
-        "compressed": 2 * (len(METHODS) - 2),
+        "compressed": len(METHODS) - 2,
         "answered": answers,
     }
-    assert work_of(first_dir)["decoded"] == 2
+    assert work_of(first_dir)["decoded"] == 1
     stored = {folder.num_plans for folder in find_caches(tmp_path / "on" / "cache")}
-    assert stored == {0, 2}, "features, and plans of every method"
+    assert stored == {0, 1}, "features, and plans of every method"
     _, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
     pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
     again, _ = run(job(shapes, **recipe, methods=METHODS), tmp_path / "on")
     assert (again.num_encoded, again.num_computed) == (0, 0), "plans serve jobs without a store"
 
 
-def test_a_replaced_source_is_encoded_again(shapes, tmp_path):
-    recipe = job(shapes, executor="local", limit=2, cache=STORE)
-    run(recipe, tmp_path)
-    video = sorted(path for path in shapes.rglob("*.mp4"))[0]
-    os.utime(video, (1, 1))
-    outcome, _ = run(
-        job(shapes, executor="local", limit=2, cache=STORE, methods=METHODS[:2]), tmp_path
-    )
-    touched = outcome.num_encoded
-    assert touched <= 1
-    videos = sorted(shapes.rglob("*.mp4"))
-    for path in videos:
+def test_a_replaced_source_is_encoded_again(tmp_path):
+    recipe = job(tmp_path / "shapes", executor="local", limit=1, cache=STORE)
+    assert run(recipe, tmp_path)[0].num_encoded == 1
+    assert run(recipe, tmp_path)[0].num_encoded == 0
+    for path in (tmp_path / "shapes").rglob("*.mp4"):
         os.utime(path, (2, 2))
     outcome, _ = run(recipe, tmp_path)
-    assert (outcome.num_decoded, outcome.num_encoded) == (2, 2)
+    assert (outcome.num_decoded, outcome.num_encoded, outcome.num_hits) == (1, 1, 0)
 
 
 KILLED = """
@@ -102,7 +95,7 @@ run(job(Path(sys.argv[2]), executor="local", limit=4, cache={"features": "all"})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("writes", "when"), [(2, "before"), (3, "before"), (4, "inside")])
+@pytest.mark.parametrize(("writes", "when"), [(3, "before"), (4, "inside")])
 def test_a_killed_writer_loses_the_clip_in_flight_alone(shapes, tmp_path, writes, when):
     fixtures = os.path.join(os.path.dirname(__file__), "..", "fixtures")
     command = [sys.executable, "-c", KILLED, fixtures, shapes, tmp_path, str(writes), when]

@@ -1,4 +1,4 @@
-"""The compress stage with a feature store: the encoder is asked for what is lacking, and no more."""
+"""The compress stage with a feature store: the encoder is asked for what is lacking alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compressed(plan) -> Row:
     (row,) = plan.clips.to_pylist()
     for stage in (DECODE_VIDEO, COMPRESS_VIDEO):
         if stage.takes(row):
-            row = stage.start(plan, Settings("local"))(row)
+            row = stage.start(plan, Settings("local"))({**dict.fromkeys(stage.input.names), **row})
     assert row["status"] == "ok", row["error"]
     return row
 
