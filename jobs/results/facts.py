@@ -135,6 +135,7 @@ class JobFacts:
             `"pooling_step=4"`; "" for the published number, or if unknown.
         num_answers: Answers that its files hold, one per question and cell, failed ones included;
             `None` if it answered nothing, or was written before this was noted.
+        features: Name of the feature cache; "" for a job without one.
         work: What the job did; of a run that was continued, its last part. `None` if unknown.
     """
 
@@ -159,6 +160,7 @@ class JobFacts:
     shards: tuple[ShardSize, ...] = ()
     input_size: str = ""
     num_answers: int | None = None
+    features: str = ""
     work: WorkCounts | None = None
 
     def save(self, run_dir: Path | Storage) -> None:

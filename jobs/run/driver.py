@@ -237,6 +237,7 @@ def _execute(
         shards=shards.sizes(),
         input_size=built.model.options.input_size(),
         num_answers=num_answers,
+        features=plan.features.cache.name if plan.features else "",
         work=WorkCounts(
             counts["decoded"], counts["encoded"], counts["computed"], counts["answered"]
         ),
