@@ -19,7 +19,7 @@ from pipeline.cache.directory import MANIFEST, read_manifest
 from pipeline.cache.feature_rows import FeatureRow
 from pipeline.cache.features import FeatureCache, is_of_features
 from pipeline.cache.index import INDEX
-from pipeline.cache.names import PLAN, entry_of, file_of, is_entry_file, split
+from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
 from pipeline.cache.plans import StoredPlan
 from pipeline.cache.rows import CacheError, StoredClip
 from pipeline.cache.shards import Shards, is_shard, shard_time, tombstone_of
@@ -302,17 +302,22 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
     counts = []
     for location in folder.locations[::step]:
         with suppress(CacheError, FileNotFoundError):  # a bad one is for `check_clips` to name
-            counts += _counts(folder.row(location))
+            counts += _counts(folder, location)
     if not counts:
         return None
     kept, total = (fmean(column) for column in zip(*counts, strict=True))
     return TokenCounts(kept, total, len(counts))
 
 
-def _counts(row: StoredRow) -> list[tuple[int, int]]:
+def _counts(folder: CacheFolder, location: ClipLocation) -> list[tuple[int, int]]:
     """Kept tokens and all tokens of a clip; nothing for an entry without tokens."""
-    if isinstance(row, FeatureRow):
-        return [(row.tokens.num_tokens, row.tokens.num_tokens)] if row.tokens else []
+    if isinstance(folder.cache, FeatureCache):  # all tokens of a clip are too many to read
+        if location.part != TOKENS:
+            return []
+        num_tokens = folder.cache.layout(location.key).num_tokens
+        return [(num_tokens, num_tokens)]
+    row = folder.row(location)
+    assert not isinstance(row, FeatureRow)
     tokens = row.entry.plan if isinstance(row, StoredPlan) else row.entry.video
     return [(tokens.num_kept, tokens.num_total)]
 
