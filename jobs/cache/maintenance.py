@@ -10,11 +10,12 @@ from rich.progress import Progress, TaskID
 
 from jobs import exit_codes
 from jobs.units import human_bytes
+from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.dependents import dependents_of, materialise
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import CacheFolder, check_clips, find_caches
+from pipeline.cache.folders import CacheFolder, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.clock import SYSTEM_CLOCK, Clock
 

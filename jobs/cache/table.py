@@ -8,7 +8,8 @@ from typing import Any
 
 from jobs.report.formatting import DASH
 from jobs.units import human_bytes
-from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
+from pipeline.cache.checks import TokenCounts, count_tokens
+from pipeline.cache.folders import CacheFolder
 from pipeline.cache.names import TOKENS, held_by
 
 _FEATURES = "features"

@@ -22,7 +22,9 @@ import pyarrow.parquet as pq
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.index import write_index
 from pipeline.cache.names import entry_of, file_of
-from pipeline.cache.rows import CacheError
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
 from pipeline.cache.stored import layout_of, read_entry
 from pipeline.clock import SYSTEM_CLOCK, Clock

@@ -10,7 +10,9 @@ import pyarrow.fs as pafs
 
 from pipeline.cache.folders import CacheFolder
 from pipeline.cache.names import PLAN, TOKENS, entry_of, split
-from pipeline.cache.rows import CacheError
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.cache.tokens import TokenCache, tokens_in
 
 

@@ -8,7 +8,10 @@ from typing import Any, Self
 
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import entry_of
-from pipeline.cache.rows import FORMAT_VERSION, CacheError
+from pipeline.cache.rows import FORMAT_VERSION
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.cache.shards import Shards, hash_of, is_shard
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage

@@ -15,7 +15,11 @@ from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.folders import CacheFolder, brief
 from pipeline.cache.names import PLAN
-from pipeline.cache.rows import SCHEMA, CacheError, StoredClip, clip_columns
+from pipeline.cache.rows import SCHEMA, StoredClip
+from pipeline.cache.sealed_rows import (
+    CacheError,
+    clip_columns,
+)
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6

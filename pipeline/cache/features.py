@@ -16,10 +16,8 @@ import pyarrow.parquet as pq
 from pipeline.cache.directory import CacheDirectory
 from pipeline.cache.feature_rows import (
     FEATURE_WRITE_OPTIONS,
-    INT8,
     SMALL_COLUMNS,
     FeatureRow,
-    TokenLayout,
     read_row,
     signals_table,
     tokens_table,
@@ -27,8 +25,12 @@ from pipeline.cache.feature_rows import (
 from pipeline.cache.names import TOKENS, entry_name, file_of, signals_part, split
 from pipeline.cache.places import RowPlace, place_in_file
 from pipeline.cache.quantised import FeatureDtype
-from pipeline.cache.rows import CacheError, ClipIdentity
+from pipeline.cache.sealed_rows import (
+    CacheError,
+    ClipIdentity,
+)
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
+from pipeline.cache.token_layout import INT8, TokenLayout
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.cache.rows import (
-    SCHEMA,
+from pipeline.cache.rows import SCHEMA
+from pipeline.cache.sealed_rows import (
     CacheError,
     ClipIdentity,
     clip_columns,

@@ -7,24 +7,41 @@ pandas, pyarrow and DuckDB read every column without Ray or torch.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.cache.sealed_rows import (
+    CHECKSUM,
+    CRC_0_1,
+    CacheError,
+    ClipIdentity,
+    clip_columns,
+    guarded,
+    raise_unless_sealed,
+    sealed_table,
+    the_row,
+)
 from pipeline.rows import bounds, source_of
-from pipeline.seal import digest_of
 from tango_core.types import CompressedVideo
 
-FORMAT_VERSION = 1
-CHECKSUM = "checksum"
-_OF = "@"
-_CRC_0_1 = "crc32:"
+__all__ = [
+    "FORMAT_VERSION",
+    "SCHEMA",
+    "WRITE_OPTIONS",
+    "CacheError",
+    "ClipIdentity",
+    "Entry",
+    "StoredClip",
+    "read_checked",
+    "to_table",
+]
 
-T = TypeVar("T")
+FORMAT_VERSION = 1
 
 SCHEMA = pa.schema(
     [
@@ -53,9 +70,6 @@ SCHEMA = pa.schema(
 )
 
 
-# What columns that are empty, of another type or of another length lead to.
-WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
-
 # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
 WRITE_OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
@@ -63,27 +77,6 @@ WRITE_OPTIONS: Mapping[str, Any] = {
     "use_dictionary": False,
     "write_statistics": False,
 }
-
-
-class CacheError(ValueError):
-    """A cache entry or directory is not what it should be."""
-
-
-@dataclass(frozen=True)
-class ClipIdentity:
-    """Which clip of which file an entry belongs to.
-
-    Attributes:
-        key: See `fingerprint.clip_key`.
-        video_id: The benchmark's name for the clip, for people who read the files.
-        clip: (start, end) in seconds, or `None` for the whole file.
-        source_fingerprint: See `fingerprint.source_fingerprint`.
-    """
-
-    key: str
-    video_id: str
-    clip: tuple[float, float] | None
-    source_fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -150,41 +143,6 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
     return sealed_table(row, SCHEMA, cache)
 
 
-def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
-    """Which clip a row is about."""
-    start, end = clip.clip or (None, None)
-    return {
-        "clip_key": clip.key,
-        "video_id": clip.video_id,
-        "clip_start": start,
-        "clip_end": end,
-        "source_fingerprint": clip.source_fingerprint,
-    }
-
-
-def sealed_table(
-    row: Mapping[str, Any], schema: pa.Schema, cache: str, without: Sequence[str] = ()
-) -> pa.Table:
-    """One row with its checksum, sealed for the cache with this hash.
-
-    Args:
-        row: By column; what it lacks is null.
-        schema: Of the table.
-        cache: Hash of the cache.
-        without: Columns that the checksum does not cover.
-    """
-    table = pa.Table.from_pylist([row], schema=schema)
-    seal = _seal(table.drop_columns(list(without)), cache)
-    at = schema.get_field_index(CHECKSUM)
-    return table.set_column(at, schema.field(at), [[seal]])
-
-
-def raise_unless_sealed(table: pa.Table, cache: str) -> None:
-    """Raise `CacheError` if any column of a row differs from what was sealed."""
-    if table[CHECKSUM][0].as_py() != _seal(table, cache):
-        raise CacheError("checksum differs")
-
-
 def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str) -> StoredClip:
     """Parse a clip's row and check everything that can be checked.
 
@@ -200,55 +158,6 @@ def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str)
     return guarded(read, lambda table: _checked(table, key, cache), where)
 
 
-def guarded(read: Callable[[], pa.Table], check: Callable[[pa.Table], T], where: str) -> T:
-    """Parse a row and check it; whatever is wrong with it becomes a `CacheError`.
-
-    Args:
-        read: Parses bytes that are in memory, so that an `OSError` is about them.
-        check: Raises `CacheError` with a clause about "it", or what wrong columns lead to.
-        where: Its file, for messages.
-
-    Raises:
-        CacheError: In one line that begins with `where`.
-    """
-    try:
-        table = read()
-    except (pa.ArrowException, OSError, ValueError) as error:  # OSError: zstd, of damaged bytes
-        raise CacheError(f"{where} cannot be read: {error}") from error
-    try:
-        return check(table)
-    except KeyError as error:
-        raise CacheError(f"{where} is damaged (it has no column {error})") from error
-    except WRONG_VALUES as error:  # CacheError is a ValueError
-        raise CacheError(f"{where} is damaged ({error})") from error
-
-
-def the_row(table: pa.Table, version: int, key: str, cache: str) -> dict[str, Any]:
-    """The only row of a table, after the checks that every kind of entry has.
-
-    Args:
-        table: With the columns `format_version`, `clip_key` and `checksum`.
-        version: The format that the row must have.
-        key: Of the clip.
-        cache: Hash of the cache that it is in.
-
-    Raises:
-        CacheError: With a clause about "it".
-    """
-    if table.num_rows != 1:
-        raise CacheError(f"it holds {table.num_rows} clips instead of one")
-    (row,) = table.to_pylist()
-    if row["format_version"] != version:
-        raise CacheError(f"its format is {row['format_version']}, not {version}")
-    if row[CHECKSUM].startswith(_CRC_0_1):
-        return dict(row)
-    if (owner := row[CHECKSUM].partition(_OF)[2]) != cache:
-        raise CacheError(f"it belongs to the cache with the hash {owner}")
-    if row["clip_key"] != key:
-        raise CacheError(f"it holds the clip {row['clip_key']}")
-    return dict(row)
-
-
 def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Rebuild a clip from its row, with the errors of wrong columns as they come.
 
@@ -259,7 +168,7 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     row = the_row(table, FORMAT_VERSION, key, cache)
     if not isinstance(row["tokens"], bytes):
         raise CacheError(f"its tokens are {type(row['tokens']).__name__}, not bytes")
-    sealed = not row[CHECKSUM].startswith(_CRC_0_1)
+    sealed = not row[CHECKSUM].startswith(CRC_0_1)
     if not sealed and row[CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
         raise CacheError("checksum differs")
     if row["clip_key"] != key:
@@ -300,12 +209,6 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
         encode_ms=row["encode_ms"],
         compress_ms=row["compress_ms"],
     )
-
-
-def _seal(table: pa.Table, cache: str) -> str:
-    """Digest of all other columns, and the hash of the cache: catches damage, not malice."""
-    covered = table.drop_columns([CHECKSUM]).replace_schema_metadata(None)
-    return f"sha256:{digest_of(covered, {'cache': cache})}{_OF}{cache}"
 
 
 def _checksum_0_1(tokens: bytes, indices: list[int]) -> str:

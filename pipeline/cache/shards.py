@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 
 from pipeline.cache.index import INDEX, read_index
 from pipeline.cache.places import RowPlace
-from pipeline.cache.rows import CacheError
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)

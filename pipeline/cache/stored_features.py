@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.cache.feature_rows import INT8, FeatureRow
+from pipeline.cache.feature_rows import FeatureRow
 from pipeline.cache.names import TOKENS
 from pipeline.cache.places import RowPlace
 from pipeline.cache.quantised import restore
-from pipeline.cache.rows import CacheError
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
+from pipeline.cache.token_layout import INT8
 from tango_core.types import VisualFeatures
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache.directory import MANIFEST, CacheDirectory
-from pipeline.cache.features import INT8, KIND, FeatureCache, features_for
+from pipeline.cache.features import KIND, FeatureCache, features_for
 from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, split
 from pipeline.cache.plans import PlanEntry, StoredPlan, plan_to_table, read_plan
 from pipeline.cache.rows import (
@@ -32,6 +32,7 @@ from pipeline.cache.rows import (
 )
 from pipeline.cache.shards import hash_of
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
+from pipeline.cache.token_layout import INT8
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pipeline.cache.feature_rows import INT8
 from pipeline.cache.names import TOKENS
 from pipeline.cache.quantised import quantise, restore
-from pipeline.cache.rows import CacheError, ClipIdentity
+from pipeline.cache.sealed_rows import (
+    CacheError,
+    ClipIdentity,
+)
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
+from pipeline.cache.token_layout import INT8
 from pipeline.features import FeatureStore
 from tango_core.models.base import VisionEncoder
 from tango_core.types import VideoFrames, VisualFeatures

@@ -15,6 +15,7 @@ from torch import Tensor
 from tango_core.combination import Combination, Drawing
 from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.released import edited_digest
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.outside_code import is_outside, source_digest
@@ -55,6 +56,8 @@ class Compressor(ABC):
     # Follows from what a class implements; not to be set by hand.
     has_plan: ClassVar[bool] = True
     positions: ClassVar[Positions] = "renumbered"
+    # Raised when tokens change by more than rounding; see README.md.
+    version: ClassVar[int] = 1
     # Name in the identity; "" for the class's in lower case.
     entry_name: ClassVar[str] = ""
     # Options that came after caches existed, with the values under which nothing changed.
@@ -112,8 +115,11 @@ class Compressor(ABC):
 
         The name is `entry_name` or the class's in lower case, the entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
-        is `full`. A class from outside this package also has the digest of its source files, so
-        that an edited method never meets the tokens of its earlier code.
+        is `full`. The version is named from 2 on, as caches are older than versions.
+
+        An edited method never meets the tokens of its earlier code: a class from outside this
+        package also has the digest of its source files, and so has every class whose sources in
+        this package are not the released ones (`released.py`).
 
         Raises:
             ValueError: If a class from outside was not read from a file.
@@ -123,7 +129,13 @@ class Compressor(ABC):
         cls = type(self)
         name = cls.entry_name or short_name(cls.__name__.lower())
         identity = {"name": name, **self._identity_options()}
-        return {**identity, "source_digest": source_digest(cls)} if is_outside(cls) else identity
+        if cls.version != 1:
+            identity["version"] = cls.version
+        if is_outside(cls):
+            identity["source_digest"] = source_digest(cls)
+        if edited := edited_digest(cls):
+            identity["edited_digest"] = edited
+        return identity
 
     def _identity_options(self) -> dict[str, Any]:
         """All options by name; subclasses resolve what has several spellings.

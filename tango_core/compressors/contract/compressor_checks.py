@@ -111,10 +111,10 @@ def makes_its_tokens_by_its_plan(make: Make, features: VisualFeatures) -> None:
     kept, plan = compressor.compress(features), compressor.plan(features)
     stored = replace(
         plan,
-        **{
-            name: None if getattr(plan, name) is None else _stored(getattr(plan, name))
-            for name in ("indices", "offsets", "sources", "weights")
-        },
+        indices=_stored(plan.indices),
+        offsets=None if plan.offsets is None else _stored(plan.offsets),
+        sources=None if plan.sources is None else _stored(plan.sources),
+        weights=None if plan.weights is None else _stored(plan.weights),
     )
     _require_same(kept, plan.apply(features.tokens), "compress and plan")
     _require_same(kept, stored.apply(features.tokens.flatten(0, 1)), "compress and a stored plan")

@@ -140,7 +140,8 @@ def tree_terms(trees: Trees, device: torch.device, *, official: bool) -> Terms:
     divisor = 1 + trees.children if official else trees.counts
     weights = (1 / divisor)[roots].astype(np.float32)
     parts = (np.flatnonzero(is_root), roots, members, weights)
-    return Terms(*(torch.from_numpy(part).to(device) for part in parts))
+    kept, targets, sources, shares = (torch.from_numpy(part).to(device) for part in parts)
+    return Terms(kept, targets, sources, shares)
 
 
 def cluster_trees(tokens: Tensor, trees: Trees, wanted: Counts, *, official: bool) -> Terms:

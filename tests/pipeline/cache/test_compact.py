@@ -18,10 +18,11 @@ import pytest
 import torch
 
 from pipeline.cache import compact as cache_compact
+from pipeline.cache.checks import check_clips, count_tokens
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import check_clips, count_tokens, find_caches
+from pipeline.cache.folders import find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo

@@ -13,9 +13,10 @@ import pytest
 import torch
 from stored_features import GRID, MODEL, WIDTH, clip, features, filled
 
+from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.folders import find_caches
 from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_part
 from pipeline.cache.quantised import quantise, restore
 from pipeline.cache.rows import CacheError

@@ -8,9 +8,10 @@ import torch
 from filled_caches import files_of
 from stored_features import add_plan, clip, features, filled, token_cache
 
+from pipeline.cache.checks import check_clips, count_tokens
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.dependents import dependents_of, materialise
-from pipeline.cache.folders import check_clips, count_tokens, find_caches
+from pipeline.cache.folders import find_caches
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.cache.stored_features import FeaturesDamagedError
 from tango_core import build_method
