@@ -102,11 +102,12 @@ def plan_clips(
     keys = clips["clip_key"].to_pylist()
     parts = features.cache.parts() if features else {}
     lacking = _lacking(keys, caches, recompute, _Listed(features, parts))
-    is_ok = pc.equal(clips["status"], "ok").to_numpy()
+    is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
     lacking &= is_ok[:, None]
     columns = {"missing": _named(lacking, list(caches))}
     if features is None:
-        columns["encode"] = _named(lacking.any(axis=1)[:, None], [TOKENS])
+        misses = np.asarray(lacking.any(axis=1))
+        columns["encode"] = _named(misses[:, None], [TOKENS])
     else:
         stored = np.array([[key in held for held in parts.values()] for key in keys], dtype=bool)
         stored = stored.reshape(len(keys), len(parts)) & is_ok[:, None]
@@ -168,7 +169,7 @@ def _to_encode(
         needed[:, index] = lacking[:, readers].any(axis=1) if any(readers) else False
     kept = np.array([name == TOKENS or name in features.signals for name in names])
     encoded = (absent & needed).any(axis=1)
-    everything = is_ok if features.fill else misses & encoded
+    everything = np.asarray(is_ok if features.fill else misses & encoded)
     return _named(absent & (needed | (everything[:, None] & kept)), names)
 
 

@@ -108,9 +108,9 @@ def _without_features(folder: CacheFolder, stored: StoredPlan) -> str | None:
     """What is wrong with the features that a plan is for; `None` if nothing is."""
     assert isinstance(folder.cache, TokenCache)
     features = folder.cache.features
+    if features is None or features.name != stored.entry.features:
+        return f"it is a plan for {stored.entry.features}, which is not that of its settings"
     try:
-        if features is None or features.name != stored.entry.features:
-            return f"it is a plan for {stored.entry.features}, which is not that of its settings"
         if features.layout(stored.clip.key).digest != stored.entry.tokens_digest:
             return f"it is a plan for other tokens than {features.name} holds"
     except FileNotFoundError:

@@ -57,7 +57,7 @@ class FeatureCache(CacheDirectory):
     @property
     def dtype(self) -> FeatureDtype:
         """How tokens are stored."""
-        return INT8 if self.settings[KIND] == {"dtype": INT8} else "auto"
+        return "int8" if self.settings[KIND] == {"dtype": INT8} else "auto"
 
     def parts(self) -> dict[str, set[str]]:
         """Part -> keys of the clips of which it is here; one listing."""
@@ -248,4 +248,4 @@ def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCac
         return None
     if "name" not in model or "num_frames" not in model["frames"]:
         return None
-    return open_features(root, model, INT8 if settings.get(KIND) == INT8 else "auto")
+    return open_features(root, model, "int8" if settings.get(KIND) == INT8 else "auto")

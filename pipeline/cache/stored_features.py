@@ -54,17 +54,19 @@ class StoredFeatures:
         layout = self.layout
         shape = (layout.num_tokens, layout.shape[2])
         stored: torch.dtype = getattr(torch, layout.stored_as)
-        own = before._stored if before is not None and not before._is_lent else None
+        own: Tensor | None = None
+        if before is not None and not before._is_lent:
+            own = before._stored
         fits = own is not None and own.shape == shape and own.dtype == stored
         # Memory that nobody touches costs nothing: rows that nobody asks for are never read.
-        self._stored = own if own is not None and fits else torch.empty(shape, dtype=stored)
+        self._stored: Tensor = own if own is not None and fits else torch.empty(shape, dtype=stored)
         self._tokens = (
             torch.empty(shape, dtype=getattr(torch, layout.dtype))
             if layout.stored_as == INT8
             else self._stored
         )
         self._loaded = np.zeros(layout.num_tokens, dtype=bool)
-        self._is_lent = False
+        self._is_lent: bool = False
 
     @property
     def digest(self) -> str:
@@ -211,7 +213,7 @@ def _from_disk(
 ) -> None:
     """Fill rows from a local file, in place."""
     row_bytes = data.shape[1]
-    flat = memoryview(data.reshape(-1))
+    flat = data.reshape(-1).data
     descriptor = os.open(place.storage.path(place.file), os.O_RDONLY)
     try:
         for run in _runs(places, tokens, 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -117,7 +118,7 @@ class FeatureSource:
                 features = rounded(features)
             if older:  # of a clip whose tokens had gone
                 opened = self._open(clip, stored)
-                own = {name: opened.signals[name].to(self.device) for name in older}
+                own: dict[str, Any] = {n: opened.signals[n].to(self.device) for n in older}
                 features = replace(features, **own)
             return ClipFeatures(features, digest, decode_video_ms, ms, ms)
         started = time.perf_counter()
