@@ -6,18 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
+from tango_core.compressors.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
 from tango_core.compressors.released import edited_digest
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.ops.precision import full_precision
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
@@ -30,9 +31,7 @@ __all__ = [
     "Pruned",
     "keep",
     "num_kept",
-    "raise_if_missing",
-    "raise_if_not_finite",
-    "refuse_norms",
+    "read_checked",
     "select",
 ]
 
@@ -101,6 +100,14 @@ class Compressor(ABC):
         return frozenset()
 
     @property
+    def checks_in_plan(self) -> bool:
+        """Whether `_plan` refuses values that are not finite, by what it reads anyway.
+
+        See `read_checked`: the host waits for the device once less.
+        """
+        return False
+
+    @property
     def averages(self) -> bool:
         """Whether the weights of every kept token add up to 1 in plans of this method."""
         return True
@@ -158,6 +165,7 @@ class Compressor(ABC):
         """
         return 2 * num_frames
 
+    @full_precision()
     def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
@@ -181,6 +189,7 @@ class Compressor(ABC):
             video = self._compress_in_steps(features, clock)
         return video if features.source is None else replace(video, source=features.source)
 
+    @full_precision()
     def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
         """What `compress` keeps, and of what it makes every kept token; no token is made.
 
@@ -220,7 +229,8 @@ class Compressor(ABC):
     def _check(self, features: VisualFeatures) -> None:
         """Raise `ValueError` for features that cannot be compressed."""
         raise_if_missing(features, self.needs)
-        raise_if_not_finite(features, self.needs)
+        if self.outer_retention >= 1 or not self.checks_in_plan:
+            raise_if_not_finite(features, self.needs)
 
     @abstractmethod
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -242,51 +252,6 @@ class Compressor(ABC):
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
     """Stands in for `_plan` in classes that implement `_compress` alone."""
     raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
-
-
-def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if a needed signal is missing."""
-    missing = sorted(name for name in needs if getattr(features, name) is None)
-    if missing:
-        raise ValueError(
-            f"this method needs {', '.join(missing)}, which the features of this clip do not hold"
-        )
-
-
-# Clip -> tensors of it that were found finite, each with its version then: autograd's count of
-# writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
-_FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
-
-
-def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity.
-
-    What was found finite is looked at again only after PyTorch has written to it; a tensor that
-    counts no writes (made in inference mode) is looked at every time.
-    """
-    found = _FINITE.setdefault(features, {})
-    for name in ("tokens", *sorted(needs)):
-        value = getattr(features, name)
-        version = None if value.is_inference() else value._version
-        if version is not None and found.get(name) == version:
-            continue
-        # A finite sum has finite terms and costs one pass; only an overflow needs the second look.
-        if not bool(value.sum(dtype=torch.float32).isfinite()) and not bool(value.isfinite().all()):
-            raise ValueError(
-                f"{name} of this clip hold NaN or infinite values; "
-                "the encoder's dtype may have overflowed"
-            )
-        if version is not None:
-            found[name] = version
-
-
-def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
-    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
-
-    Methods that take norms anyway look at them instead of at the tokens: one read less.
-    """
-    raise_if_not_finite(features, needs)
-    raise ValueError("tokens of this clip are so large that their norms overflow float32")
 
 
 def keep(features: VisualFeatures, indices: Tensor) -> Combination:

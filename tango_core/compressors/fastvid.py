@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.compressors.terms import NOWHERE, Terms, in_order, unchanged
@@ -36,6 +36,7 @@ from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
+from tango_core.ops.transfer import upload_together
 from tango_core.types import Positions, VisualFeatures
 
 NUM_NEIGHBORS = 4
@@ -68,6 +69,7 @@ class FastVID(Compressor):
     """
 
     positions: ClassVar[Positions] = "original"
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     num_segments: int = 8
@@ -99,7 +101,8 @@ class FastVID(Compressor):
         assert features.frame_embeddings is not None
         tokens_per_frame = features.tokens.shape[1]
         cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
-        lengths = cut_segments(cuts.cpu().numpy())
+        (is_cut,) = read_checked(features, self.needs, cuts)
+        lengths = cut_segments(is_cut)
         salient: list[int] = []
         context: list[int] = []
         for length, total in zip(lengths, self._totals(lengths, tokens_per_frame), strict=True):
@@ -111,7 +114,7 @@ class FastVID(Compressor):
         parts = [unchanged(take_ranked(rank_descending(scores), salient))]
         if any(context):
             is_rest = torch.ones(scores.numel(), dtype=torch.bool, device=scores.device)
-            is_rest[parts[0].kept] = False
+            is_rest.index_fill_(0, parts[0].kept, False)
             parts += self._merge(features.tokens, is_rest, lengths, salient, context, penalties)
         return in_order(features, parts, Drawing(tuple(lengths)))
 
@@ -187,15 +190,18 @@ class FastVID(Compressor):
         tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
         counts = [context[frame] for frame in frames]
-        spatial = _anchors(tokens, is_rest, frames, counts, penalties)
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
+        filled = [_filled(counts[first:last], max(counts)) for first, last in pairwise(first_of)]
+        at_frames, at_counts, *places = upload_together([frames, counts, *filled], tokens.device)
+        spatial = _anchors(tokens, is_rest, frames, at_frames, at_counts, max(counts), penalties)
         parts: list[Terms] = []
-        for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(first_of), strict=True):
+        for (start, stop), (first, last), wanted in zip(
+            pairwise(bounds), pairwise(first_of), places, strict=True
+        ):
             if first == last:
                 continue
-            numbers = torch.tensor(frames[first:last], device=tokens.device)[:, None]
-            anchors = spatial[first:last] + numbers * tokens_per_frame
+            anchors = spatial[first:last] + at_frames[first:last, None] * tokens_per_frame
             is_padding = spatial[first:last] == tokens_per_frame
             rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
             # Every anchor frame leaves out the salient tokens, or its anchors, too.
@@ -203,12 +209,6 @@ class FastVID(Compressor):
             if self.variant == "segment":
                 left_out += sum(counts[first:last])
             absorbed, own = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
-            filled = [
-                row * anchors.shape[1] + column
-                for row, frame in enumerate(frames[first:last])
-                for column in range(context[frame])
-            ]
-            wanted = torch.tensor(filled, device=tokens.device)
             at = anchors.flatten()[wanted]
             nothing = at[:0]
             parts += [
@@ -256,7 +256,7 @@ class FastVID(Compressor):
         numbers = (labels + base).flatten()
         weights, counts = mean_weights(numbers, targets.numel(), members.flatten())
         own_weights = (1 / (counts + 1)).clamp(min=self.beta)
-        into = torch.where(members, targets.gather(1, labels), NOWHERE).flatten()
+        into = targets.gather(1, labels).masked_fill_(~members, NOWHERE).flatten()
         sources = torch.arange(rows.start, rows.stop, device=flat.device).repeat(num_anchors)
         return (into, sources, weights * (1 - own_weights)[numbers]), own_weights
 
@@ -265,15 +265,25 @@ def _anchors(
     tokens: Tensor,
     is_rest: Tensor,
     frames: list[int],
-    counts: list[int],
+    rows: Tensor,
+    counts: Tensor,
+    widest: int,
     penalties: Tensor | None,
 ) -> Tensor:
-    """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
+    """(A, widest) ascending positions of each anchor frame's density peaks; padding is L.
+
+    Args:
+        tokens: (T, L, D), any float dtype.
+        is_rest: (T * L,) bool, tokens that are not salient.
+        frames: The A anchor frames.
+        rows: The same on the device.
+        counts: (A,) anchors of each, on the device.
+        widest: The largest of them.
+        penalties: (T, L) to take from the scores of anchors, or `None`.
+    """
     tokens_per_frame, dim = tokens.shape[1:]
-    rows = torch.tensor(frames, device=tokens.device)
     parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
     distances = torch.cat([squared_distances(take_frames(tokens, frames[part])) for part in parts])
-    widest = max(counts)
     peaks = density_peaks(
         distances.div_(dim),
         widest,
@@ -282,9 +292,13 @@ def _anchors(
         members=is_rest.view(-1, tokens_per_frame)[rows],
         penalties=None if penalties is None else penalties[rows],
     )
-    wanted = torch.tensor(counts, device=tokens.device)[:, None]
-    is_padding = torch.arange(widest, device=tokens.device) >= wanted
+    is_padding = torch.arange(widest, device=tokens.device) >= counts[:, None]
     return peaks.masked_fill(is_padding, tokens_per_frame).sort(dim=1).values
+
+
+def _filled(counts: list[int], width: int) -> list[int]:
+    """Flat places of the first `counts[row]` entries of every row of a table."""
+    return [row * width + column for row, count in enumerate(counts) for column in range(count)]
 
 
 def _weights(stop: Stop, lengths: list[int]) -> Tensor:

@@ -31,12 +31,8 @@ import torch
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.base import (
-    num_kept,
-    raise_if_missing,
-    raise_if_not_finite,
-    refuse_norms,
-)
+from tango_core.compressors.base import num_kept
+from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
@@ -46,6 +42,7 @@ from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_
 from tango_core.ops.merging import gather_weighted, mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import adjacent_products, cosines, static_cells, static_segments
+from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.04, 0.07)
@@ -79,6 +76,7 @@ class HoliTom(OuterStep):
             tokens by largest remainder, unless averaging static positions leaves fewer.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     tau: float | None = None
@@ -110,13 +108,6 @@ class HoliTom(OuterStep):
             return STOP_TAU
         return super().resolved_tau
 
-    def _check(self, features: VisualFeatures) -> None:
-        """Look for NaN in attention; the norms of the tokens show it there without another read."""
-        raise_if_missing(features, self.needs)
-        assert features.attention is not None
-        if self.outer_retention >= 1 or not bool(features.attention.isfinite().all()):
-            raise_if_not_finite(features, self.needs)
-
     def _plan(self, features: VisualFeatures) -> Combination:
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
@@ -126,31 +117,30 @@ class HoliTom(OuterStep):
         attention = features.attention if stop is None else stop.lowered(features.attention)
         sinks = None if stop is None else stop.sink_scores(features.attention)
         squares, products = adjacent_products(tokens)
-        if not bool(squares.isfinite().all()):
-            refuse_norms(features, self.needs)
-        similarity = cosines(squares.sqrt(), products)
-        is_still = (similarity > self.resolved_tau).cpu().numpy()
+        similarity = raised = cosines(squares.sqrt(), products)
+        tau = self.resolved_tau
+        if stop is not None and sinks is not None:
+            raised = similarity + stop.temporal * sinks
+            tau = STOP_TAU if stop.legacy else tau
+        is_still, is_raised = read_checked(
+            features, self.needs, similarity > self.resolved_tau, raised > tau, squares=squares
+        )
         lengths = static_segments(is_still)
         cells = static_cells(is_still, lengths)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         still = found = _positions(cells, starts)
-        if stop is not None and sinks is not None:
-            tau = STOP_TAU if stop.legacy else self.resolved_tau
-            raised = (similarity + stop.temporal * sinks > tau).cpu().numpy()
-            cells = static_cells(raised, lengths)
+        if stop is not None:
+            cells = static_cells(is_raised, lengths)
             still = _positions(cells, starts)
             found = found if stop.legacy else still
         dynamic, clusters = self._budgets(tokens_per_frame, lengths, still, found)
 
-        movable = torch.from_numpy(~cells).to(tokens.device)
-        ranked = rank_descending(attention.float().masked_fill(~movable, -torch.inf))
+        is_static, *spots = upload_together([cells, *still], tokens.device)
+        ranked = rank_descending(attention.float().masked_fill(is_static > 0, -torch.inf))
         parts = [unchanged(take_ranked(ranked, dynamic))]
         penalties = _penalties(stop, sinks)
-        for start, length, spatial, num_clusters in zip(
-            starts, lengths, still, clusters, strict=True
-        ):
+        for start, length, at, num_clusters in zip(starts, lengths, spots, clusters, strict=True):
             if num_clusters:
-                at = torch.from_numpy(spatial).to(tokens.device)
                 frames = slice(start, start + length)
                 parts.append(self._cluster(tokens, frames, at, num_clusters, penalties))
         return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
@@ -215,7 +205,7 @@ class HoliTom(OuterStep):
         labels = assign_to_centers(distances, centers)[0]
         members = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, centers[0], False)
         weights, counts = mean_weights(labels, num_clusters, members)
-        own = torch.where(counts > 0, self.beta, 1.0)
+        own = torch.full_like(counts, self.beta).masked_fill_(counts == 0, 1.0)
         weights = (weights * (1 - self.beta)).index_copy_(0, centers[0], own)
         kept = spatial[centers[0]] + first
         terms = Terms(kept, kept[labels], spatial + first, weights)

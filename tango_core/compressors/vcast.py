@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep
+from tango_core.compressors.base import Compressor, keep, read_checked
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -44,6 +44,7 @@ class VCast(Compressor):
             clip has more frames than that; `"exact"` never does.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
 
     temperature: float = 0.7
@@ -61,7 +62,8 @@ class VCast(Compressor):
         scores, means = _scores(features.tokens)
         tokens_per_frame = scores.shape[1]
         weights = torch.softmax(_curvature(means) / self.temperature, dim=0)
-        counts = self._counts(weights.cpu().numpy().astype(np.float64), tokens_per_frame)
+        (shares,) = read_checked(features, self.needs, weights)
+        counts = self._counts(shares.astype(np.float64), tokens_per_frame)
         kept = take_ranked(rank_descending(scores), counts)
         return keep(features, kept.sort().values)
 

@@ -27,12 +27,26 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
         (B, M) float32; 0 outside `members`; every cluster adds up to 1.
     """
     num_groups, num_points = labels.shape
-    present = members.float()
-    counts = present.new_zeros(centers.shape).scatter_add_(1, labels, present).clamp_(min=1)
-    own = torch.maximum(1 / counts, counts.new_tensor(beta))
-    weights = ((1 - own) / counts).gather(1, labels) * present
+    num_clusters = centers.shape[1]
+    counts = cluster_sizes(labels.masked_fill(~members, num_clusters), num_clusters)
+    counts = counts.clamp(min=1).float()
+    own = (1 / counts).clamp(min=beta).masked_fill_(centers >= num_points, 0.0)
+    weights = ((1 - own) / counts).gather(1, labels) * members
     padded = torch.cat([weights, weights.new_zeros(num_groups, 1)], dim=1)
-    return padded.scatter_add_(1, centers, own)[:, :num_points]
+    return padded.scatter_(1, centers, padded.gather(1, centers) + own)[:, :num_points]
+
+
+def cluster_sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """Count how often each of C labels occurs in every row of (..., M) int64 labels.
+
+    By sorting: a GPU that adds up by index does so in another order in every run.
+
+    Returns:
+        (..., C) int64; labels of C or more are not counted.
+    """
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
+    return torch.searchsorted(labels.sort(dim=-1).values, bounds).diff(dim=-1)
 
 
 def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -87,16 +101,9 @@ def mean_weights(
         (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
     """
     counted = labels if members is None else labels.masked_fill(~members, num_clusters)
-    counts = _sizes(counted.sort().values, num_clusters).float()
+    counts = cluster_sizes(counted, num_clusters).float()
     weights = (1 / counts.clamp(min=1))[labels]
     return (weights if members is None else weights * members), counts
-
-
-def _sizes(labels: Tensor, num_clusters: int) -> Tensor:
-    """(..., C) int64, how often each of C labels stands in (..., M) ascending ones."""
-    bounds = torch.arange(num_clusters + 1, device=labels.device)
-    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
-    return torch.searchsorted(labels, bounds).diff(dim=-1)
 
 
 def cluster_means(
@@ -143,11 +150,16 @@ def cluster_sums(
     Returns:
         (C, D) float32 sums, 0 for a cluster without members.
     """
+    order, starts = _in_clusters(labels, num_clusters)
+    rows = order if sources is None else sources[order]
+    return gather_weighted(tokens, rows, starts, weights[order])
+
+
+def _in_clusters(labels: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+    """(E,) entries ordered by label, and the (C + 1,) first entry of every label, and E."""
     order = labels.sort(stable=True)
     bounds = torch.arange(num_clusters + 1, device=labels.device)
-    starts = torch.searchsorted(order.values, bounds)
-    rows = order.indices if sources is None else sources[order.indices]
-    return gather_weighted(tokens, rows, starts, weights[order.indices])
+    return order.indices, torch.searchsorted(order.values, bounds)
 
 
 def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,11 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.base import raise_if_missing, raise_if_not_finite, refuse_norms
+from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
-from tango_core.compressors.tango.distances import ClipTensors, upload
+from tango_core.compressors.tango.distances import ClipTensors
 from tango_core.compressors.tango.select import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.segmentation import (
@@ -39,6 +39,7 @@ from tango_core.ops.segmentation import (
     static_segments,
 )
 from tango_core.ops.st_rope import rotation_tables
+from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures
 
 
@@ -79,6 +80,8 @@ class Tango(OuterStep):
             the share kept here.
     """
 
+    checks_in_plan: ClassVar[bool] = True
+
     retention: float = 0.1
     tau: float | None = None
     static_tau: float = 0.8
@@ -112,12 +115,6 @@ class Tango(OuterStep):
         return frozenset(
             {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
         )
-
-    def _check(self, features: VisualFeatures) -> None:
-        """Check for NaN in `_budgets`, whose norms show it without another pass."""
-        raise_if_missing(features, self.needs)
-        if self.outer_retention >= 1:
-            raise_if_not_finite(features, self.needs)
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """All steps, without a clock."""
@@ -165,20 +162,15 @@ class Tango(OuterStep):
     ) -> tuple[list[TokenGroup], Drawing]:
         """Segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
-        finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
         cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
         if features.frame_embeddings is not None and self.segmentation == "dyseg":
-            finite = finite & features.frame_embeddings.isfinite().all()
             cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)
         unchanged, static = similarity > self.resolved_tau, similarity > self.static_tau
-        flags = torch.cat([unchanged.flatten(), static.flatten(), cuts, finite[None]]).cpu().numpy()
-        if not flags[-1]:
-            refuse_norms(features, self.needs)
-        num_flags = similarity.numel()
+        is_still, static_pairs, is_cut = read_checked(
+            features, self.needs, unchanged, static, cuts, squares=squares
+        )
         lengths = (
-            cut_segments(flags[2 * num_flags : -1])
-            if self.segmentation == "dyseg"
-            else static_segments(flags[:num_flags].reshape(similarity.shape))
+            cut_segments(is_cut) if self.segmentation == "dyseg" else static_segments(is_still)
         )
         rules = Rules(
             retention=self.outer_retention,
@@ -187,7 +179,6 @@ class Tango(OuterStep):
             budget=self.budget,
             never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
         )
-        static_pairs = flags[num_flags : 2 * num_flags].reshape(similarity.shape)
         cells = static_cells(static_pairs, lengths)
         drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
         return plan_groups(lengths, static_pairs, rules), drawing
