@@ -102,10 +102,10 @@ class PruneVid(Compressor):
         uploaded = iter(upload_together(arrays, tokens.device))
         parts: list[Terms] = []
         for span, is_still, _, budget in groups:
-            spatial, wanted, filled = next(uploaded), next(uploaded), next(uploaded)
-            scene, first = tokens[span], span.start * tokens_per_frame
+            spatial, clusters, filled = next(uploaded), next(uploaded), next(uploaded)
+            scene, start = tokens[span], span.start * tokens_per_frame
             frames = _average(scene, spatial) if is_still else scene
-            terms = _cluster(frames, spatial, budget, wanted, filled, first)
+            terms = _cluster(frames, spatial, budget, clusters, filled, start)
             parts.append(over_frames(terms, len(scene) if is_still else 1, tokens_per_frame))
         cells = np.repeat(static, lengths, axis=0)
         return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))

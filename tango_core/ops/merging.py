@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 COMPARED = 1024  # rows whose similarities to all anchors are held at once
-BAGS = 32  # sums made at once from tokens of half precision
+HALF_ELEMENTS = 2**19  # of half precision that are float32 at once: 2 MB, which stay in the cache
 
 
 def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
@@ -64,14 +66,18 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
         return _bags(tokens.float(), sources, offsets, weights)
     # A float32 copy of a clip of half precision would cost more than the sums.
-    num_bags, ends = len(offsets) - 1, offsets.tolist()
-    sums = torch.empty(num_bags, tokens.shape[1])
-    for first in range(0, num_bags, BAGS):
-        last = min(first + BAGS, num_bags)
+    ends = offsets.tolist()
+    sums = torch.empty(len(ends) - 1, tokens.shape[1])
+    most = max(1, HALF_ELEMENTS // tokens.shape[1])
+    first = 0
+    while first < len(sums):
+        # As many whole bags as fit, but at least one.
+        last = max(first + 1, bisect_right(ends, ends[first] + most) - 1)
         part = slice(ends[first], ends[last])
         rows = tokens.index_select(0, sources[part]).float()
         local, starts = torch.arange(len(rows)), offsets[first : last + 1] - part.start
         sums[first:last] = _bags(rows, local, starts, weights[part])
+        first = last
     return sums
 
 
