@@ -192,8 +192,8 @@ def main() -> None:
             "",
             "Median processor time of 15 readings in turn on one thread, ms. *Alone*: the clip's",
             "features are opened for it. *Shared*: another token set of the clip was read before,",
-            "as in a sweep. A method that keeps tokens as they are reads those alone; one that merges",
-            "reads what it merges, up to the whole clip, and adds it up.",
+            "as in a sweep. A method that keeps tokens as they are reads those alone; one that",
+            "merges reads what it merges, up to the whole clip, and adds it up.",
             "",
             "| token set | stored as | tokens read | stored tokens of 10 % | alone | ratio | "
             "shared | ratio |",
