@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.cache.features import FeatureCache
 from pipeline.cache.tokens import TokenCache, open_cache
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
@@ -38,8 +39,16 @@ def plan_methods(
     model: ModelSpec,
     cache_root: str | Storage,
     clock: Clock = SYSTEM_CLOCK,
+    features: FeatureCache | None = None,
 ) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
     """Open each method's cache; methods with equal compressors share one.
+
+    Args:
+        methods: Names and methods.
+        model: The Video LLM.
+        cache_root: Directory or URL of all caches.
+        clock: Dates the entries.
+        features: The feature cache of the job, if it has one.
 
     Returns:
         The methods, and by the caches' names the compressors and the caches.
@@ -59,7 +68,7 @@ def plan_methods(
                 f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
                 "SigLIP checkpoint with its pooling head, or choose another score"
             )
-        cache = open_cache(cache_root, model, method.compressor, clock)
+        cache = open_cache(cache_root, model, method.compressor, clock, features)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
         planned.append(PlannedMethod(name, method, cache.name))

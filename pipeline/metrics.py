@@ -219,12 +219,10 @@ class JobBoard(StageBoard):
     Attributes:
         expected: Stage -> clips that it will have taken at the end; empty before the job starts.
         slots: Stage -> clips it can work on at once.
-        hits: Clips that start at the first stage after the caches.
     """
 
     expected: dict[str, int] = field(default_factory=dict)
     slots: dict[str, float] = field(default_factory=dict)
-    hits: int = 0
 
     def __post_init__(self) -> None:
         """Begin with nothing counted."""
@@ -232,7 +230,7 @@ class JobBoard(StageBoard):
 
     def plan(self, plan: Plan) -> None:
         """Take over the numbers of clips of a job that starts."""
-        self.expected, self.hits = expected_clips(plan)
+        self.expected = expected_clips(plan)
 
     def states(self) -> dict[str, StageState]:
         """Stage -> its state, in the order of the pipeline."""
@@ -249,15 +247,14 @@ class JobBoard(StageBoard):
     def _joining(self, stage: str) -> int:
         """Clips that enter behind a stage, because it had nothing to do for them."""
         names = list(self.expected)
-        after = names[names.index(stage) + 1 :][:1]
-        return self.hits if after and self.expected[after[0]] > self.expected[stage] else 0
+        after = [self.expected[name] for name in names[names.index(stage) + 1 :]][:1]
+        return max(0, after[0] - self.expected[stage]) if after else 0
 
 
-def expected_clips(plan: Plan) -> tuple[dict[str, int], int]:
-    """Stage -> clips of a plan that go through it; and how many clips the caches hold already."""
+def expected_clips(plan: Plan) -> dict[str, int]:
+    """Stage -> clips of a plan that go through it."""
     import pyarrow.compute as pc
 
-    clips = plan.clips.num_rows
-    misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
-    expected = {stage.name: clips if stage.on_hits else misses for stage in stages_of(plan)}
-    return expected, clips - misses
+    return {
+        stage.name: int(pc.sum(stage.taken(plan.clips)).as_py() or 0) for stage in stages_of(plan)
+    }

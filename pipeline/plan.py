@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.cache.features import FeatureCache
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.names import TOKENS, held_by
+from pipeline.cache.tokens import TokenCache, tokens_in
+from pipeline.features import FeatureStore
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import PlannedMethod
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
@@ -37,6 +42,7 @@ class Plan:
         protocols: Benchmark name -> how it asks and reads.
         clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip.
         answer: Whether questions are answered, or only caches filled.
+        features: The job's feature store, if it has one.
     """
 
     model: ModelSpec
@@ -46,6 +52,7 @@ class Plan:
     protocols: Mapping[str, Protocol]
     clips: pa.Table
     answer: bool = True
+    features: FeatureStore | None = None
 
 
 def plan_clips(
@@ -56,6 +63,8 @@ def plan_clips(
     done: AnsweredClips = NOTHING_DONE,
     recompute: bool = False,
     identify: Callable[[str, bool], str] = source_fingerprint,
+    features: FeatureStore | None = None,
+    needs: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> pa.Table:
     """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
 
@@ -67,6 +76,8 @@ def plan_clips(
             skipped.
         recompute: Compute every clip for every cache, whether it is there or not.
         identify: Path and `hash_content` -> what identifies the source; see `source_fingerprint`.
+        features: The job's feature store, if it has one.
+        needs: Cache name -> signals that its compressor reads; for a job with a feature store.
 
     Raises:
         ValueError: If two clips of a benchmark share an id.
@@ -88,25 +99,86 @@ def plan_clips(
             chunks.append(to_table(pending, CLIP))
             pending = []
     clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
-    column = clips.column_names.index("missing")
-    return clips.set_column(column, CLIP.field(column), _missing(clips, caches, recompute))
+    keys = clips["clip_key"].to_pylist()
+    parts = features.cache.parts() if features else {}
+    lacking = _lacking(keys, caches, recompute, _Listed(features, parts))
+    is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
+    lacking &= is_ok[:, None]
+    columns = {"missing": _named(lacking, list(caches))}
+    if features is None:
+        misses = np.asarray(lacking.any(axis=1))
+        columns["encode"] = _named(misses[:, None], [TOKENS])
+    else:
+        stored = np.array([[key in held for held in parts.values()] for key in keys], dtype=bool)
+        stored = stored.reshape(len(keys), len(parts)) & is_ok[:, None]
+        columns["stored"] = _named(stored, list(parts))
+        wanted = {name: needs.get(name, frozenset()) for name in caches}
+        columns["encode"] = _to_encode(features, wanted, lacking, stored, list(parts), is_ok)
+    for name, values in columns.items():
+        at = clips.column_names.index(name)
+        clips = clips.set_column(at, CLIP.field(at), values)
+    return clips
 
 
-def _missing(clips: pa.Table, caches: Mapping[str, TokenCache], recompute: bool) -> pa.ChunkedArray:
-    """Names of the caches that lack each clip; none for a clip that has failed.
+class _Listed:
+    """Keys of the clips whose tokens feature caches hold; each is listed once, if asked for."""
+
+    def __init__(self, features: FeatureStore | None, parts: Mapping[str, set[str]]) -> None:
+        self._found = {features.cache.name: parts.get(TOKENS, set())} if features else {}
+
+    def __call__(self, cache: FeatureCache) -> set[str]:
+        if cache.name not in self._found:
+            self._found[cache.name] = tokens_in(cache)
+        return self._found[cache.name]
+
+
+def _lacking(
+    keys: Sequence[str], caches: Mapping[str, TokenCache], recompute: bool, listed: _Listed
+) -> npt.NDArray[np.bool_]:
+    """(clips, caches) whether a cache lacks a clip.
 
     One listing is held at a time: those of many caches would be larger than the plan.
     """
-    lacking = np.zeros((clips.num_rows, len(caches)), dtype=bool)
-    keys = clips["clip_key"].to_pylist()
+    lacking = np.zeros((len(keys), len(caches)), dtype=bool)
     for index, cache in enumerate(caches.values()):
-        there = set() if recompute else cache.keys()
+        there = set() if recompute else cache.keys(listed)
         lacking[:, index] = [key not in there for key in keys]
-    lacking &= pc.equal(clips["status"], "ok").to_numpy()[:, None]
-    names = pa.array(list(caches), pa.string())
+    return lacking
+
+
+def _to_encode(
+    features: FeatureStore,
+    needs: Mapping[str, frozenset[str]],
+    lacking: npt.NDArray[np.bool_],
+    stored: npt.NDArray[np.bool_],
+    parts: Sequence[str],
+    is_ok: npt.NDArray[np.bool_],
+) -> pa.ChunkedArray:
+    """What the encoder is asked for: what missing token sets need and the store lacks.
+
+    A clip that is encoded at all gets everything that the job stores; so does every clip of a job
+    that fills the store.
+    """
+    names = [TOKENS, *sorted(features.signals.union(*needs.values()))]
+    misses = lacking.any(axis=1)
+    absent, needed = np.zeros((2, len(lacking), len(names)), dtype=bool)
+    for index, name in enumerate(names):
+        holders = [name in held_by([part]) for part in parts]
+        absent[:, index] = is_ok & ~stored[:, holders].any(axis=1)
+        readers = [name == TOKENS or name in signals for signals in needs.values()]
+        needed[:, index] = lacking[:, readers].any(axis=1) if any(readers) else False
+    kept = np.array([name == TOKENS or name in features.signals for name in names])
+    encoded = (absent & needed).any(axis=1)
+    everything = np.asarray(is_ok if features.fill else misses & encoded)
+    return _named(absent & (needed | (everything[:, None] & kept)), names)
+
+
+def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedArray:
+    """The names of the columns that are chosen in each row."""
+    names = pa.array(columns, pa.string())
     chunks = []
-    for start in range(0, len(lacking), _ROWS_PER_CHUNK):
-        part = lacking[start : start + _ROWS_PER_CHUNK]
+    for start in range(0, len(chosen), _ROWS_PER_CHUNK):
+        part = chosen[start : start + _ROWS_PER_CHUNK]
         rows, which = part.nonzero()
         offsets = np.searchsorted(rows, np.arange(len(part) + 1))
         values = names.take(pa.array(which))

@@ -32,6 +32,8 @@ _CLIP = [
     ("source_fingerprint", pa.string()),
     ("questions", pa.string()),
     ("missing", pa.list_(pa.string())),
+    ("encode", pa.list_(pa.string())),
+    ("stored", pa.list_(pa.string())),
     ("status", pa.string()),
     ("error", pa.string()),
     ("store_fault", pa.string()),
@@ -121,7 +123,11 @@ RESULT = pa.schema(
 
 
 def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row:
-    """The first row of a clip; `missing` is filled in once the caches have been looked at.
+    """The first row of a clip, before the caches have been looked at.
+
+    Then `missing` names the token caches that lack the clip, `stored` the parts of it that the
+    feature cache holds, and `encode` what the encoder must be asked for: tokens, signals. Nothing
+    is decoded for a clip of which nothing is to be encoded.
 
     The path is made absolute: a worker of a running cluster has a working directory of its own.
     """
@@ -136,6 +142,8 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "source_fingerprint": fingerprint,
         "questions": _pack(item.questions),
         "missing": [],
+        "encode": [],
+        "stored": [],
         "status": "ok",
         "error": None,
         "store_fault": None,

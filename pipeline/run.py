@@ -40,6 +40,8 @@ def run(
     """
     if plan.clips.num_rows == 0:
         return
+    if plan.features is not None:
+        plan.features.cache.prepare()
     for cache in plan.caches.values():
         cache.prepare()
     yield from (

@@ -1,4 +1,4 @@
-"""`tango cache verify`, `gc`, `export` and `compact`: run them and print what was done."""
+"""`tango cache verify`, `gc`, `export`, `materialize`, `compact`: run them, print what was done."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from jobs import exit_codes
 from jobs.units import human_bytes
+from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.dependents import dependents_of, materialise
+from pipeline.cache.directory import MANIFEST
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.folders import CacheFolder, find_caches
 from pipeline.cache.removal import plan_removals
-from pipeline.cache.tokens import MANIFEST
 from pipeline.clock import SYSTEM_CLOCK, Clock
 
 
@@ -89,6 +91,7 @@ def gc(
         clock: What says how old a file is.
     """
     folders = find_caches(root, names)
+    every = find_caches(root) if names else folders
     whole = bool(names) and older_than is None and max_bytes is None
     removals = plan_removals(folders, clock.now(), older_than, max_bytes, whole)
     for folder in folders:
@@ -98,6 +101,14 @@ def gc(
         size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
         verb = "removing" if yes else "to remove"
         _say(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
+        if removal.folder.holds_features:
+            needed = dependents_of(removal.folder, removal.files, every)
+            if needed.plans:
+                _say(
+                    console,
+                    f"  {needed.plans} plan(s) in {needed.caches} token cache(s) need them and "
+                    "become misses; `tango cache materialize` turns plans into tokens first",
+                )
         if yes:
             removal.apply()
     freed = human_bytes(sum(removal.num_bytes for removal in removals))
@@ -143,6 +154,48 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
     num_clips = folder.num_clips - len(skipped)
     _say(console, f"{num_clips} clips written to {destination}, {len(skipped)} skipped")
     return exit_codes.of(not skipped)
+
+
+def materialize(root: str, names: Sequence[str], console: Console) -> int:
+    """Turn the plans of token caches into tokens, which need no features.
+
+    Args:
+        root: Directory or URL of the caches.
+        names: Names or patterns of the caches; none for all.
+        console: Where a line per cache and per plan that stays one is printed.
+
+    Returns:
+        Exit code: 1 if any plan stays one.
+    """
+    num_bad = 0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for folder in find_caches(root, names):
+            if folder.problem:
+                num_bad += 1
+                _say(console, f"skipped: {folder.name}: {folder.problem}")
+                continue
+            if folder.holds_features:
+                continue
+            task = progress.add_task("making tokens", total=folder.num_plans)
+            problems: list[str] = []
+            num_plans = folder.num_plans
+
+            def report(
+                name: str,
+                problem: str | None,
+                folder: CacheFolder = folder,
+                task: TaskID = task,
+                problems: list[str] = problems,
+            ) -> None:
+                progress.advance(task)
+                if problem:
+                    problems.append(name)
+                    _say(console, f"still a plan: {folder.name}/{name}: {problem}")
+
+            materialise(folder, report)
+            num_bad += len(problems)
+            _say(console, f"{folder.name}: {num_plans - len(problems)} plans turned into tokens")
+    return exit_codes.of(not num_bad)
 
 
 def compact(root: str, names: Sequence[str], console: Console) -> int:

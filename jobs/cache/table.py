@@ -8,8 +8,11 @@ from typing import Any
 
 from jobs.report.formatting import DASH
 from jobs.units import human_bytes
-from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
+from pipeline.cache.checks import TokenCounts, count_tokens
+from pipeline.cache.folders import CacheFolder
+from pipeline.cache.names import TOKENS, held_by
 
+_FEATURES = "features"
 _HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "notes")
 Settings = Mapping[str, Any]
 
@@ -26,7 +29,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     counts = [count_tokens(folder) for folder in folders]
     settings = [dict(_flat(folder.settings)) for folder in folders]
     notes = [
-        ", ".join(filter(None, (folder.problem, difference)))
+        ", ".join(filter(None, (folder.problem, _stored(folder), difference)))
         for folder, difference in zip(folders, _differences(folders, settings), strict=True)
     ]
     rows = list(map(_row, folders, settings, counts, notes))
@@ -35,7 +38,8 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     lines = [
         *_aligned([list(_HEADER), *rows]),
         "",
-        f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}",
+        f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}"
+        f"{_by_kind(folders)}",
     ]
     if any(_is_sampled(f, c) for f, c in zip(folders, counts, strict=True)):
         lines.append("tokens: kept of all, mean per clip; ~ marks the mean of some of the clips")
@@ -53,7 +57,9 @@ def _row(
     return [
         folder.name,
         f"{settings.get('model.name', DASH)}{f' {frames}f' if frames else ''}",
-        f"{settings.get('compressor.name', DASH)}{f' r={retention}' if retention else ''}",
+        _FEATURES
+        if folder.holds_features
+        else f"{settings.get('compressor.name', DASH)}{f' r={retention}' if retention else ''}",
         str(folder.num_clips),
         human_bytes(folder.num_bytes),
         _tokens(folder, counts),
@@ -75,6 +81,25 @@ def _tokens(folder: CacheFolder, counts: TokenCounts | None) -> str:
 def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
     """Whether the tokens of only some clips were counted."""
     return counts is not None and counts.num_clips < folder.num_clips
+
+
+def _stored(folder: CacheFolder) -> str:
+    """What else than tokens is stored: plans, or which signals beside the tokens."""
+    if not folder.holds_features:
+        return f"{folder.num_plans} plans" if folder.num_plans else ""
+    signals = sorted(held_by(one.part for one in folder.locations) - {TOKENS})
+    return f"with {', '.join(signals)}" if signals else ""
+
+
+def _by_kind(folders: Sequence[CacheFolder]) -> str:
+    """Bytes of features, of plans and of tokens, where there is anything but tokens."""
+    sizes = {_FEATURES: 0, "caches with plans": 0, "tokens": 0}
+    for folder in folders:
+        kind = _FEATURES if folder.holds_features else "caches with plans"
+        sizes[kind if folder.holds_features or folder.num_plans else "tokens"] += folder.num_bytes
+    if sizes["tokens"] == sum(sizes.values()):
+        return ""
+    return " (" + ", ".join(f"{kind} {human_bytes(size)}" for kind, size in sizes.items()) + ")"
 
 
 def _time(moment: datetime | None) -> str:

@@ -97,6 +97,18 @@ def export(
 
 
 @cache.command()
+def materialize(
+    names: Names = [],  # noqa: B006
+    root: Root = CACHE,
+) -> None:
+    """Turn plans into tokens, which need no feature cache; exit code 1 if any cannot be."""
+    check_cache_root(root)
+    from jobs.cache.maintenance import materialize
+
+    raise typer.Exit(materialize(root, names, Console()))
+
+
+@cache.command()
 def compact(
     names: Names = [],  # noqa: B006
     root: Root = CACHE,

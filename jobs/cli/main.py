@@ -32,6 +32,7 @@ from jobs.cli.options import (
     Cache,
     Continue,
     Controls,
+    Features,
     HashContent,
     Limit,
     Mode,
@@ -199,11 +200,13 @@ def precompute(
     quiet: Quiet = False,
     json: Json = False,
     video_cache_gib: VideoCacheGib = None,
+    features: Features = False,
 ) -> None:
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
     changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
+    changes += ["cache.features=all"] if features else []
     changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
     jobs = load_jobs(recipe, changes)
     locations = _locations(output, cache, address, tracking_uri)

@@ -90,6 +90,9 @@ Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
 Controls = Annotated[
     bool, typer.Option("--controls", help="Add the controls at the recipe's retentions.")
 ]
+Features = Annotated[
+    bool, typer.Option("--features", help="Store what the encoder gives, too, of every clip.")
+]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
 ]

@@ -44,6 +44,9 @@ def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
             for key, value in model.items()
             if value is not None and key not in _NOT_COMPUTED_OF_MODEL
         }
+    cache = kept.pop("cache", None)
+    if isinstance(cache, Mapping) and cache.get("feature_dtype", "auto") != "auto":
+        kept["cache"] = cache["feature_dtype"]  # rounded tokens; what is stored changes no answer
     return {**kept, "decode": decoder}
 
 

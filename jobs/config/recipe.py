@@ -159,6 +159,29 @@ class AnswerSection:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class CacheSection:
+    """What is stored beside the token sets.
+
+    Attributes:
+        features: What the encoder gave: `none`, `tokens`, or `all` with every signal that the model
+            provides. A method that is new to the cache then needs no decoding and no encoding.
+        feature_dtype: How its tokens are stored: `auto` as the encoder gave them, or `int8`, in
+            half the bytes of bfloat16; token sets that come from those have caches of their own.
+    """
+
+    features: Literal["none", "tokens", "all"] = "none"
+    feature_dtype: Literal["auto", "int8"] = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse a dtype of what is not stored."""
+        if self.features == "none" and self.feature_dtype != "auto":
+            raise ValueError(
+                f"cache.feature_dtype {self.feature_dtype} needs a feature store; "
+                "set cache.features to tokens or all"
+            )
+
+
+@dataclass(frozen=True, config=_STRICT)
 class TrackingSection:
     """How a job is shown in MLflow while it runs.
 
@@ -196,6 +219,7 @@ class Job:
             value.
         decode: How clips are decoded.
         answer: How questions are put to the language model.
+        cache: What is stored beside the token sets.
         pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
         cluster: How long Ray is waited for.
         tracking: How the job is shown in MLflow while it runs.
@@ -221,6 +245,7 @@ class Job:
     methods: tuple[dict[str, Any], ...] = ()
     decode: DecodeSection = field(default_factory=DecodeSection)
     answer: AnswerSection = field(default_factory=AnswerSection)
+    cache: CacheSection = field(default_factory=CacheSection)
     pools: Pools | Literal["auto"] = field(default_factory=Pools)
     cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
@@ -238,6 +263,11 @@ class Job:
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
                 raise ValueError(f"give either {one!r} or {many!r}")
+        if self.mode == "profile" and self.cache.features != "none":
+            raise ValueError(
+                f"cache.features {self.cache.features} does not go with mode profile, which "
+                "encodes every clip for every method; set cache.features to none"
+            )
         if self.shard is not None:
             index, _, number = self.shard.partition("/")
             if int(index) >= int(number):
@@ -284,6 +314,8 @@ class Job:
             del plain["controls"]
         if self.answer == AnswerSection():
             del plain["answer"]
+        if self.cache == CacheSection():
+            del plain["cache"]
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from pipeline.plan import Plan
+from pipeline.stages.declarations import DECODE_VIDEO
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Counts:
     Attributes:
         clips: All of them.
         without_file: Clips whose file is missing; they fail at once.
-        to_encode: Clips that some cache lacks: they are decoded and encoded.
+        to_encode: Clips that are decoded and encoded: some cache lacks them, and the feature store
+            does not hold what that cache needs.
         cached: Clips that every cache holds.
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
@@ -36,7 +38,8 @@ class Counts:
 def count(plan: Plan) -> Counts:
     """Count what a plan will do."""
     there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
-    to_encode = pc.sum(pc.greater(pc.list_value_length(there["missing"]), 0)).as_py() or 0
+    to_encode = int(pc.sum(DECODE_VIDEO.taken(there)).as_py() or 0)
+    cached = int(pc.sum(pc.equal(pc.list_value_length(there["missing"]), 0)).as_py() or 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"]))
     missing = {str(one["values"]): int(one["counts"]) for one in lacking.to_pylist()}
     questions = sum(
@@ -48,7 +51,7 @@ def count(plan: Plan) -> Counts:
         clips=plan.clips.num_rows,
         without_file=plan.clips.num_rows - there.num_rows,
         to_encode=to_encode,
-        cached=there.num_rows - to_encode,
+        cached=cached,
         questions=questions,
         answers=questions * len(plan.methods) if plan.answer else 0,
         missing={name: missing.get(name, 0) for name in plan.caches},

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import torch
 
 from jobs.estimate.rates import CellRates
-from pipeline.cache.folders import CacheFolder, count_tokens
+from pipeline.cache.checks import count_tokens
+from pipeline.cache.folders import CacheFolder
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
 from pipeline.rows import questions_of

@@ -90,6 +90,23 @@ class ShardSize:
 
 
 @dataclass(frozen=True)
+class WorkCounts:
+    """What a job really did; what caches held is not in it.
+
+    Attributes:
+        decoded: Clips that were decoded.
+        encoded: Clips that the vision encoder was asked about.
+        compressed: Token sets that were computed, one per clip and compressor.
+        answered: Answers that the language model gave.
+    """
+
+    decoded: int = 0
+    encoded: int = 0
+    compressed: int = 0
+    answered: int = 0
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """What a run says about itself; everything in it is plain data.
 
@@ -120,6 +137,8 @@ class JobFacts:
             `"pooling_step=4"`; "" for the published number, or if unknown.
         num_answers: Answers that its files hold, one per question and cell, failed ones included;
             `None` if it answered nothing, or was written before this was noted.
+        features: Name of the feature cache; "" for a job without one.
+        work: What the job did; of a run that was continued, its last part. `None` if unknown.
     """
 
     JSON_KEYS: ClassVar[Mapping[str, str]] = {"llm": "decoder", "skipped": "left_out"}
@@ -144,6 +163,8 @@ class JobFacts:
     shards: tuple[ShardSize, ...] = ()
     input_size: str = ""
     num_answers: int | None = None
+    features: str = ""
+    work: WorkCounts | None = None
 
     def save(self, run_dir: Path | Storage) -> None:
         """Write `facts.json` into the run directory, whole or not at all."""
@@ -188,6 +209,7 @@ class JobFacts:
             caches=tuple(facts.get("caches") or ()),
             shards=tuple(from_plain(ShardSize, own) for own in facts.get("shards") or ()),
             llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
+            work=from_plain(WorkCounts, facts["work"]) if facts.get("work") else None,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from jobs.results.cell_summary import CellSummary
-from jobs.results.facts import SkippedMethod
+from jobs.results.facts import SkippedMethod, WorkCounts
 from jobs.results.failures import FailureList
 from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
@@ -34,6 +34,7 @@ class RunSummary:
         latency_ms: Latency per stage, over all cells.
         cache: Cache hits and misses, over all cells.
         throughput: Rates over the wall-clock time of the run.
+        work: What the run did, as its facts say; `None` if they do not.
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
         failures: Why answers failed.
@@ -53,6 +54,7 @@ class RunSummary:
     latency_ms: Latencies = field(default_factory=dict)
     cache: CacheCounts = field(default_factory=CacheCounts)
     throughput: Throughput = field(default_factory=Throughput)
+    work: WorkCounts | None = None
     peak_gib: float | None = None
     peak_of: str | None = None
     failures: FailureList = field(default_factory=FailureList)
@@ -89,6 +91,7 @@ class RunSummary:
             ),
             skipped=tuple(from_plain(SkippedMethod, own) for own in data.get("left_out") or ()),
             failures=FailureList.from_json(data.get("failures") or {}),
+            work=from_plain(WorkCounts, data["work"]) if data.get("work") else None,
         )
 
 

@@ -86,6 +86,7 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         latency_ms=latency_ms,
         cache=cache,
         throughput=total.throughput(answers.num_clips, answers.num_questions, facts.wall_s),
+        work=facts.work,
         peak_gib=peak_gib,
         peak_of=peak_of,
         failures=FailureList.of(reduction.failures),

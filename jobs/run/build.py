@@ -16,6 +16,7 @@ from jobs.results.facts import SkippedMethod
 from jobs.run.devices import HERE, Cluster, device_of
 from jobs.run.shards import ShardCount
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.features import open_store
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
@@ -118,7 +119,17 @@ def make_plan(
             model cannot serve a method.
     """
     try:
-        methods, compressors, caches = plan_methods(built.methods, built.model, cache_root, clock)
+        features = open_store(
+            cache_root,
+            built.model,
+            job.cache.features,
+            job.cache.feature_dtype,
+            fill=not answer,
+            clock=clock,
+        )
+        methods, compressors, caches = plan_methods(
+            built.methods, built.model, cache_root, clock, features.cache if features else None
+        )
         clips = plan_clips(
             items_of(job, built, count),
             caches,
@@ -126,6 +137,8 @@ def make_plan(
             done=done,
             recompute=job.mode == "profile",
             identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
+            features=features,
+            needs={name: compressor.needs for name, compressor in compressors.items()},
         )
     except (ValueError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
@@ -146,6 +159,7 @@ def make_plan(
         protocols={name: bench.protocol for name, bench in built.benchmarks.items()},
         clips=clips,
         answer=answer,
+        features=features,
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts
+from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts, WorkCounts
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
@@ -48,7 +48,13 @@ from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
 from pipeline.settings import Settings
-from pipeline.stages.declarations import FAILED, has_failed
+from pipeline.stages.declarations import (
+    COMPRESS_VIDEO,
+    DECODE_VIDEO,
+    FAILED,
+    has_failed,
+    is_failed,
+)
 from pipeline.store_faults import insist, patient, store_fault
 from tango_core.benchmarks import Benchmark
 
@@ -79,6 +85,7 @@ class JobResult:
         num_encoded: Clips that were encoded.
         num_hits: (clip, compressor) pairs found in the cache.
         num_computed: (clip, compressor) pairs computed.
+        num_answered: Answers given.
         num_missing: Planned answers that were not in the run's files at the end; they are there as
             failed rows now.
     """
@@ -90,6 +97,7 @@ class JobResult:
     num_encoded: int = 0
     num_hits: int = 0
     num_computed: int = 0
+    num_answered: int = 0
     num_missing: int = 0
 
 
@@ -168,7 +176,8 @@ def _execute(
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
     settings = _settings(job, locations, plan)
-    counts = {"clips": 0, "failed_clips": 0, "decoded": 0, "encoded": 0, "hits": 0, "computed": 0}
+    names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
+    counts = dict.fromkeys(names, 0)
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
@@ -188,6 +197,7 @@ def _execute(
             counts["failed_clips"] += has_failed(result)
             counts["decoded"] += is_decoded(result)
             counts["encoded"] += result["encode_ms"] is not None
+            counts["answered"] += sum(not is_failed(answer) for answer in result["answers"])
             if result["status"] == "ok":
                 counts["hits"] += len(plan.caches) - result["num_misses"]
                 counts["computed"] += result["num_computed"]
@@ -228,9 +238,14 @@ def _execute(
         shards=shards.sizes(),
         input_size=built.model.options.input_size(),
         num_answers=num_answers,
+        features=plan.features.cache.name if plan.features else "",
+        work=WorkCounts(
+            counts["decoded"], counts["encoded"], counts["computed"], counts["answered"]
+        ),
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
-    compact_if_remote(caches, plan.caches, clock)
+    stored = (plan.features.cache.name,) if plan.features else ()
+    compact_if_remote(caches, (*stored, *plan.caches), clock)
     return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
 
 
@@ -271,17 +286,26 @@ def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
 
 def _announce(plan: Plan) -> None:
     """Say what will be done, before it takes long."""
+    to_encode = int(pc.sum(DECODE_VIDEO.taken(plan.clips)).as_py() or 0)
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
     num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
     logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache%s",
+        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
+        "%s%s",
         plan.clips.num_rows,
         len(plan.methods) if plan.answer else 0,
         len(plan.caches),
-        misses,
+        to_encode,
         plan.clips.num_rows - misses - num_missing,
+        f", {stored} from stored features" if (stored := _from_features(plan)) else "",
         f", {num_missing} missing" if num_missing else "",
     )
+
+
+def _from_features(plan: Plan) -> int:
+    """Clips that are compressed without being decoded."""
+    taken = pc.and_not(COMPRESS_VIDEO.taken(plan.clips), DECODE_VIDEO.taken(plan.clips))
+    return int(pc.sum(taken).as_py() or 0)
 
 
 def _failures(result: Row) -> list[Row]:

@@ -38,6 +38,8 @@ def precompute(
 ) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
 
+    With a feature store the features of every clip are stored, too.
+
     A clip that is in the cache already is not touched, so the same command continues after an
     interruption.
     """
@@ -74,6 +76,8 @@ def precompute(
         display.say(f"clips:   {counted(job_result)}")
         for name in job_result.facts.caches:
             display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
+        if job_result.facts.features:
+            display.say(f"features: {redacted(locations.cache_root)}/{job_result.facts.features}")
         tracked = live.finish()
     if tracked:
         display.say(f"MLflow:  {where(live.uri)}")

@@ -21,9 +21,12 @@ import pyarrow.parquet as pq
 
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.index import write_index
-from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS
+from pipeline.cache.names import entry_of, file_of
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
-from pipeline.cache.tokens import CacheError, read_clip
+from pipeline.cache.stored import layout_of, read_entry
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
 from pipeline.storage import Storage
@@ -59,13 +62,14 @@ def compact_cache(
     shards.refresh()
     loose: list[pafs.FileInfo] = []
     for file in folder.singles:
-        if _is_in_shard(shards, _key(file)):
+        if _is_in_shard(folder, shards, _entry(file)):
             folder.remove(file.base_name)
             yield file.base_name, None
         else:
             loose.append(file)
-    for batch in _batches(loose):
-        yield from _write_shard(folder, batch, clock)
+    for alike in _alike(folder, loose):
+        for batch in _batches(alike):
+            yield from _write_shard(folder, batch, clock)
     if folder.storage.is_local:  # its footers cost nothing to ask, and a disk may cut a file short
         return
     shards.refresh()
@@ -73,18 +77,32 @@ def compact_cache(
         write_index(folder.storage, shards.keys_by_shard(), hash_of(folder.storage))
 
 
-def _is_in_shard(shards: Shards, key: str) -> bool:
-    """Whether a good copy of a clip is in a shard already; a bad one becomes a miss."""
-    if key not in shards.by_key():
+def _is_in_shard(folder: CacheFolder, shards: Shards, entry: str) -> bool:
+    """Whether a good copy of an entry is in a shard already; a bad one becomes a miss."""
+    if entry not in shards.by_key():
         return False
     try:
-        shards.read(key)
+        _read_back(folder, shards, entry)
     except FileNotFoundError:
         return False
     except CacheError:
-        shards.discard(key)
+        shards.discard(entry)
         return False
     return True
+
+
+def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> None:
+    """Read an entry in a shard and check it."""
+    read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
+
+
+def _alike(folder: CacheFolder, files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
+    """The files by their columns, which are the same for all rows of a shard."""
+    by_columns: dict[int, list[pafs.FileInfo]] = {}
+    for file in files:
+        schema, _ = layout_of(folder.holds_features, _entry(file))
+        by_columns.setdefault(len(schema), []).append(file)
+    yield from by_columns.values()
 
 
 def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
@@ -108,20 +126,21 @@ def _write_shard(
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
+    schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
         folder.storage.writing(name) as sink,
-        pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
+        pq.ParquetWriter(sink, schema, **options) as writer,
     ):
-        read = partial(_read, folder.storage)
+        read = partial(_read, folder)
         for file, table in zip(batch, _ahead(read, batch, folder.storage), strict=True):
             if table is None:  # another call has moved it
                 continue
             if isinstance(table, CacheError):
                 yield file.base_name, brief(table, folder)
                 continue
-            if table.schema.equals(SCHEMA):
+            if table.schema.equals(schema):
                 writer.write_table(table)
-                keys.append(_key(file))
+                keys.append(_entry(file))
             else:
                 yield file.base_name, "another program has written it, with other columns"
         writer.add_key_value_metadata({KEYS: json.dumps(keys)})
@@ -131,13 +150,13 @@ def _write_shard(
     written.refresh([name])
     finish = partial(_read_back_and_remove, folder, written)
     for key, problem in zip(keys, _ahead(finish, keys, folder.storage), strict=True):
-        yield f"{key}.parquet", problem
+        yield file_of(key), problem
 
 
-def _read(storage: Storage, file: pafs.FileInfo) -> pa.Table | CacheError | None:
+def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
     """The table of a file, `None` if it has gone, or what is wrong with it."""
     try:
-        return read_clip(storage, _key(file)).table
+        return read_entry(folder.holds_features, _entry(file), folder.storage).table
     except FileNotFoundError:
         return None
     except CacheError as error:
@@ -147,10 +166,10 @@ def _read(storage: Storage, file: pafs.FileInfo) -> pa.Table | CacheError | None
 def _read_back_and_remove(folder: CacheFolder, written: Shards, key: str) -> str | None:
     """Remove a clip's own file if its copy is good, else say what is wrong with that."""
     try:
-        written.read(key)
+        _read_back(folder, written, key)
     except (CacheError, FileNotFoundError) as error:
         return f"its copy does not read back: {error}"
-    folder.remove(f"{key}.parquet")
+    folder.remove(file_of(key))
     return None
 
 
@@ -172,6 +191,6 @@ def _ahead(function: Callable[[T], R], items: Sequence[T], storage: Storage) -> 
             yield waiting.popleft().result()
 
 
-def _key(file: pafs.FileInfo) -> str:
-    """Of the clip in a file of its own."""
-    return str(file.base_name).removesuffix(".parquet")
+def _entry(file: pafs.FileInfo) -> str:
+    """The entry in a file of its own."""
+    return entry_of(str(file.base_name))

@@ -11,9 +11,15 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save
 
+from pipeline.cache.directory import MANIFEST
+from pipeline.cache.features import FeatureCache
 from pipeline.cache.folders import CacheFolder, brief
-from pipeline.cache.rows import StoredClip
-from pipeline.cache.tokens import MANIFEST, CacheError
+from pipeline.cache.names import PLAN
+from pipeline.cache.rows import SCHEMA, StoredClip
+from pipeline.cache.sealed_rows import (
+    CacheError,
+    clip_columns,
+)
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6
@@ -38,11 +44,19 @@ def export_cache(
     """
     if folder.cache is None:
         raise ValueError(f"{folder.name} cannot be exported: {folder.problem}")
+    if folder.holds_features and form != "safetensors":
+        raise ValueError(
+            f"--format {form} is for token sets, and {folder.name} holds features; "
+            "export them as safetensors"
+        )
     target = Storage.at(destination)
     if target.files() or target.folders():
         raise ValueError(f"{destination} is not empty; name a new directory")
-    write = write_safetensors if form == "safetensors" else write_parquet
-    write(target, _good_clips(folder, report))
+    if folder.holds_features:
+        write_features(target, folder, report)
+    else:
+        write = write_safetensors if form == "safetensors" else write_parquet
+        write(target, _good_clips(folder, report))
     target.write(MANIFEST, folder.cache.manifest.encode())
 
 
@@ -51,7 +65,8 @@ def _good_clips(
 ) -> Iterator[StoredClip]:
     """The clips of a cache, by key, without those that cannot be read."""
     seen: set[str] = set()
-    for location in folder.locations:
+    # Tokens before plans, which are slower to read.
+    for location in sorted(folder.locations, key=lambda one: (one.key, one.part == PLAN)):
         problem = None
         try:
             if location.key not in seen:
@@ -75,14 +90,7 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
         for stored in clips:
             video, clip = stored.entry.video, stored.clip
             name = f"{clip.key}.safetensors"
-            start, end = clip.clip or (None, None)
-            about = {
-                "clip_key": clip.key,
-                "video_id": clip.video_id,
-                "clip_start": start,
-                "clip_end": end,
-                "source_fingerprint": clip.source_fingerprint,
-            }
+            about = clip_columns(clip)
             tensors = {
                 "tokens": video.tokens,
                 "indices": video.indices,
@@ -95,6 +103,44 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
             counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
             line = {"file": name, **about, "grid": video.grid, **counts}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def write_features(
+    target: Storage, folder: CacheFolder, report: Callable[[str, str | None], None]
+) -> None:
+    """One file per clip of a feature cache, and `clips.jsonl` with a line about each.
+
+    A file holds `tokens` (T, L, D) in the encoder's dtype, every signal that is stored, `grid` (2,)
+    int64 and `timestamps` (T,) float64 in seconds; its metadata says which clip it is.
+    """
+    assert isinstance(folder.cache, FeatureCache)
+    parts: dict[str, list[str]] = {}
+    for location in folder.locations:
+        parts.setdefault(location.key, []).append(location.part)
+    with target.writing("clips.jsonl") as index:
+        for key, own in parts.items():
+            problem = None
+            try:
+                opened = folder.cache.open(key, own)
+                features = opened.features(frozenset(opened.signals))
+                about = clip_columns(opened.row.clip)
+                tensors = {
+                    "tokens": features.tokens,
+                    "grid": torch.tensor(features.grid),
+                    "timestamps": features.timestamps,
+                    **opened.signals,
+                }
+                metadata = {name: str(value) for name, value in about.items() if value is not None}
+                target.write(f"{key}.safetensors", save(tensors, metadata))
+                line = {"file": f"{key}.safetensors", **about, "signals": sorted(opened.signals)}
+                index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            except FileNotFoundError:
+                problem = "its tokens have gone"
+            except CacheError as error:
+                problem = brief(error, folder)
+            for _ in own[1:]:
+                report(key, None)
+            report(key, problem)
 
 
 def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
@@ -123,5 +169,5 @@ def _as_lists(stored: StoredClip) -> pa.Table:
     flat = pa.array(tokens.float().reshape(-1).numpy())
     rows = pa.FixedSizeListArray.from_arrays(flat, tokens.shape[1])
     lists = pa.ListArray.from_arrays(pa.array([0, len(tokens)], pa.int32()), rows)
-    table = stored.table.drop_columns(_INNER_COLUMNS)
+    table = stored.table.select([name for name in SCHEMA.names if name not in _INNER_COLUMNS])
     return table.set_column(table.schema.get_field_index("tokens"), "tokens", lists)

@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 import pyarrow.fs as pafs
 
+from pipeline.cache.directory import MANIFEST, read_manifest
+from pipeline.cache.features import FeatureCache, is_of_features
 from pipeline.cache.index import INDEX
+from pipeline.cache.names import PLAN, entry_of, file_of, is_entry_file, split
+from pipeline.cache.plans import StoredPlan
 from pipeline.cache.rows import StoredClip
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.cache.shards import Shards, is_shard, shard_time, tombstone_of
-from pipeline.cache.tokens import MANIFEST, CacheError, TokenCache, read_clip
+from pipeline.cache.stored import StoredRow, read_entry
+from pipeline.cache.tokens import TokenCache
 from pipeline.storage import Storage
 
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
-_CLIP = re.compile(r"[0-9a-f]{20}\.parquet")
 _ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _READERS = 8
 
 
 @dataclass(frozen=True)
 class ClipLocation:
-    """Where a clip is.
+    """Where an entry of a clip is.
 
     Attributes:
-        key: Of the clip.
+        entry: Name of the entry; see `names`.
         shard: Name of its shard; `None` if it has a file of its own.
     """
 
-    key: str
+    entry: str
     shard: str | None
 
     @property
+    def key(self) -> str:
+        """Of the clip."""
+        return split(self.entry)[0]
+
+    @property
+    def part(self) -> str:
+        """What of the clip it holds."""
+        return split(self.entry)[1]
+
+    @property
     def name(self) -> str:
-        """For messages; the name of the clip's own file if it has one."""
-        return f"{self.shard}#{self.key}" if self.shard else f"{self.key}.parquet"
+        """For messages; the name of the entry's own file if it has one."""
+        return f"{self.shard}#{self.entry}" if self.shard else file_of(self.entry)
 
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """One token cache as one listing shows it.
+    """One cache as one listing shows it.
 
     Attributes:
         name: Of the directory.
@@ -61,7 +75,7 @@ class CacheFolder:
 
     name: str
     storage: Storage
-    cache: TokenCache | None
+    cache: TokenCache | FeatureCache | None
     problem: str
     files: tuple[pafs.FileInfo, ...]
     by_footers: bool = False
@@ -69,12 +83,17 @@ class CacheFolder:
     @property
     def settings(self) -> dict[str, Any]:
         """The manifest's content; empty if it cannot be trusted."""
-        return dict(json.loads(self.cache.manifest)) if self.cache else {}
+        return self.cache.settings if self.cache else {}
+
+    @property
+    def holds_features(self) -> bool:
+        """Whether it holds what the encoder gave, and not token sets."""
+        return isinstance(self.cache, FeatureCache)
 
     @cached_property
     def singles(self) -> tuple[pafs.FileInfo, ...]:
         """The files of one clip each, by name."""
-        return self._named(lambda name: _CLIP.fullmatch(name))
+        return self._named(lambda name: is_entry_file(name))
 
     @cached_property
     def shards(self) -> tuple[pafs.FileInfo, ...]:
@@ -93,7 +112,7 @@ class CacheFolder:
             file
             for file in self.files
             if _ASIDE.fullmatch(file.base_name)
-            or (file.size == 0 and _CLIP.fullmatch(file.base_name))
+            or (file.size == 0 and is_entry_file(file.base_name))
         )
 
     def tombstones_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
@@ -112,15 +131,20 @@ class CacheFolder:
 
     @cached_property
     def locations(self) -> tuple[ClipLocation, ...]:
-        """Where the clips are, by key; a clip may be there twice."""
-        singles = (ClipLocation(f.base_name.removesuffix(".parquet"), None) for f in self.singles)
-        sharded = (ClipLocation(key, name) for key, name in self.index.by_key().items())
-        return tuple(sorted((*singles, *sharded), key=lambda clip: (clip.key, clip.shard or "")))
+        """Where the entries are, by name; an entry may be there twice."""
+        singles = (ClipLocation(entry_of(f.base_name), None) for f in self.singles)
+        sharded = (ClipLocation(entry, name) for entry, name in self.index.by_key().items())
+        return tuple(sorted((*singles, *sharded), key=lambda one: (one.entry, one.shard or "")))
 
     @property
     def num_clips(self) -> int:
         """How many clips there are."""
         return len({clip.key for clip in self.locations})
+
+    @property
+    def num_plans(self) -> int:
+        """How many clips are stored as plans."""
+        return len({clip.key for clip in self.locations if clip.part == PLAN})
 
     @property
     def num_bytes(self) -> int:
@@ -133,18 +157,32 @@ class CacheFolder:
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
+    def row(self, location: ClipLocation) -> StoredRow:
+        """Read one entry as it is stored and check it; a plan is not applied.
+
+        Raises:
+            FileNotFoundError: If it has gone.
+            CacheError: If it is damaged.
+        """
+        place = None if location.shard is None else self.index.place_of(location.entry)
+        return read_entry(self.holds_features, location.entry, self.storage, place)
+
     def read(self, location: ClipLocation) -> StoredClip:
-        """Read one clip and check it; `FileNotFoundError` and `CacheError` as of `TokenCache`."""
-        if location.shard is None:
-            return read_clip(self.storage, location.key)
-        return self.index.read(location.key)
+        """Read the token set of one clip and check it, a plan is applied; errors as of `row`."""
+        row = self.row(location)
+        if isinstance(row, StoredPlan):
+            assert isinstance(self.cache, TokenCache)
+            return self.cache.applied(row)
+        if not isinstance(row, StoredClip):
+            raise CacheError(f"{location.name} holds features and no token set")
+        return row
 
     def discard(self, location: ClipLocation) -> None:
-        """Make one clip a miss."""
+        """Make one entry a miss."""
         if location.shard is None:
             self.remove(location.name)
         else:
-            self.index.discard(location.key)
+            self.index.discard(location.entry)
 
     def remove(self, name: str) -> None:
         """Remove a file of the cache; one that does not exist is no error.
@@ -152,7 +190,7 @@ class CacheFolder:
         Raises:
             ValueError: If the file is not named like one of a cache: another program may own it.
         """
-        ours = name in (MANIFEST, INDEX) or _CLIP.fullmatch(name) or _ASIDE.fullmatch(name)
+        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _ASIDE.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
             raise ValueError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
@@ -162,21 +200,6 @@ class CacheFolder:
         """The non-empty files with certain names, by name."""
         found = (file for file in self.files if file.size > 0 and is_wanted(file.base_name))
         return tuple(sorted(found, key=lambda file: str(file.base_name)))
-
-
-@dataclass(frozen=True)
-class TokenCounts:
-    """Tokens per clip.
-
-    Attributes:
-        kept: Mean number of tokens that were kept.
-        total: Mean number before compression.
-        num_clips: Clips that were opened for it.
-    """
-
-    kept: float
-    total: float
-    num_clips: int
 
 
 def find_caches(
@@ -230,9 +253,11 @@ def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, Cach
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     """One listing and the manifest."""
     folder = root.child(name)
-    cache, problem = None, ""
+    cache: TokenCache | FeatureCache | None = None
+    problem = ""
     try:
-        cache = TokenCache.existing(root, name)
+        kind = FeatureCache if is_of_features(read_manifest(folder)) else TokenCache
+        cache = kind.existing(root, name)
     except FileNotFoundError:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
     except (CacheError, PermissionError) as error:
@@ -246,61 +271,6 @@ def written_at(file: pafs.FileInfo) -> datetime | None:
         return shard_time(file.base_name)
     time: datetime | None = file.mtime
     return time
-
-
-def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
-    """Mean token counts of some clips, spread evenly over the keys.
-
-    Args:
-        folder: The cache.
-        at_most: Clips to read.
-
-    Returns:
-        `None` if no clip can be read.
-    """
-    step = max(1, -(-len(folder.locations) // at_most))
-    videos = []
-    for location in folder.locations[::step]:
-        with suppress(CacheError, FileNotFoundError):  # a bad one is for `check_clips` to name
-            videos.append(folder.read(location).entry.video)
-    if not videos:
-        return None
-    kept, total = fmean(v.num_kept for v in videos), fmean(v.num_total for v in videos)
-    return TokenCounts(kept, total, len(videos))
-
-
-@dataclass(frozen=True)
-class CheckedClip:
-    """What reading a clip showed.
-
-    Attributes:
-        location: Of the clip.
-        problem: What is wrong with it; `None` if nothing is.
-        sealed: See `StoredClip`; `True` for a clip that could not be read.
-    """
-
-    location: ClipLocation
-    problem: str | None = None
-    sealed: bool = True
-
-
-def check_clips(folder: CacheFolder) -> Iterator[CheckedClip]:
-    """Read every clip of a cache, several at once; by key."""
-    readers = ThreadPoolExecutor(_READERS)
-    try:
-        yield from readers.map(lambda location: _check(folder, location), folder.locations)
-    finally:
-        readers.shutdown(cancel_futures=True)
-
-
-def _check(folder: CacheFolder, location: ClipLocation) -> CheckedClip:
-    """Read a clip; one that a job removed in the meantime is fine."""
-    try:
-        return CheckedClip(location, sealed=folder.read(location).sealed)
-    except FileNotFoundError:
-        return CheckedClip(location)
-    except CacheError as error:
-        return CheckedClip(location, brief(error, folder))
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 import pyarrow.fs as pafs
 
+from pipeline.cache.dependents import orphans_in
+from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
 from pipeline.cache.index import INDEX
-from pipeline.cache.tokens import MANIFEST
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -84,6 +85,11 @@ def plan_removals(
         kept.append(folder)
         if left:
             removals.append(Removal(folder, left, "leftovers of killed writers"))
+        # A job writes features first, but this listing of them may be older than that of plans.
+        orphans = orphans_in(folder)
+        orphans = tuple(f for f in orphans if f.mtime and now - f.mtime > LEFTOVER_AGE)
+        if orphans:
+            removals.append(Removal(folder, orphans, "plans whose features have gone"))
     if max_bytes is not None:
         removals += _oldest(kept, max_bytes)
     return removals

@@ -15,13 +15,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.cache.sealed_rows import (
+    CHECKSUM,
+    CRC_0_1,
+    CacheError,
+    ClipIdentity,
+    clip_columns,
+    guarded,
+    raise_unless_sealed,
+    sealed_table,
+    the_row,
+)
 from pipeline.rows import bounds, source_of
-from pipeline.seal import digest_of
 from tango_core.types import CompressedVideo
 
+__all__ = [
+    "FORMAT_VERSION",
+    "SCHEMA",
+    "WRITE_OPTIONS",
+    "CacheError",
+    "ClipIdentity",
+    "Entry",
+    "StoredClip",
+    "read_checked",
+    "to_table",
+]
+
 FORMAT_VERSION = 1
-_CHECKSUM = "checksum"
-_OF = "@"
 
 SCHEMA = pa.schema(
     [
@@ -50,9 +70,6 @@ SCHEMA = pa.schema(
 )
 
 
-# What columns that are empty, of another type or of another length lead to.
-_WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
-
 # Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
 WRITE_OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
@@ -60,27 +77,6 @@ WRITE_OPTIONS: Mapping[str, Any] = {
     "use_dictionary": False,
     "write_statistics": False,
 }
-
-
-class CacheError(ValueError):
-    """A cache entry or directory is not what it should be."""
-
-
-@dataclass(frozen=True)
-class ClipIdentity:
-    """Which clip of which file an entry belongs to.
-
-    Attributes:
-        key: See `fingerprint.clip_key`.
-        video_id: The benchmark's name for the clip, for people who read the files.
-        clip: (start, end) in seconds, or `None` for the whole file.
-        source_fingerprint: See `fingerprint.source_fingerprint`.
-    """
-
-    key: str
-    video_id: str
-    clip: tuple[float, float] | None
-    source_fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -126,13 +122,8 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
     # As bytes, because numpy has no bfloat16.
     raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     indices = video.indices.cpu().tolist()
-    start, end = clip.clip or (None, None)
     row = {
-        "clip_key": clip.key,
-        "video_id": clip.video_id,
-        "clip_start": start,
-        "clip_end": end,
-        "source_fingerprint": clip.source_fingerprint,
+        **clip_columns(clip),
         "indices": indices,
         "tokens": raw,
         "dtype": str(video.tokens.dtype).removeprefix("torch."),
@@ -149,9 +140,7 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
         "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
-    table = pa.Table.from_pylist([row], schema=SCHEMA)
-    at = SCHEMA.get_field_index(_CHECKSUM)
-    return table.set_column(at, SCHEMA.field(at), [[_seal(table, cache)]])
+    return sealed_table(row, SCHEMA, cache)
 
 
 def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str) -> StoredClip:
@@ -166,16 +155,7 @@ def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str)
     Raises:
         CacheError: If it is damaged, of another format, or another clip.
     """
-    try:
-        table = read()
-    except (pa.ArrowException, OSError) as error:  # OSError: what zstd says of damaged bytes
-        raise CacheError(f"{where} cannot be read: {error}") from error
-    try:
-        return _checked(table, key, cache)
-    except KeyError as error:
-        raise CacheError(f"{where} is damaged (it has no column {error})") from error
-    except _WRONG_VALUES as error:  # CacheError is a ValueError
-        raise CacheError(f"{where} is damaged ({error})") from error
+    return guarded(read, lambda table: _checked(table, key, cache), where)
 
 
 def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -185,17 +165,11 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
         CacheError: If the row is of another format, or another clip's. The message is a clause
             about "it".
     """
-    if table.num_rows != 1:
-        raise CacheError(f"it holds {table.num_rows} clips instead of one")
-    (row,) = table.to_pylist()
-    if row["format_version"] != FORMAT_VERSION:
-        raise CacheError(f"its format is {row['format_version']}, not {FORMAT_VERSION}")
+    row = the_row(table, FORMAT_VERSION, key, cache)
     if not isinstance(row["tokens"], bytes):
         raise CacheError(f"its tokens are {type(row['tokens']).__name__}, not bytes")
-    sealed = not row[_CHECKSUM].startswith("crc32:")
-    if sealed and (owner := row[_CHECKSUM].partition(_OF)[2]) != cache:
-        raise CacheError(f"it belongs to the cache with the hash {owner}")
-    if not sealed and row[_CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
+    sealed = not row[CHECKSUM].startswith(CRC_0_1)
+    if not sealed and row[CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
         raise CacheError("checksum differs")
     if row["clip_key"] != key:
         raise CacheError(f"it holds the clip {row['clip_key']}")
@@ -206,8 +180,8 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     ):
         raise CacheError("its token counts differ from its tokens")
     # Last: what is above says more exactly what is wrong.
-    if sealed and row[_CHECKSUM] != _seal(table, cache):
-        raise CacheError("checksum differs")
+    if sealed:
+        raise_unless_sealed(table, cache)
     clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
     return StoredClip(clip, entry, table, sealed)
 
@@ -235,12 +209,6 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
         encode_ms=row["encode_ms"],
         compress_ms=row["compress_ms"],
     )
-
-
-def _seal(table: pa.Table, cache: str) -> str:
-    """Digest of all other columns, and the hash of the cache: catches damage, not malice."""
-    covered = table.drop_columns([_CHECKSUM]).replace_schema_metadata(None)
-    return f"sha256:{digest_of(covered, {'cache': cache})}{_OF}{cache}"
 
 
 def _checksum_0_1(tokens: bytes, indices: list[int]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import mmap
 import re
 import uuid
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache.index import INDEX, read_index
-from pipeline.cache.rows import CacheError, StoredClip, read_checked
+from pipeline.cache.places import RowPlace
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -111,12 +113,12 @@ class Shards:
         """Name of the shard of every key."""
         return {key: name for key, (name, _) in self._groups.items()}
 
-    def read(self, key: str) -> StoredClip:
-        """Read one clip and check it.
+    def place_of(self, key: str) -> RowPlace:
+        """Where the row of one entry is.
 
         Raises:
             FileNotFoundError: If it is in no shard.
-            CacheError: If it is damaged.
+            CacheError: If the shard is damaged.
         """
         if key not in self._groups:
             self.refresh()
@@ -124,21 +126,9 @@ class Shards:
             raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
         try:
-            footer = self._footer(name)
+            return RowPlace(self.storage, name, self._footer(name), group)
         except pa.ArrowInvalid as error:
             raise CacheError(f"{self.storage.path(name)} cannot be read: {error}") from error
-        window = _window(footer.row_group(group))
-        with self.storage.opened(name) as file:
-            data = file.read_at(window.stop - window.start, window.start)
-
-        def parse() -> pa.Table:
-            # One thread: others may outlive the call, and at exit the interpreter.
-            with pa.BufferReader(_padded(data, window.start)) as source:
-                parquet = pq.ParquetFile(source, metadata=footer, pre_buffer=False)
-                return parquet.read_row_group(group, use_threads=False)
-
-        where = f"{self.storage.path(name)}, clip {key},"
-        return read_checked(parse, key, hash_of(self.storage), where)
 
     def discard(self, key: str) -> None:
         """Make a clip a miss, here and for every later reader."""
@@ -179,18 +169,3 @@ class Shards:
                 footer = pq.ParquetFile(file).metadata
             self._footers = {**dict(list(self._footers.items())[1 - _FOOTERS :]), name: footer}
         return footer
-
-
-def _window(group: pq.RowGroupMetaData) -> range:
-    """The bytes of a row group in its file."""
-    columns = [group.column(index) for index in range(group.num_columns)]
-    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
-    ends = (s + c.total_compressed_size for s, c in zip(starts, columns, strict=True))
-    return range(min(starts), max(ends))
-
-
-def _padded(data: bytes, start: int) -> pa.Buffer:
-    """A part of a file at its offset in the file; pages that nobody touches take no memory."""
-    whole = mmap.mmap(-1, start + len(data))
-    whole[start:] = data
-    return pa.py_buffer(whole)

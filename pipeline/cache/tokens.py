@@ -1,24 +1,27 @@
 """The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
-Parquet file per clip, named by the clip's key; `tango cache compact` puts many into one
-(`shards.py`). A file becomes visible only when it is complete, so a resumed job only asks whether a
-file exists: a killed writer leaves nothing visible, and two jobs may fill one cache at once (both
-would write the same bytes).
+entry per clip, named by the clip's key (`names.py`): its tokens, or a plan that makes them from the
+clip's features (`plans.py`). `tango cache compact` puts many entries into one file (`shards.py`). A
+resumed job only asks whether an entry exists, because it becomes visible only when it is complete.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.fingerprint import canonical_json, digest
+from pipeline.cache.directory import MANIFEST, CacheDirectory
+from pipeline.cache.features import KIND, FeatureCache, features_for
+from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, split
+from pipeline.cache.plans import PlanEntry, StoredPlan, plan_to_table, read_plan
 from pipeline.cache.rows import (
-    FORMAT_VERSION,
     WRITE_OPTIONS,
     CacheError,
     ClipIdentity,
@@ -27,118 +30,165 @@ from pipeline.cache.rows import (
     read_checked,
     to_table,
 )
-from pipeline.cache.shards import Shards, hash_of, is_shard
+from pipeline.cache.shards import hash_of
+from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
+from pipeline.cache.token_layout import INT8
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
+from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:
+    from tango_core.combination import Combination
     from tango_core.compressors.base import Compressor
     from tango_core.models.base import ModelSpec
 
-__all__ = ["CacheError", "ClipIdentity", "Entry", "TokenCache", "open_cache", "read_clip"]
+__all__ = [
+    "MANIFEST",
+    "CacheError",
+    "ClipIdentity",
+    "Entry",
+    "TokenCache",
+    "open_cache",
+    "read_clip",
+]
 
 
-MANIFEST = "manifest.json"
+class TokenCache(CacheDirectory):
+    """The token sets of one (model, sampling, compressor) setting."""
 
+    # Entries that are looked for first; a job that stores plans mostly meets those.
+    _order = (TOKENS, PLAN)
 
-class TokenCache:
-    """The token sets of one (model, sampling, compressor) setting.
+    @cached_property
+    def features(self) -> FeatureCache | None:
+        """The feature cache that plans in here are made for; `None` if there can be none."""
+        return features_for(self.root, self.settings)
 
-    Args:
-        root: Directory or URL that holds all caches.
-        identity: JSON-able settings; equal identities share one directory.
-        label: Readable beginning of the directory's name.
-        clock: Dates the entries.
-    """
+    def with_features(self, features: FeatureCache) -> TokenCache:
+        """This cache, where plans are more likely than tokens; features are opened once for all.
 
-    def __init__(
-        self,
-        root: str | Storage,
-        identity: Mapping[str, Any],
-        label: str,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self.manifest = canonical_json({"format_version": FORMAT_VERSION, **identity})
-        self.name = f"{label}-{digest(self.manifest)}"
-        self.storage = Storage.at(root).child(self.name)
-        self.shards = Shards(self.storage)
-        self._clock = clock
-
-    @classmethod
-    def existing(cls, root: str | Storage, name: str) -> TokenCache:
-        """Open the cache in a directory, by the manifest in it.
-
-        Raises:
-            FileNotFoundError: If it has no manifest.
-            CacheError: If the manifest cannot be read or is not the one behind the name.
+        Args:
+            features: Shared by all token caches of a job.
         """
-        storage = Storage.at(root).child(name)
-        identity = _settings(storage)
-        found = cls(root, identity, name.rpartition("-")[0])
-        if found.name != name:
-            raise CacheError(
-                f"{storage.path(MANIFEST)} holds other settings than the directory's name "
-                f"says (their hash is {found.name.rpartition('-')[2]})"
-            )
-        return found
+        self.__dict__["features"] = features
+        self._order = (PLAN, TOKENS)
+        return self
 
-    def prepare(self) -> None:
-        """Write the manifest, or check the one that is there.
+    def keys(self, with_tokens: Callable[[FeatureCache], set[str]] | None = None) -> set[str]:
+        """Keys of the clips that are here; a plan whose features have gone is not.
 
-        Raises:
-            CacheError: If the directory was written with other settings.
-            OSError: If it cannot be written to.
+        Args:
+            with_tokens: Feature cache -> keys of the clips whose tokens it holds; `None` to look.
         """
-        if not self.storage.exists(MANIFEST):
-            try:
-                self.storage.write(MANIFEST, self.manifest.encode())
-            except OSError as error:
-                root = self.storage.location.removesuffix(f"/{self.name}")
-                raise OSError(
-                    f"--cache {root} cannot be written "
-                    f"to ({error}); choose a directory that can, or free some space"
-                ) from error
-            return
-        if canonical_json(_settings(self.storage)) != self.manifest:
-            raise CacheError(
-                f"{self.storage.root} was written with other settings than its name says; "
-                "use another --cache directory or delete it"
-            )
+        by_part: dict[str, set[str]] = {TOKENS: set(), PLAN: set()}
+        for entry in self.entries():
+            key, part = split(entry)
+            by_part.setdefault(part, set()).add(key)
+        if by_part[PLAN] - by_part[TOKENS] and self.features is not None:
+            look = with_tokens or tokens_in
+            return by_part[TOKENS] | (by_part[PLAN] & look(self.features))
+        return by_part[TOKENS]
 
-    def keys(self) -> set[str]:
-        """Keys of the clips that are here, from one directory listing and the shards' footers."""
-        names = self.storage.names()
-        index = Shards(self.storage)  # forgotten at once: plans hold many caches
-        index.refresh(names)
-        files = (name for name in names if name.endswith(".parquet") and not is_shard(name))
-        return {name.removesuffix(".parquet") for name in files} | index.by_key().keys()
+    def holds_tokens(self, key: str) -> bool:
+        """Whether the tokens of a clip have a file of their own here."""
+        return self.storage.exists(file_of(key))
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
-        """Add one clip; an entry with the same key is replaced."""
-        sink = pa.BufferOutputStream()
-        table = to_table(clip, entry, self._clock.now(), hash_of(self.storage))
-        pq.write_table(table, sink, **WRITE_OPTIONS)
-        self.storage.write(f"{clip.key}.parquet", memoryview(sink.getvalue()))
+        """Add the tokens of one clip; an entry with the same key is replaced."""
+        self._put(clip.key, to_table(clip, entry, self._clock.now(), self.hash))
+
+    def write_plan(self, clip: ClipIdentity, entry: PlanEntry) -> None:
+        """Add the plan of one clip; one with the same key is replaced."""
+        table = plan_to_table(clip, entry, self._clock.now(), self.hash)
+        self._put(entry_name(clip.key, PLAN), table)
 
     def discard(self, key: str) -> None:
         """Remove a damaged clip, so that the next job computes it again."""
-        if self.storage.exists(f"{key}.parquet"):
-            self.storage.delete(f"{key}.parquet")
+        for entry in (key, entry_name(key, PLAN)):
+            self.discard_entry(entry)
+
+    def discard_entry(self, entry: str) -> None:
+        """Remove one entry; one that is not there is no error."""
+        if self.storage.exists(file_of(entry)):
+            self.storage.delete(file_of(entry))
         else:
-            self.shards.discard(key)
+            self.shards.discard(entry)
 
     def read(self, key: str) -> Entry:
-        """Read one clip and check it.
+        """Read one clip and check it; a plan is applied.
 
         Raises:
             FileNotFoundError: If the clip is not here.
-            CacheError: If the file is damaged.
+            CacheError: If the file, or the features of a plan, are damaged.
         """
+        return self.read_stored(key).entry
+
+    def read_stored(self, key: str) -> StoredClip:
+        """The same with all that is stored beside it."""
+        for part in self._order:
+            with suppress(FileNotFoundError):
+                if part == TOKENS:
+                    return read_clip(self.storage, key)
+                return self.applied(read_plan_file(self.storage, key))
+        for part in self._order:  # it may be in a shard, and may have been put there just now
+            entry = entry_name(key, part)
+            with suppress(FileNotFoundError):
+                place = self.shards.place_of(entry).fetched()
+                where = f"{self.storage.path(place.file)}, clip {entry},"
+                if part == TOKENS:
+                    return read_checked(place.table, key, self.hash, where)
+                return self.applied(read_plan(place.table, key, self.hash, where))
+        raise FileNotFoundError(f"{self.storage.path(file_of(key))} is not there")
+
+    def read_tokens(self, key: str) -> StoredClip:
+        """Read the tokens of a clip that have a file of their own; see `read`."""
+        return read_clip(self.storage, key)
+
+    def applied(self, stored: StoredPlan) -> StoredClip:
+        """Put the tokens of a plan together.
+
+        Raises:
+            CacheError: If the features have gone, are not those of the plan, or are damaged; what
+                is damaged is removed, because a job would compute other plans from it.
+        """
+        plan, clip = stored.entry, stored.clip
+        features = self.features
+        about = f"{self.storage.path(file_of(entry_name(clip.key, PLAN)))} is a plan"
+        if features is None or features.name != plan.features:
+            raise CacheError(f"{about} for {plan.features}, which is not the one of its settings")
         try:
-            return read_clip(self.storage, key).entry
-        except FileNotFoundError:  # it may be in a shard, and may have been put there just now
-            return self.shards.read(key).entry
+            found = features.open(clip.key)
+            if found.digest != plan.tokens_digest:
+                raise CacheError(f"{about} for other tokens than {features.name} holds now")
+            video = _applied(plan.plan, found)
+        except FileNotFoundError as error:
+            raise CacheError(f"{about} whose features have gone: {error}") from error
+        except FeaturesDamagedError:
+            features.discard(clip.key)
+            raise
+        times = (plan.decode_video_ms, plan.encode_ms, plan.compress_ms)
+        entry = Entry(replace(video, source=plan.source), *times)
+        return StoredClip(clip, entry, stored.table, sealed=True)
+
+    def _put(self, entry: str, table: pa.Table) -> None:
+        """Write an entry with a file of its own."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, **WRITE_OPTIONS)
+        self.storage.write(file_of(entry), memoryview(sink.getvalue()))
+
+
+def _applied(plan: Combination, features: StoredFeatures) -> CompressedVideo:
+    """The tokens of a plan; of a selection only those are touched that are kept."""
+    if plan.is_selection:
+        rows = features.rows(plan.indices)
+        return CompressedVideo(rows, plan.indices, plan.grid, plan.timestamps)
+    return plan.apply(features.tokens(plan.sources))
+
+
+def tokens_in(features: FeatureCache) -> set[str]:
+    """Keys of the clips whose tokens a feature cache holds."""
+    return features.parts().get(TOKENS, set())
 
 
 def read_clip(storage: Storage, key: str) -> StoredClip:
@@ -148,35 +198,51 @@ def read_clip(storage: Storage, key: str) -> StoredClip:
         FileNotFoundError: If there is no such file.
         CacheError: If the file is damaged, of another format, or holds another clip.
     """
-    data = storage.read(f"{key}.parquet")
+    data = storage.read(file_of(key))
     return read_checked(
         lambda: pq.read_table(pa.BufferReader(data)),
         key,
         hash_of(storage),
-        storage.path(f"{key}.parquet"),
+        storage.path(file_of(key)),
+    )
+
+
+def read_plan_file(storage: Storage, key: str) -> StoredPlan:
+    """The same for a plan."""
+    name = file_of(entry_name(key, PLAN))
+    data = storage.read(name)
+    return read_plan(
+        # Not `read_table`, which takes longer than all the rest.
+        lambda: pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False),
+        key,
+        hash_of(storage),
+        storage.path(name),
     )
 
 
 def open_cache(
-    root: str | Storage, model: ModelSpec, compressor: Compressor, clock: Clock = SYSTEM_CLOCK
+    root: str | Storage,
+    model: ModelSpec,
+    compressor: Compressor,
+    clock: Clock = SYSTEM_CLOCK,
+    features: FeatureCache | None = None,
 ) -> TokenCache:
-    """The cache of one compressor on one model; equal settings always give the same directory."""
+    """The cache of one compressor on one model; equal settings always give the same directory.
+
+    Args:
+        root: Directory or URL of all caches.
+        model: The Video LLM.
+        compressor: What keeps the tokens.
+        clock: Dates the entries.
+        features: The feature cache of the job, if it has one; tokens that come from rounded
+            features are other tokens.
+    """
     options = compressor.identity()
     label = "-".join([short_name(model.name), f"{model.frames.num_frames}f", str(options["name"])])
     if compressor.retention < 1:
         label += f"-r{compressor.retention:g}"
-    return TokenCache(root, {"model": model.identity(), "compressor": options}, label, clock)
-
-
-def _settings(storage: Storage) -> dict[str, Any]:
-    """What the manifest says, with a `CacheError` if it cannot be read."""
-    try:
-        settings = json.loads(storage.read(MANIFEST))
-        if not isinstance(settings, dict):
-            raise ValueError("it holds no settings")
-    except ValueError as error:
-        raise CacheError(
-            f"{storage.path(MANIFEST)} is damaged ({error}); "
-            "delete it, the next job with these settings writes it again"
-        ) from error
-    return settings
+    identity: dict[str, Any] = {"model": model.identity(), "compressor": options}
+    if features is not None and features.dtype == INT8:
+        identity[KIND] = INT8
+    cache = TokenCache(root, identity, label, clock)
+    return cache if features is None else cache.with_features(features)

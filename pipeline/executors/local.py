@@ -70,12 +70,12 @@ class _Stages:
         return self._through(stages[-1], self._filled(rows))
 
     def _filled(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Clips that have been through the stages that fill caches, if any cache lacked them."""
+        """Clips that have been through the stages that fill caches, if those take them."""
+        fillers = [stage for stage in stages_of(self.plan) if not stage.on_hits]
         for clip in rows:
             self.last = row = clip
-            for stage in stages_of(self.plan):
-                if row["missing"] and not stage.on_hits:
-                    (row,) = self._through(stage, [row])
+            for stage in [stage for stage in fillers if stage.takes(clip)]:
+                (row,) = self._through(stage, [row])
             yield row
 
     def _through(self, stage: Stage, rows: Iterable[Row]) -> Iterator[Row]:

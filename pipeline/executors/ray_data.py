@@ -1,6 +1,7 @@
 """The wiring of the stages in Ray Data; the only module that knows its API.
 
     misses -> decode_video (tasks) -> CompressVideo (actors) -.
+    stored features ----------------'                         |
     hits -----------------------------------------------------+-> AnswerQuestions (actors) ->
     results
 
@@ -133,27 +134,35 @@ def start_ledger() -> Any:
 
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
-    is_hit = pc.equal(pc.list_value_length(plan.clips["missing"]), 0)
-    hits, misses = plan.clips.filter(is_hit), plan.clips.filter(pc.invert(is_hit))
-    stages = stages_of(plan)
-    filling = [stage for stage in stages if not stage.on_hits]
-    parts = []
-    if misses.num_rows:
-        dataset = _blocks(misses)
-        for stage in filling:
+    dataset: Dataset | None = None
+    waiting, columns = plan.clips, plan.clips.schema
+    for stage in stages_of(plan):
+        takes = stage.taken(waiting)
+        joining, waiting = waiting.filter(takes), waiting.filter(pc.invert(takes))
+        if joining.num_rows:
+            largest = _MAX_HITS_PER_BLOCK if stage.on_hits else _MAX_CLIPS_PER_BLOCK
+            own = _blocks(_with_columns(joining, columns), largest)
+            dataset = own if dataset is None else dataset.union(own)
+        if dataset is not None:
             dataset = _append(dataset, stage, plan, settings, ledger)
-        parts.append(dataset)
-    if hits.num_rows:
-        for column in filling[-1].output:
-            if column.name not in hits.column_names:
-                hits = hits.append_column(column, pa.nulls(hits.num_rows, column.type))
-        parts.append(_blocks(hits.select(filling[-1].output.names), _MAX_HITS_PER_BLOCK))
-    if not parts:
-        return None
-    dataset = parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
-    for stage in stages[len(filling) :]:
-        dataset = _append(dataset, stage, plan, settings, ledger)
-    return dataset
+        columns = stage.output
+    return _passed_on(dataset, waiting, columns)
+
+
+def _with_columns(clips: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Clips as the stage before would have handed them on, had it had anything to do."""
+    for column in columns:
+        if column.name not in clips.column_names:
+            clips = clips.append_column(column, pa.nulls(clips.num_rows, column.type))
+    return clips.select(columns.names)
+
+
+def _passed_on(dataset: Dataset | None, clips: pa.Table, columns: pa.Schema) -> Dataset | None:
+    """A dataset with the clips that no stage takes, in a job that only fills caches."""
+    if not clips.num_rows:
+        return dataset
+    own = _blocks(_with_columns(clips, columns), _MAX_HITS_PER_BLOCK)
+    return own if dataset is None else dataset.union(own)
 
 
 def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any) -> Dataset:

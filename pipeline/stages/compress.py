@@ -5,30 +5,42 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
+from pipeline.cache.plans import PlanEntry
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
+from pipeline.features import FeatureStore
 from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
+from pipeline.stages.clip_features import ClipFeatures, FeatureSource, synchronize
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
-from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned, with_second_try
+from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
 from pipeline.store_faults import store_fault
+from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
+from tango_core.models.placement import resolve_device
 from tango_core.types import CompressedVideo, VideoFrames
 
 _OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
 
 
 class CompressVideo:
-    """Holds the vision encoder; turns decoded rows into cache entries and small rows.
+    """Turns decoded rows, and rows of clips whose features are stored, into cache entries.
+
+    Holds the vision encoder, which in a job with a feature store is loaded when the first clip
+    needs it.
 
     Args:
         model: Which encoder to load; the language model's weights are never read.
         compressors: Cache name -> compressor; a row's `missing` names which of them to run.
         caches: Cache name -> cache.
+        features: The job's feature store, if it has one.
         num_threads: CPU threads of torch in this process.
     """
 
@@ -37,12 +49,16 @@ class CompressVideo:
         model: ModelSpec,
         compressors: Mapping[str, Compressor],
         caches: Mapping[str, TokenCache],
+        features: FeatureStore | None = None,
         num_threads: int = 1,
     ) -> None:
         torch.set_num_threads(num_threads)
         self.compressors = dict(compressors)
         self.caches = dict(caches)
-        self.encoder = load_encoder(model)
+        device = resolve_device(model.device)
+        self.source = FeatureSource(partial(load_encoder, model), features, device)
+        if features is None:
+            self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
 
     def __call__(self, row: Row) -> Row:
         """Fill the caches for one clip; a failure becomes the row's status.
@@ -61,36 +77,62 @@ class CompressVideo:
             return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
 
     def _compress(self, row: Row) -> Row:
-        """Encode, compress, write; a method that fails leaves the others alone."""
+        """Get the features, compress, write; a method that fails leaves the others alone."""
         # A damaged clip has a key of its own, which no cache holds.
-        names = self.compressors if row.get("damage") else row["missing"]
-        # A retried batch may have written some of its clips before its worker died.
-        missing = [
-            n for n in names if not self.caches[n].storage.exists(f"{row['clip_key']}.parquet")
-        ]
-        if not missing:
+        damaged = bool(row.get("damage"))
+        names = self.compressors if damaged else row["missing"]
+        # A retried batch may have written some of its clips before its worker died. A plan is
+        # written again: it may be one for features that have gone.
+        missing = [n for n in names if not self.caches[n].holds_tokens(row["clip_key"])]
+        stores = self.source.store is not None and not damaged
+        if not missing and not (stores and row["encode"]):
             return without_frames(row)
-        frames, clip = frames_of(row), identity_of(row)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
-        started = time.perf_counter()
-        features = with_second_try(lambda: self.encoder.encode(frames, needs))
-        _synchronize(features.tokens)
-        encode_ms = _ms_since(started)
+        clip = identity_of(row)
+        if stores:
+            frames = frames_of(row) if row["encode"] else None
+            source = self.source.get(
+                clip, row["stored"], row["encode"], needs, frames, row["decode_video_ms"]
+            )
+        else:
+            source = self.source.encoded(frames_of(row), needs, row["decode_video_ms"])
         compress_ms: dict[str, float] = {}
 
         def compress(name: str) -> None:
-            started = time.perf_counter()
-            video = self.compressors[name].compress(features)
-            _synchronize(video.tokens)
-            ms = _ms_since(started)
-            self.caches[name].write(
-                clip, Entry(on_cpu(video), row["decode_video_ms"], encode_ms, ms)
-            )
-            compress_ms[name] = ms
+            compress_ms[name] = self._write(name, clip, source)
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
-        row = {**row, "encode_ms": encode_ms, "compress_ms": json.dumps(compress_ms)}
+        row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps(compress_ms)}
         return without_frames(with_errors(row, errors, len(self.caches)))
+
+    def _write(self, name: str, clip: ClipIdentity, source: ClipFeatures) -> float:
+        """Compress a clip for one cache and write it there; milliseconds of the method."""
+        compressor, cache = self.compressors[name], self.caches[name]
+        times = source.decode_video_ms, source.encode_ms
+        tokens = source.features.tokens
+        started = time.perf_counter()
+        if source.digest and (compressor.has_plan or compressor.outer_retention >= 1):
+            assert cache.features is not None
+            plan = on_cpu(compressor.plan(source.features))
+            ms = _ms_since(started)
+            entry = PlanEntry(
+                plan=plan,
+                features=cache.features.name,
+                tokens_digest=source.digest,
+                dtype=str(tokens.dtype).removeprefix("torch."),
+                width=tokens.shape[2],
+                source=source.features.source,
+                decode_video_ms=times[0],
+                encode_ms=times[1],
+                compress_ms=ms,
+            )
+            cache.write_plan(clip, entry)
+            return ms
+        video = compressor.compress(source.features)
+        synchronize(video.tokens)
+        ms = _ms_since(started)
+        cache.write(clip, Entry(tokens_on_cpu(video), *times, ms))
+        return ms
 
 
 def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:
@@ -101,7 +143,7 @@ def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:
         errors: Cache name -> reason.
         num_caches: Of the whole job; those that already held the clip are as good as any.
     """
-    if len(errors) == num_caches:
+    if errors and len(errors) == num_caches:
         return failed_by_methods(row, errors)
     return {**row, "compress_errors": json.dumps(errors) if errors else None}
 
@@ -131,17 +173,24 @@ def root_of(caches: Mapping[str, TokenCache]) -> str:
     return next((c.storage.root.rpartition("/")[0] for c in caches.values()), "the token cache")
 
 
-def on_cpu(video: CompressedVideo) -> CompressedVideo:
+def on_cpu(plan: Combination) -> Combination:
+    """The same plan in host memory."""
+
+    def moved(value: Any) -> Any:
+        return value.cpu() if isinstance(value, torch.Tensor) else value
+
+    drawing = plan.drawing and replace(
+        plan.drawing, **{name: moved(value) for name, value in vars(plan.drawing).items()}
+    )
+    parts = {name: moved(value) for name, value in vars(plan).items()}
+    return replace(plan, **{**parts, "drawing": drawing})
+
+
+def tokens_on_cpu(video: CompressedVideo) -> CompressedVideo:
     """The same tokens in host memory."""
     return CompressedVideo(
         video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu(), video.source
     )
-
-
-def _synchronize(tensor: torch.Tensor) -> None:
-    """Wait for the device, so that a time is a time."""
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)
 
 
 def _ms_since(started: float) -> float:

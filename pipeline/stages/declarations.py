@@ -43,6 +43,7 @@ class Stage:
         failure: Status of a row that this stage failed on.
         on_hits: Whether clips that every cache holds go through it, too. A job that only
             fills caches has no such stage.
+        on_stored: Whether clips go through it of which nothing is to be encoded.
         profile_code: What stands for `code` in a job that measures latencies; `None` for `code`.
     """
 
@@ -53,7 +54,20 @@ class Stage:
     output: pa.Schema
     failure: str
     on_hits: bool = False
+    on_stored: bool = False
     profile_code: str | None = None
+
+    def takes(self, row: Mapping[str, Any]) -> bool:
+        """Whether a clip (`rows.CLIP`) goes through it."""
+        return self.on_hits or bool(row["encode"]) or (self.on_stored and bool(row["missing"]))
+
+    def taken(self, clips: pa.Table) -> pa.ChunkedArray:
+        """`takes` of every row of a table."""
+        if self.on_hits:
+            return pc.is_valid(clips["status"])
+        columns = ("encode", "missing") if self.on_stored else ("encode",)
+        first, *others = (pc.greater(pc.list_value_length(clips[name]), 0) for name in columns)
+        return pc.or_(first, others[0]) if others else first
 
     def load(self, *, profile: bool = False) -> Callable[..., Any]:
         """Import the function or the class."""
@@ -86,6 +100,7 @@ def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
         "model": placed(plan.model, settings, "compress"),
         "compressors": plan.compressors,
         "caches": plan.caches,
+        "features": plan.features,
         "num_threads": settings.pools.compress.num_threads,
     }
 
@@ -118,6 +133,7 @@ COMPRESS_VIDEO = Stage(
     input=DECODED,
     output=ENCODED,
     failure="encode_failed",
+    on_stored=True,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )
 ANSWER_QUESTIONS = Stage(
@@ -128,6 +144,7 @@ ANSWER_QUESTIONS = Stage(
     output=RESULT,
     failure="answer_failed",
     on_hits=True,
+    on_stored=True,
     profile_code="pipeline.stages.profile:ProfileAnswers",
 )
 

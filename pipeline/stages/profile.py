@@ -18,8 +18,8 @@ from pipeline.stages.compress import (
     CompressVideo,
     frames_of,
     identity_of,
-    on_cpu,
     root_of,
+    tokens_on_cpu,
     with_errors,
     without_frames,
 )
@@ -53,11 +53,13 @@ class ProfileCompression(CompressVideo):
             compressor = self.compressors[name]
             with profile.clip() as latency:
                 with profile.stage("vision"):
-                    features = self.encoder.encode(frames, compressor.needs)
+                    features = self.source.encoder.encode(frames, compressor.needs)
                 with profile.stage("compress"):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
-            entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
+            entry = Entry(
+                tokens_on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"]
+            )
             self.caches[name].write(clip, entry)
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
 

@@ -163,6 +163,23 @@ class VisionEncoder(ABC):
                 size is wrong.
         """
 
+    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
+        """Compute signals of a clip whose tokens are stored.
+
+        An encoder that can leave out work that only tokens need overrides this.
+
+        Args:
+            frames: As `encode`.
+            needs: As `encode`.
+
+        Returns:
+            The same signals, bit for bit, as from `encode`; the tokens may hold anything.
+
+        Raises:
+            ValueError: As `encode`.
+        """
+        return self.encode(frames, needs)
+
 
 class LanguageModel(ABC):
     """Embedding, layers and output projection; holds no weight of the vision tower."""

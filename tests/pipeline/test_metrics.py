@@ -55,7 +55,7 @@ def test_prometheus_names_are_those_that_ray_exports():
 
 def test_a_board_knows_what_waits_for_each_stage():
     board = JobBoard()
-    board.expected, board.hits = {"decode": 8, "compress": 8, "answer": 10}, 2
+    board.expected = {"decode": 8, "compress": 8, "answer": 10}
     board.add({"decode": StageCount(6, 5, 0, 1.0), "compress": StageCount(3, 2, 0, 1.0)})
     board.add({"answer": StageCount(started=1)})
     waiting = {stage: state.waiting for stage, state in board.states().items()}

@@ -90,11 +90,20 @@ class LlavaEncoder(VisionEncoder):
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
         """Encode one clip; see `VisionEncoder.encode`."""
+        return self._encode(frames, needs, tokens=True)
+
+    @torch.no_grad()
+    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
+        """Without projector and pooling of the tokens; see `VisionEncoder.encode_signals`."""
+        return self._encode(frames, needs, tokens=False)
+
+    def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+        """Signals and, if asked for, tokens; else those have no width."""
         self._raise_unless_usable(frames, needs)
         pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
         maps = self._batches.run(
             pixels,
-            lambda part: self._encode_batch(part, needs),
+            lambda part: self._encode_batch(part, needs, tokens),
             row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
         )
         return VisualFeatures(
@@ -105,13 +114,18 @@ class LlavaEncoder(VisionEncoder):
             **maps,
         )
 
-    def _encode_batch(self, pixels: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
+    def _encode_batch(
+        self, pixels: Tensor, needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
         """Tokens and signals of some frames, (f, h, w, 3) uint8 on the device."""
         output = run_tower(
             self.model.vision_tower, self._normalise(pixels), self.config.vision_feature_layer
         )
-        projected = self.model.multi_modal_projector(output.features)
-        maps = {"tokens": self._pool(projected)}
+        if tokens:
+            maps = {"tokens": self._pool(self.model.multi_modal_projector(output.features))}
+        else:
+            height, width = self._grid
+            maps = {"tokens": output.features.new_empty(len(pixels), height * width, 0)}
         signals: dict[str, Callable[[TowerOutput], Tensor]] = {
             "attention": lambda out: self._pool(received_attention(out)),
             "keys": lambda out: self._pool(mean_keys(out)),

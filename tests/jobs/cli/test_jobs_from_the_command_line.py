@@ -95,6 +95,22 @@ def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
     assert (tmp_path / folder / "manifest.json").is_file()
 
 
+def test_precomputed_features_serve_every_later_method(tango, recipe, tmp_path):
+    code, out, _ = tango("precompute", recipe(), "--limit", "2", "--features", *NO_SERVER)
+    assert code == 0
+    folder = next(line.split()[-1] for line in out.splitlines() if line.startswith("features:"))
+    assert len(list((tmp_path / folder).glob("*.parquet"))) == 4
+    options = ("--limit", "2", "--set", "cache.features=all", "--set", "method.retention=0.3")
+    code, out, err = tango("evaluate", recipe(), *options, *NO_SERVER)
+    assert code == 0
+    assert "0 clips to decode and encode, 0 from cache, 2 from stored features" in err
+    assert "2 (0 decoded, 0 encoded, 0 failed); token sets: 2 computed" in out
+    (summary,) = tmp_path.glob("runs/*/report.html")
+    work = json.loads((summary.parent / "summary.json").read_text())["work"]
+    assert (work["decoded"], work["encoded"], work["compressed"]) == (0, 0, 2)
+    assert work["answered"] > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "expected"),
     [

@@ -1,6 +1,7 @@
 import pytest
 import yaml
 
+from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
 
 RECIPE = {
@@ -103,6 +104,15 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
         ({"pools": {"compress": {"num_actors": 0}}}, r"num_actors must be 1 or larger, got 0"),
         ({"decode": {"timeout_s": -1}}, r"decode.timeout_s: .*greater than 0, got -1"),
+        ({"cache": {"features": "signals"}}, r"cache.features: .*'all', got 'signals'"),
+        (
+            {"cache": {"feature_dtype": "int8"}},
+            r"cache.feature_dtype int8 needs a feature store; set cache.features to tokens or all",
+        ),
+        (
+            {"cache": {"features": "all"}, "mode": "profile"},
+            r"cache.features all does not go with mode profile.*; set cache.features to none",
+        ),
         ({"executor": "rey"}, r"executor: .*'ray' or 'local', got 'rey'"),
         ({"benchmark": {}}, r"key 'benchmark.name' is missing"),
         ({"method": {"retention": 0.1}}, r"every method needs a name"),
@@ -161,3 +171,14 @@ def test_two_methods_that_would_be_shown_as_one_are_an_error():
     message = r"one\.methods:Mine and other\.methods:Mine would both be shown as 'Mine'; rename"
     with pytest.raises(RecipeError, match=message):
         parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
+
+
+def test_a_feature_store_changes_no_answer_and_eight_bits_do():
+    """A run may be continued with the store or without it."""
+    plain = parse()
+    stored = parse(cache={"features": "all"})
+    rounded = parse(cache={"features": "all", "feature_dtype": "int8"})
+    assert "cache" not in yaml.safe_load(plain.to_yaml()), "older runs have no such key"
+    assert parse_job(yaml.safe_load(rounded.to_yaml()), "again") == rounded
+    assert job_digest(plain) == job_digest(stored)
+    assert job_digest(plain) != job_digest(rounded)

@@ -54,7 +54,7 @@ def test_cached_and_failed_clips_are_counted(lines):
 def board_of(**stages):
     """A board of a job of 4 clips, one of them in the caches."""
     board = JobBoard()
-    board.expected, board.hits = {"decode": 3, "compress": 3, "answer": 4}, 1
+    board.expected = {"decode": 3, "compress": 3, "answer": 4}
     board.add({name: StageCount(*counts) for name, counts in stages.items()})
     return board
 

@@ -15,7 +15,7 @@ CELL = ("shapes", TANGO.name)
 def board_of(slots=1.0, **stages):
     board = JobBoard()
     board.expected = {"decode": 10, "answer": 12}
-    board.hits, board.slots = 2, {"decode": slots}
+    board.slots = {"decode": slots}
     board.add({name: StageCount(*counts) for name, counts in stages.items()})
     return board
 

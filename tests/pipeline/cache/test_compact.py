@@ -18,10 +18,11 @@ import pytest
 import torch
 
 from pipeline.cache import compact as cache_compact
+from pipeline.cache.checks import check_clips, count_tokens
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import check_clips, count_tokens, find_caches
+from pipeline.cache.folders import find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
@@ -147,9 +148,9 @@ from pipeline.storage import Storage
 when, root = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), 9)
 if when == "writing":
-    read = cache_compact.read_clip
+    read = cache_compact.read_entry
     left = iter(range(3))
-    cache_compact.read_clip = lambda *a: read(*a) if next(left, None) is not None else die()
+    cache_compact.read_entry = lambda *a: read(*a) if next(left, None) is not None else die()
 if when == "placed":
     CacheFolder.remove = die
 if when == "removing":

@@ -12,7 +12,8 @@ import pytest
 import torch
 from fake_clock import FakeClock
 
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.checks import check_clips
+from pipeline.cache.folders import find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache, read_clip
 from pipeline.storage import Storage
 from tango_core import build_method, describe_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import get_args
 
 import pytest
@@ -54,7 +54,10 @@ def test_stages_for_all_clips_come_after_those_for_misses():
 def test_arguments_are_those_that_the_code_takes(stage):
     """By name, with stand-ins for what they are taken from."""
 
+    @dataclass
     class Anything:
+        device: str = "auto"  # of a model, which each stage may change
+
         def __getattr__(self, name):
             return Anything()
 

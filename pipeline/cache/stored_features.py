@@ -1,0 +1,247 @@
+"""The features of one clip in a cache, opened: reads tokens one by one or all, each once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.cache.feature_rows import FeatureRow
+from pipeline.cache.names import TOKENS
+from pipeline.cache.places import RowPlace
+from pipeline.cache.quantised import restore
+from pipeline.cache.sealed_rows import (
+    CacheError,
+)
+from pipeline.cache.token_layout import INT8
+from tango_core.types import VisualFeatures
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# A request to a store takes as long as this many bytes of a running one.
+_STORE_GAP = 2**20
+
+
+class FeaturesDamagedError(CacheError):
+    """The tokens of a clip are not what was written."""
+
+
+class StoredFeatures:
+    """The tokens of a clip where they lie in a file, and its signals.
+
+    Args:
+        row: The entry of the tokens, checked, without them.
+        place: Where it is.
+        before: A clip that is not read any more; its memory is taken over where that fits, because
+            the first touch of fresh memory takes longer than reading the file.
+    """
+
+    def __init__(
+        self, row: FeatureRow, place: RowPlace, before: StoredFeatures | None = None
+    ) -> None:
+        import torch
+
+        if row.tokens is None:
+            raise CacheError(f"{place.storage.path(place.file)} is damaged (it holds no tokens)")
+        self.row, self.layout = row, row.tokens
+        self.signals = dict(row.signals)
+        self._place = place
+        layout = self.layout
+        shape = (layout.num_tokens, layout.shape[2])
+        stored: torch.dtype = getattr(torch, layout.stored_as)
+        own: Tensor | None = None
+        if before is not None and not before._is_lent:
+            own = before._stored
+        fits = own is not None and own.shape == shape and own.dtype == stored
+        # Memory that nobody touches costs nothing: rows that nobody asks for are never read.
+        self._stored: Tensor = own if own is not None and fits else torch.empty(shape, dtype=stored)
+        self._tokens = (
+            torch.empty(shape, dtype=getattr(torch, layout.dtype))
+            if layout.stored_as == INT8
+            else self._stored
+        )
+        self._loaded = np.zeros(layout.num_tokens, dtype=bool)
+        self._is_lent: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Of the tokens, as they were written."""
+        return self.layout.digest
+
+    def tokens(self, wanted: Tensor | None = None) -> Tensor:
+        """(T, L, D) tokens; only those that were asked for at any time hold anything.
+
+        The memory is used again for the next clip that is opened.
+
+        Args:
+            wanted: (N,) flat positions; `None` for all.
+
+        Raises:
+            FeaturesDamagedError: If tokens are damaged.
+            FileNotFoundError: If the file has gone.
+        """
+        layout = self.layout
+        if wanted is None:
+            missing = np.flatnonzero(~self._loaded)
+        else:
+            asked = np.zeros(layout.num_tokens, dtype=bool)
+            asked[wanted.numpy()] = True
+            missing = np.flatnonzero(asked & ~self._loaded)
+        if len(missing):
+            self._load(missing)
+        return self._tokens.reshape(layout.shape)
+
+    def features(self, needs: frozenset[str], device: Any = "cpu") -> VisualFeatures:
+        """The clip as the encoder gave it, with some signals.
+
+        Args:
+            needs: Names of signals.
+            device: Where to put everything; one copy each.
+
+        Raises:
+            FeaturesDamagedError: If tokens are damaged.
+            CacheError: If a signal is not there.
+            FileNotFoundError: If a file has gone.
+        """
+        absent = sorted(needs - self.signals.keys())
+        if absent:
+            raise CacheError(f"{self._where()} has no {', '.join(absent)}")
+        row, self._is_lent = self.row, True
+        return VisualFeatures(
+            tokens=self.tokens().to(device),
+            grid=row.grid,
+            timestamps=row.timestamps.to(device),
+            sinks=row.sinks,
+            source=row.source,
+            **{name: self.signals[name].to(device) for name in sorted(needs)},
+        )
+
+    def rows(self, wanted: Tensor) -> Tensor:
+        """(N, D) tokens at (N,) ascending flat positions: less to touch than `tokens` of few.
+
+        Raises:
+            FeaturesDamagedError: If tokens are damaged.
+            FileNotFoundError: If the file has gone.
+        """
+        import torch
+
+        positions = wanted.numpy()
+        if self._loaded[positions].all():
+            return self._tokens.index_select(0, wanted)
+        stored = torch.empty((len(positions), self.layout.shape[2]), dtype=self._stored.dtype)
+        self._read(_bytes(stored, self.layout.row_bytes), np.arange(len(positions)), positions)
+        return self._restored(stored, wanted)
+
+    def _load(self, missing: npt.NDArray[np.int64]) -> None:
+        """Read some tokens to their places among all."""
+        import torch
+
+        self._read(_bytes(self._stored, self.layout.row_bytes), missing, missing)
+        if self._tokens is not self._stored:
+            rows = torch.from_numpy(missing)
+            self._tokens[rows] = self._restored(self._stored[rows], rows)
+        self._loaded[missing] = True
+
+    def _restored(self, stored: Tensor, positions: Tensor) -> Tensor:
+        """Tokens in the encoder's dtype."""
+        scales = self.layout.scales
+        return stored if scales is None else restore(stored, scales[positions], self.layout.dtype)
+
+    def _read(
+        self,
+        data: npt.NDArray[np.uint8],
+        places: npt.NDArray[np.int64],
+        tokens: npt.NDArray[np.int64],
+    ) -> None:
+        """Read tokens and compare them with their checksums.
+
+        Args:
+            data: (n, row_bytes) to fill.
+            places: (N,) rows of it, ascending.
+            tokens: (N,) flat positions of the tokens that belong there, ascending.
+        """
+        layout, place = self.layout, self._place
+        try:
+            start = place.value_at(TOKENS, layout.num_tokens * layout.row_bytes)
+        except ValueError as error:
+            raise FeaturesDamagedError(f"{self._where()} is damaged ({error})") from error
+        read = _from_disk if place.storage.is_local else _from_store
+        try:
+            read(place, start, data, places, tokens)
+            layout.raise_if_damaged(data if len(places) == len(data) else data[places], tokens)
+        except CacheError as error:
+            raise FeaturesDamagedError(f"{self._where()} is damaged ({error})") from error
+
+    def _where(self) -> str:
+        """The file and the clip, for messages."""
+        return f"{self._place.storage.path(self._place.file)}, clip {self.row.clip.key},"
+
+
+def _bytes(tensor: Tensor, row_bytes: int) -> npt.NDArray[np.uint8]:
+    """The memory of (N, D) as (N, row_bytes); numpy has no bfloat16."""
+    import torch
+
+    return tensor.view(torch.uint8).numpy().reshape(-1, row_bytes)
+
+
+def _runs(
+    places: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], most_apart: int
+) -> Iterator[slice]:
+    """Entries whose tokens are read in one go: not too far from each other in the file.
+
+    With `most_apart` 0 they lie side by side in the file and in memory.
+    """
+    cuts = np.diff(tokens) - 1 > most_apart
+    if most_apart == 0:
+        cuts |= np.diff(places) != 1
+    ends = np.append(np.flatnonzero(cuts) + 1, len(tokens))
+    for first, stop in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield slice(first, stop)
+
+
+def _from_disk(
+    place: RowPlace,
+    start: int,
+    data: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
+) -> None:
+    """Fill rows from a local file, in place."""
+    row_bytes = data.shape[1]
+    flat = data.reshape(-1).data
+    descriptor = os.open(place.storage.path(place.file), os.O_RDONLY)
+    try:
+        for run in _runs(places, tokens, 0):
+            at, source = int(places[run.start]) * row_bytes, int(tokens[run.start]) * row_bytes
+            end = at + (run.stop - run.start) * row_bytes
+            while at < end:
+                got = os.preadv(descriptor, [flat[at:end]], start + source)
+                if got == 0:
+                    raise CacheError("it ends before its tokens do")
+                at, source = at + got, source + got
+    finally:
+        os.close(descriptor)
+
+
+def _from_store(
+    place: RowPlace,
+    start: int,
+    data: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
+) -> None:
+    """Fill rows from an object, in few requests."""
+    row_bytes = data.shape[1]
+    with place.storage.opened(place.file) as file:
+        for run in _runs(places, tokens, _STORE_GAP // row_bytes):
+            first, stop = int(tokens[run.start]), int(tokens[run.stop - 1]) + 1
+            got = file.read_at((stop - first) * row_bytes, start + first * row_bytes)
+            if len(got) != (stop - first) * row_bytes:
+                raise CacheError("it ends before its tokens do")
+            rows = np.frombuffer(got, np.uint8).reshape(-1, row_bytes)
+            data[places[run]] = rows[tokens[run] - first]

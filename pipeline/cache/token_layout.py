@@ -1,0 +1,79 @@
+"""How the tokens of a clip lie in an entry of a feature cache, with a checksum for each."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.cache.sealed_rows import CacheError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+INT8 = "int8"
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """How the tokens of a clip are stored.
+
+    Attributes:
+        dtype: Of the tokens as the encoder gave them.
+        stored_as: The same, or `"int8"`.
+        shape: (T, L, D).
+        scales: (T * L,) float32 for `"int8"`; else `None`.
+        crcs: (T * L,) uint32, of the stored bytes of every token.
+        digest: Of all of them.
+    """
+
+    dtype: str
+    stored_as: str
+    shape: tuple[int, int, int]
+    scales: Tensor | None
+    crcs: npt.NDArray[np.uint32]
+    digest: str
+
+    @property
+    def num_tokens(self) -> int:
+        """T * L."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def row_bytes(self) -> int:
+        """Stored bytes of one token."""
+        import torch
+
+        kind: torch.dtype = getattr(torch, self.stored_as)
+        return self.shape[2] * kind.itemsize
+
+    def raise_if_damaged(self, data: npt.NDArray[np.uint8], tokens: npt.NDArray[np.int64]) -> None:
+        """Compare stored bytes with their checksums.
+
+        Args:
+            data: (N, row_bytes).
+            tokens: (N,) which tokens they are.
+
+        Raises:
+            CacheError: If one differs; the message is a clause about "it".
+        """
+        found = crcs_of(data)
+        wrong = np.flatnonzero(found != self.crcs[tokens])
+        if len(wrong):
+            raise CacheError(f"checksum of token {tokens[wrong[0]]} differs")
+
+
+def crcs_of(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """(N,) CRC-32 of every row of (N, row_bytes)."""
+    return np.fromiter((zlib.crc32(row) for row in data), np.uint32, len(data))
+
+
+def bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
+    """(N, row_bytes) of an (N, D) tensor; numpy has no bfloat16."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy()

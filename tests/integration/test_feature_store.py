@@ -1,0 +1,122 @@
+"""Jobs with a feature store: a new method costs no decoding and no encoding, and says the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from jobs_for_tests import answers_of, job, run, what_was_said
+
+from jobs.results.summary import write_summary
+from pipeline.cache.folders import find_caches
+
+METHODS = [
+    {"name": "full"},
+    *(
+        {"name": name, "retention": 0.25}
+        for name in (
+            *("divprune", "evs", "fastvid", "flashvid", "holitom", "prunevid", "tango"),
+            *("topk", "vcast", "vidcom2", "visionzip"),
+        )
+    ),
+    {"name": "fastv", "retention": 0.75},
+]
+STORE = {"features": "all"}
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def work_of(run_dir):
+    """What `summary.json` says that a run did."""
+    write_summary(run_dir)
+    return json.loads((run_dir / "summary.json").read_text())["work"]
+
+
+def test_all_methods_answer_the_same_from_plans_and_nothing_is_encoded(shapes, tmp_path):
+    recipe = {"executor": "local", "limit": 1}
+    first, first_dir = run(job(shapes, **recipe, cache=STORE, methods=METHODS[:1]), tmp_path / "on")
+    assert (first.num_decoded, first.num_encoded) == (1, 1)
+    second, on = run(job(shapes, **recipe, cache=STORE, methods=METHODS), tmp_path / "on")
+    assert (second.num_decoded, second.num_encoded) == (0, 0)
+    answers = len(answers_of(on))
+    assert work_of(on) == {
+        "decoded": 0,
+        "encoded": 0,
+        "compressed": len(METHODS) - 2,
+        "answered": answers,
+    }
+    assert work_of(first_dir)["decoded"] == 1
+    stored = {folder.num_plans for folder in find_caches(tmp_path / "on" / "cache")}
+    assert stored == {0, 1}, "features, and plans of every method"
+    _, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
+    pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+    again, _ = run(job(shapes, **recipe, methods=METHODS), tmp_path / "on")
+    assert (again.num_encoded, again.num_computed) == (0, 0), "plans serve jobs without a store"
+
+
+def test_a_replaced_source_is_encoded_again(tmp_path):
+    recipe = job(tmp_path / "shapes", executor="local", limit=1, cache=STORE)
+    assert run(recipe, tmp_path)[0].num_encoded == 1
+    assert run(recipe, tmp_path)[0].num_encoded == 0
+    for path in (tmp_path / "shapes").rglob("*.mp4"):
+        os.utime(path, (2, 2))
+    outcome, _ = run(recipe, tmp_path)
+    assert (outcome.num_decoded, outcome.num_encoded, outcome.num_hits) == (1, 1, 0)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from jobs_for_tests import job, run
+from pipeline.cache.features import FeatureCache
+from pipeline.storage import Storage
+left, when = iter(range(int(sys.argv[4]))), sys.argv[5]
+def die(*_):
+    os.kill(os.getpid(), 9)
+put = FeatureCache._put
+def counted(self, entry, table):
+    if next(left, None) is None:
+        if when == "inside":
+            os.replace = Path.replace = die
+        else:
+            die()
+    put(self, entry, table)
+FeatureCache._put = counted
+run(job(Path(sys.argv[2]), executor="local", limit=4, cache={"features": "all"}), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("writes", "when"), [(3, "before"), (4, "inside")])
+def test_a_killed_writer_loses_the_clip_in_flight_alone(shapes, tmp_path, writes, when):
+    fixtures = os.path.join(os.path.dirname(__file__), "..", "fixtures")
+    command = [sys.executable, "-c", KILLED, fixtures, shapes, tmp_path, str(writes), when]
+    done = subprocess.run([str(part) for part in command], check=False, timeout=300)
+    assert done.returncode == -9
+    (folder, *_) = (f for f in find_caches(tmp_path / "cache") if f.holds_features)
+    assert len(folder.entries) == writes, "what was written is there, and nothing half"
+    assert len(folder.leftovers) == (when == "inside")
+    outcome, run_dir = run(job(shapes, executor="local", limit=4, cache=STORE), tmp_path)
+    # Of a clip whose tokens are there the signals are lacking, and `full` needs none.
+    assert outcome.num_encoded == 4 - -(-writes // 2)
+    _, clean = run(job(shapes, executor="local", limit=4), tmp_path / "clean")
+    pd.testing.assert_frame_equal(what_was_said(run_dir), what_was_said(clean))
+
+
+@pytest.mark.ray
+def test_ray_compresses_stored_clips_beside_those_it_decodes(shapes, tmp_path, local_ray):
+    methods = [METHODS[0], METHODS[7]]
+    run(job(shapes, executor="local", limit=2, cache=STORE, methods=methods[:1]), tmp_path)
+    outcome, on_ray = run(job(shapes, limit=3, cache=STORE, methods=methods), tmp_path)
+    assert (outcome.num_clips, outcome.num_decoded, outcome.num_encoded) == (3, 1, 1)
+    assert (outcome.num_computed, outcome.num_hits) == (4, 2)
+    _, clean = run(job(shapes, executor="local", limit=3, methods=methods), tmp_path / "clean")
+    pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))

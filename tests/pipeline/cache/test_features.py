@@ -1,0 +1,211 @@
+"""What the encoder gave, stored and read back: bit for bit, in parts, from shards and stores."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from stored_features import GRID, MODEL, WIDTH, clip, features, filled
+
+from pipeline.cache.checks import check_clips
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.features import open_features
+from pipeline.cache.folders import find_caches
+from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_part
+from pipeline.cache.quantised import quantise, restore
+from pipeline.cache.rows import CacheError
+from pipeline.cache.stored_features import FeaturesDamagedError
+
+KEY = clip().key
+ALL = ("tokens", signals_part(SIGNALS))
+
+
+def path_of(cache, part="tokens"):
+    return Path(cache.storage.path(file_of(entry_name(KEY, part))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_features_come_back_bit_for_bit(tmp_path, dtype):
+    cache, written = filled(tmp_path, tokens=dtype), features(dtype=dtype)
+    opened = cache.open(KEY, ALL)
+    read = opened.features(frozenset(SIGNALS))
+    assert read.tokens.dtype == dtype
+    for name in ("tokens", "timestamps", *SIGNALS):
+        assert torch.equal(getattr(read, name), getattr(written, name))
+        assert getattr(read, name).dtype == getattr(written, name).dtype
+    assert (read.grid, read.sinks, read.source) == (GRID, (2, 1), written.source)
+    assert (opened.row.clip, opened.row.decode_video_ms, opened.row.encode_ms) == (clip(), 1.0, 2.0)
+
+
+def test_one_listing_says_what_is_there(tmp_path):
+    cache = filled(tmp_path, (0, 1))
+    keys = {clip(0).key, clip(1).key}
+    assert cache.parts() == dict.fromkeys(ALL, keys)
+    assert open_features(str(tmp_path), MODEL).name == cache.name
+    assert open_features(str(tmp_path), MODEL, "int8").name != cache.name
+    assert cache.name.startswith("tiny-4f-features-")
+
+
+def test_signals_are_added_beside_the_tokens(tmp_path):
+    cache, given = filled(tmp_path, ()), features()
+    cache.write(clip(), given, (), (1.0, 2.0))
+    before = path_of(cache).read_bytes()
+    with pytest.raises(CacheError, match="has no saliency"):
+        cache.open(KEY).features(frozenset({"saliency"}))
+    for names in (("saliency",), ("keys", "attention")):
+        cache.write_signals(clip(), given, {n: getattr(given, n) for n in names}, (1.0, 3.0))
+    assert set(cache.parts()) == {"tokens", "saliency", "attention-keys"}
+    read = cache.open(KEY, cache.parts()).features(frozenset({"saliency", "keys"}))
+    assert torch.equal(read.saliency, given.saliency)
+    assert torch.equal(read.keys, given.keys)
+    assert path_of(cache).read_bytes() == before
+
+
+def test_pandas_reads_the_files_without_us(tmp_path):
+    cache, given = filled(tmp_path), features()
+    row = pd.read_parquet(path_of(cache)).iloc[0]
+    tokens = np.frombuffer(row["tokens"], row["stored_as"]).reshape(row["shape"])
+    np.testing.assert_array_equal(tokens, given.tokens.numpy())
+    row = pd.read_parquet(path_of(cache, ALL[1])).iloc[0]
+    keys = np.frombuffer(row["keys"], row["keys_dtype"]).reshape(row["keys_shape"])
+    np.testing.assert_array_equal(keys, given.keys.numpy())
+    assert row["video_id"] == "video-0"
+
+
+def spoil(path, value):
+    """Change bytes of a file that hold a value."""
+    data = path.read_bytes()
+    at = data.index(value)
+    path.write_bytes(data[:at] + bytes(byte ^ 0xFF for byte in value) + data[at + len(value) :])
+
+
+def test_a_reader_of_some_tokens_sees_damage_in_those_alone(tmp_path):
+    cache = filled(tmp_path)
+    flat = features().tokens.flatten(0, 1)
+    spoil(path_of(cache), flat[17].numpy().tobytes())
+    for wanted in ([0, 1, 16, 18, 47], [3]):
+        opened, where = cache.open(KEY), torch.tensor(wanted)
+        assert torch.equal(opened.rows(where), flat[wanted])
+        assert torch.equal(opened.tokens(where).flatten(0, 1)[wanted], flat[wanted])
+    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
+        cache.open(KEY).rows(torch.tensor([16, 17]))
+    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
+        cache.open(KEY).tokens()
+    with pytest.raises(CacheError, match="checksum of token 17 differs"):
+        cache.read(KEY)
+
+
+@pytest.mark.parametrize("column", ["timestamps", "grid", "sinks", "tokens_digest", "token_crcs"])
+def test_another_value_in_any_column_is_damage(tmp_path, column):
+    cache = filled(tmp_path)
+    table = pq.read_table(path_of(cache))
+    value = table[column][0].as_py()
+    changed = value[1:] + value[:1]
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index)
+    table = table.set_column(index, field, pa.array([changed], field.type))
+    pq.write_table(table, path_of(cache), compression="none", use_dictionary=False)
+    with pytest.raises(FeaturesDamagedError, match="checksum differs"):
+        cache.open(KEY)
+
+
+@pytest.mark.parametrize("length", [0, 7, 100, -30])
+def test_a_file_that_was_cut_short_is_damage_or_a_miss(tmp_path, length):
+    cache = filled(tmp_path)
+    path_of(cache).write_bytes(path_of(cache).read_bytes()[:length])
+    with pytest.raises((FeaturesDamagedError, FileNotFoundError)):
+        cache.open(KEY)
+    assert (KEY in cache.parts().get("tokens", ())) == (length != 0)
+
+
+def test_tokens_in_another_layout_are_damage_and_not_wrong_tokens(tmp_path):
+    cache = filled(tmp_path)
+    pq.write_table(pq.read_table(path_of(cache)), path_of(cache), compression="zstd")
+    with pytest.raises(FeaturesDamagedError, match="does not hold 3072 plain bytes"):
+        cache.open(KEY).tokens()
+
+
+def test_an_entry_of_another_cache_is_refused(tmp_path):
+    cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
+    other.storage.write(file_of(KEY), path_of(cache).read_bytes())
+    with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
+        other.open(KEY)
+
+
+def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
+    cache = filled(tmp_path, range(5))
+    (folder,) = find_caches(tmp_path)
+    moved = list(compact_cache(folder))
+    assert len(moved) == 10
+    assert not any(problem for _, problem in moved)
+    assert len(list(Path(cache.storage.root).glob("*.parquet"))) == 1
+    again = pickle.loads(pickle.dumps(cache))
+    for number in (3, 0):
+        key, given = clip(number).key, features(number)
+        opened = again.open(key, ALL)
+        wanted = torch.tensor([0, 5, 6, 40])
+        assert torch.equal(opened.rows(wanted), given.tokens.flatten(0, 1)[wanted])
+        assert torch.equal(opened.features(frozenset({"keys"})).keys, given.keys)
+        assert torch.equal(opened.features(frozenset()).tokens, given.tokens)
+    (folder,) = find_caches(tmp_path)
+    assert [one.problem for one in check_clips(folder)] == [None] * 10
+    again.discard(clip(3).key)
+    assert cache.parts() == {
+        "tokens": {clip(n).key for n in (0, 1, 2, 4)},
+        ALL[1]: {clip(n).key for n in range(5)},
+    }
+
+
+def test_a_store_is_asked_for_ranges(tmp_path, monkeypatch):
+    """A run of tokens costs one request of its bytes; tokens far apart as many as gaps."""
+    from pipeline.remote.objects import ObjectStore
+
+    cache = filled(f"memory://features-{tmp_path.name}")
+    asked, read = [], ObjectStore.read_range
+    monkeypatch.setattr(
+        ObjectStore,
+        "read_range",
+        lambda self, path, start, stop: asked.append(stop - start) or read(self, path, start, stop),
+    )
+    opened = cache.open(KEY)
+    assert len(asked) == 1, "footer and small columns come in one request"
+    asked.clear()
+    wanted = torch.arange(8, 20)
+    assert torch.equal(opened.rows(wanted), features().tokens.flatten(0, 1)[wanted])
+    assert asked == [12 * WIDTH * 4]
+    asked.clear()
+    monkeypatch.setattr("pipeline.cache.stored_features._STORE_GAP", 0)
+    wanted = torch.tensor([1, 2, 30])
+    assert torch.equal(opened.rows(wanted), features().tokens.flatten(0, 1)[wanted])
+    assert asked == [2 * WIDTH * 4, WIDTH * 4]
+
+
+def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
+    cache, given = filled(tmp_path, dtype="int8"), features()
+    flat = given.tokens.flatten(0, 1)
+    read = cache.open(KEY, ALL).features(frozenset({"saliency"}))
+    rounded = restore(*quantise(flat), "float32")
+    assert torch.equal(read.tokens.flatten(0, 1), rounded)
+    assert torch.equal(cache.open(KEY).rows(torch.tensor([4, 9])), rounded[[4, 9]])
+    steps = flat.abs().amax(dim=1, keepdim=True) / 127
+    assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
+    assert torch.equal(read.saliency, given.saliency)
+    assert path_of(cache).stat().st_size < path_of(filled(tmp_path)).stat().st_size
+
+
+def test_a_token_of_zeros_stays_one():
+    levels, scales = quantise(torch.zeros(2, 8))
+    assert torch.equal(restore(levels, scales, "bfloat16"), torch.zeros(2, 8, dtype=torch.bfloat16))
+
+
+def test_the_memory_of_features_that_were_handed_out_is_not_used_again(tmp_path):
+    cache = filled(tmp_path, (0, 1))
+    first = cache.open(clip(0).key).features(frozenset())
+    cache.open(clip(1).key).tokens()
+    assert torch.equal(first.tokens, features(0).tokens)

@@ -1,0 +1,176 @@
+"""The compress stage with a feature store: the encoder is asked for what is lacking alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from jobs_for_tests import job, plan_of
+
+from pipeline.cache.names import file_of
+from pipeline.rows import Row
+from pipeline.settings import Settings
+from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
+from tango_core.models import load_encoder
+from tango_core.models.llava.encoder import LlavaEncoder
+
+UNIFORM = {"name": "uniform", "retention": 0.25}
+TOPK = {"name": "topk", "retention": 0.25}
+VISIONZIP = {"name": "visionzip", "retention": 0.25}
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the encoder is asked for: `("encode" | "signals", names)`."""
+    calls = []
+    encode, signals = LlavaEncoder.encode, LlavaEncoder.encode_signals
+
+    def counted(self, frames, needs=frozenset()):
+        calls.append(("encode", set(needs)))
+        return encode(self, frames, needs)
+
+    def counted_signals(self, frames, needs):
+        calls.append(("signals", set(needs)))
+        return signals(self, frames, needs)
+
+    monkeypatch.setattr(LlavaEncoder, "encode", counted)
+    monkeypatch.setattr(LlavaEncoder, "encode_signals", counted_signals)
+    return calls
+
+
+def planned(shapes, tmp_path, *methods, answer=True, **cache):
+    """A plan for one clip, with its directories made."""
+    recipe = job(shapes, limit=1, methods=list(methods), executor="local", cache=cache)
+    plan = plan_of(recipe, tmp_path, answer=answer)
+    for one in (plan.features.cache, *plan.caches.values()):
+        one.prepare()
+    return plan
+
+
+def compressed(plan) -> Row:
+    """The clip behind the compress stage."""
+    (row,) = plan.clips.to_pylist()
+    for stage in (DECODE_VIDEO, COMPRESS_VIDEO):
+        if stage.takes(row):
+            row = stage.start(plan, Settings("local"))({**dict.fromkeys(stage.input.names), **row})
+    assert row["status"] == "ok", row["error"]
+    return row
+
+
+def test_a_second_method_is_compressed_without_decoder_and_encoder(
+    shapes, tmp_path, asked, monkeypatch
+):
+    row = compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
+    assert row["encode_ms"] > 0
+    assert asked == [("encode", {"saliency", "attention", "keys", "frame_embeddings"})]
+    monkeypatch.setattr("pipeline.stages.compress.load_encoder", lambda _: pytest.fail("loaded"))
+    plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features="all")
+    (clip,) = plan.clips.to_pylist()
+    assert clip["missing"] == list(plan.caches)[1:]
+    assert (clip["encode"], len(clip["stored"])) == ([], 2)
+    assert not DECODE_VIDEO.takes(clip)
+    row = compressed(plan)
+    assert row.get("encode_ms") is None
+    assert all(cache.keys() == {row["clip_key"]} for cache in plan.caches.values())
+
+
+def test_token_sets_are_the_same_with_and_without_the_store(shapes, tmp_path):
+    methods = (UNIFORM, TOPK, VISIONZIP, {"name": "tango", "retention": 0.25})
+    with_store = planned(shapes, tmp_path / "a", *methods, features="tokens")
+    key = compressed(with_store)["clip_key"]
+    without = plan_of(job(shapes, limit=1, methods=list(methods)), tmp_path / "b")
+    compressed(without)
+    for name, cache in without.caches.items():
+        assert torch.equal(
+            cache.read(key).video.tokens, with_store.caches[name].read(key).video.tokens
+        )
+
+
+def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path, asked):
+    compressed(planned(shapes, tmp_path, UNIFORM, features="tokens"))
+    plan = planned(shapes, tmp_path, UNIFORM, TOPK, features="tokens")
+    assert plan.clips["encode"].to_pylist() == [["saliency"]]
+    row = compressed(plan)
+    assert asked == [("encode", set()), ("signals", {"saliency"})]
+    assert set(plan.features.cache.parts()) == {"tokens"}, "the job stores tokens alone"
+    plan = planned(shapes, tmp_path, VISIONZIP, features="all")
+    assert plan.clips["encode"].to_pylist() == [
+        ["attention", "frame_embeddings", "keys", "saliency"]
+    ]
+    compressed(plan)
+    assert planned(shapes, tmp_path, TOPK, features="tokens").clips["encode"].to_pylist() == [[]]
+    fresh = planned(shapes, tmp_path / "other", TOPK, VISIONZIP, features="all")
+    compressed(fresh)
+    for one in (plan.features.cache, fresh.features.cache):
+        one.open(row["clip_key"], one.parts())
+    stored, expected = (
+        one.open(row["clip_key"], one.parts()).signals
+        for one in (plan.features.cache, fresh.features.cache)
+    )
+    assert stored.keys() == expected.keys()
+    assert all(torch.equal(stored[name], expected[name]) for name in expected)
+
+
+def test_signals_alone_are_those_of_a_whole_pass(one_clip):
+    from pipeline.stages.compress import frames_of
+
+    encoder = load_encoder(one_clip.plan.model)
+    frames, needs = frames_of(one_clip.decoded), one_clip.plan.model.provides
+    whole, alone = encoder.encode(frames, needs), encoder.encode_signals(frames, needs)
+    for name in needs:
+        assert torch.equal(getattr(whole, name), getattr(alone, name))
+
+
+def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, tmp_path):
+    without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
+    compressed(without)
+    assert planned(shapes, tmp_path, UNIFORM, features="all").clips["encode"].to_pylist() == [[]]
+    plan = planned(shapes, tmp_path, UNIFORM, features="all", answer=False)
+    (clip,) = plan.clips.to_pylist()
+    assert (clip["missing"], "tokens" in clip["encode"]) == ([], True)
+    compressed(plan)
+    assert len(plan.features.cache.parts()) == 2
+    assert planned(shapes, tmp_path, TOPK, features="all").clips["encode"].to_pylist() == [[]]
+
+
+def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_first(
+    shapes, tmp_path
+):
+    exact = planned(shapes, tmp_path / "a", TOPK, features="all")
+    first = planned(shapes, tmp_path / "a", TOPK, features="all", feature_dtype="int8")
+    later = planned(shapes, tmp_path / "b", UNIFORM, features="all", feature_dtype="int8")
+    assert not set(exact.caches) & set(first.caches)
+    key = compressed(first)["clip_key"]
+    compressed(later)
+    later = planned(shapes, tmp_path / "b", TOPK, features="all", feature_dtype="int8")
+    assert later.clips["encode"].to_pylist() == [[]]
+    compressed(later)
+    (one,), (other,) = first.caches.values(), later.caches.values()
+    assert torch.equal(one.read(key).video.tokens, other.read(key).video.tokens)
+
+
+def test_damaged_features_fail_the_clip_once_and_are_encoded_again(shapes, tmp_path):
+    plan = planned(shapes, tmp_path, UNIFORM, features="all")
+    key = compressed(plan)["clip_key"]
+    path = Path(plan.features.cache.storage.path(file_of(key)))
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    plan = planned(shapes, tmp_path, TOPK, features="all")
+    (row,) = plan.clips.to_pylist()
+    row = COMPRESS_VIDEO.start(plan, Settings("local"))(
+        {**dict.fromkeys(COMPRESS_VIDEO.input.names), **row}
+    )
+    assert row["status"] == "encode_failed"
+    assert "--resume computes it again" in row["error"]
+    plan = planned(shapes, tmp_path, TOPK, features="all")
+    assert plan.clips["encode"].to_pylist() == [["tokens"]]
+    compressed(plan)
+    (cache,) = plan.caches.values()
+    assert cache.keys() == {key}
