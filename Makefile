@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all test-gpu lint types format bench \
+.PHONY: help setup demo test test-slow test-system test-all test-gpu lint types format methods bench \
         bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
@@ -73,6 +73,9 @@ types: $(READY)  ## Check types only
 format: $(READY)  ## Rewrite the code in the project's style
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
+
+methods: $(READY)  ## Record the sources and outputs of shipped methods, after one was edited
+	@$(BIN)/python tests/fixtures/method_outputs.py
 
 bench: $(READY)  ## Measure speed against floors and references, as ratios
 	@$(BIN)/python -m tests.perf.bench

@@ -28,6 +28,7 @@ from tango_core.models.language.attention import (
 )
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.spread import Spread, device_of
+from tango_core.ops.precision import full_precision
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
@@ -303,7 +304,8 @@ class LayerLoop:
             scratch=prompt.scratch,
             attention_ahead=ahead.probabilities,
         )
-        pruned = pruner.prune(context)
+        with full_precision():
+            pruned = pruner.prune(context)
         num_kept = _num_visual_kept(pruner, pruned, context)
         kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
         prompt.left = prompt.left[kept]
