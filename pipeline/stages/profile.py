@@ -8,7 +8,7 @@ holds is not used, only replaced: a hit would leave nothing to measure.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pipeline.cache.tokens import Entry
@@ -84,13 +84,14 @@ class ProfileAnswers(AnswerQuestions):
         super().__init__(model, *args, **options)
         self.memory = PeakMemory(resolve_device(model.device))
 
-    def __call__(self, row: Row) -> Row:
-        """Answer one clip's questions and complete the rows of the answers."""
-        done = super().__call__(row)
-        measured = json.loads(row.get("profile") or "{}")
+    def stream(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Answer one clip after the other and complete the rows of the answers."""
         caches = {planned.name: planned.cache for planned in self.methods}
-        answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
-        return {**done, "answers": answers}
+        for row in rows:
+            (done,) = super().stream([row])
+            measured = json.loads(row.get("profile") or "{}")
+            answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
+            yield {**done, "answers": answers}
 
     def _request(self, *args: Any) -> Any:
         """Memory is that of one method from here on: nothing else is with the model."""
