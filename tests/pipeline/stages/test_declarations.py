@@ -11,6 +11,7 @@ from fresh_python import printed_by
 
 from pipeline.pools import ActorPool, Pools
 from pipeline.rows import CLIP, RESULT
+from pipeline.settings import Settings
 from pipeline.stages.declarations import FAILED, STAGES, has_failed
 from tango_core.types import Status
 
@@ -62,7 +63,7 @@ def test_arguments_are_those_that_the_code_takes(stage):
             return Anything()
 
     taken = inspect.signature(stage.load()).parameters
-    assert set(stage.arguments(Anything(), Anything())) == set(taken) - {"row"}
+    assert set(stage.arguments(Anything(), Settings())) == set(taken) - {"row"}
 
 
 def test_reading_the_declarations_loads_no_library_that_is_slow():

@@ -202,7 +202,7 @@ def test_in_a_job_that_fills_caches_a_failing_method_is_a_failed_clip(one_clip, 
 
 
 def test_an_encoder_without_memory_is_tried_again(one_clip, compress):
-    encode, calls = compress.encoder.encode, []
+    encode, calls = compress.source.encoder.encode, []
 
     def encode_again(*args):
         calls.append(args)
@@ -210,7 +210,7 @@ def test_an_encoder_without_memory_is_tried_again(one_clip, compress):
             raise out_of_memory()
         return encode(*args)
 
-    compress.encoder.encode = encode_again
+    compress.source.encoder.encode = encode_again
     assert compress(one_clip.decoded)["status"] == "ok"
     assert len(calls) == 2
 
