@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.config.recipe import DecodeSection
+from jobs.config.sections import DecodeSection
 from jobs.report.formatting import milliseconds
 from pipeline.remote.urls import is_url
 from pipeline.remote.videos import VideoCache

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.remote.urls import Place, is_url, place, raise_if_secret
 
 if TYPE_CHECKING:
-    from jobs.config.recipe import BenchmarkSection, Job
+    from jobs.config.recipe import Job
+    from jobs.config.sections import BenchmarkSection
     from tango_core.extensions import Kind
 
 

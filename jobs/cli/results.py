@@ -143,7 +143,7 @@ def import_(
     output: Annotated[str, typer.Option(help="Directory or URL that receives the run.")] = "runs",
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
-    from jobs.config.recipe import BenchmarkSection
+    from jobs.config.sections import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
     from jobs.report.tables.cells import render_table
 

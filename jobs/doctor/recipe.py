@@ -11,7 +11,8 @@ from jobs.doctor.storage import writable
 from jobs.units import human_bytes
 
 if TYPE_CHECKING:
-    from jobs.config.recipe import BenchmarkSection, Job
+    from jobs.config.recipe import Job
+    from jobs.config.sections import BenchmarkSection
 
 
 def model(job: Job) -> CheckResult:

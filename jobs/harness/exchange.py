@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from jobs.config.methods import cell_name
 from jobs.config.overrides import read_recipe
-from jobs.config.recipe import BenchmarkSection, Job, parse_job
+from jobs.config.recipe import Job, parse_job
+from jobs.config.sections import BenchmarkSection
 from jobs.harness.answers import NO_REPLIES, replies_by_cell
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit

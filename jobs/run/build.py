@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from jobs.config.methods import raise_if_wrong_methods
-from jobs.config.recipe import BenchmarkSection, Job, RecipeError
+from jobs.config.recipe import Job, RecipeError
+from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import SkippedMethod
 from jobs.run.devices import HERE, Cluster, device_of
 from jobs.run.shards import ShardCount

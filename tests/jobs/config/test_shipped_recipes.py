@@ -7,7 +7,8 @@ import pytest
 from qwen_checkpoints import build_qwen, save_qwen
 
 import jobs
-from jobs.config.recipe import BenchmarkSection, load_job, load_jobs
+from jobs.config.recipe import load_job, load_jobs
+from jobs.config.sections import BenchmarkSection
 from jobs.run.build import build
 from tango_core.benchmarks import BENCHMARKS
 from tango_core.compressors import METHODS, build_method, equivalent_retention

@@ -13,7 +13,8 @@ from numbered_videos import write_clip
 from outside_benchmarks import WHOLE_ROWS, write_modules
 from releases import write_json
 
-from jobs.config.recipe import BenchmarkSection, parse_job
+from jobs.config.recipe import parse_job
+from jobs.config.sections import BenchmarkSection
 from jobs.doctor.recipe import benchmark
 from jobs.results.summary import read_answers, write_summary
 
