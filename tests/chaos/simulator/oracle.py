@@ -1,0 +1,160 @@
+"""What must be true of the stores, whatever went wrong: read without the code that is judged."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.chaos.simulator.model import QUESTIONS
+from tests.chaos.simulator.running import METHODS, Running
+
+# What was measured, and whether it had to be computed.
+_NOT_SAID = ("cache", "answered_at")
+
+
+class Wrong(AssertionError):
+    """The product lost, doubled, changed or hid something."""
+
+
+def expected(running: Running) -> dict[tuple[str, ...], object]:
+    """What a job has left: answers by name, tokens by cache and clip."""
+    found: dict[tuple[str, ...], object] = {}
+    for path in _files(running, "/answers/"):
+        for row in _table(running, path).to_pylist():
+            found[_name(row)] = _said(row)
+    for path in _files(running, "/cache/"):
+        for row in _table(running, path).to_pylist():
+            found[(path.split("/")[-2], row["clip_key"])] = _tokens(row)
+    return found
+
+
+def check_whole(running: Running) -> None:
+    """Nothing half written has a name that readers look at; call it when processes have died."""
+    rotten = any(type(fault).__name__ == "Rot" for fault in running.world.struck)
+    for path in running.state.paths():
+        name = path.rpartition("/")[2]
+        data = running.state.read(path) or b""
+        if name.startswith(".") or rotten and "parquet" in name:
+            continue
+        try:
+            if name.endswith(".json"):
+                json.loads(data)
+            elif name.endswith(".parquet"):
+                pq.read_table(pa.BufferReader(data))
+            elif not data:
+                raise ValueError("it is empty")
+        except (ValueError, OSError, pa.ArrowException) as error:
+            raise Wrong(f"{path} is half written: {error}") from error
+
+
+def check_finished(
+    running: Running, run: str, reference: dict[tuple[str, ...], object]
+) -> None:
+    """A run that a driver called finished holds every answer, right, and counts them so."""
+    answers = {key: value for key, value in reference.items() if len(key) == 4}
+    rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for path in sorted(_files(running, f"/{run}/answers/"), key=_part_number):
+        for row in _table(running, path).to_pylist():
+            rows.setdefault(_name(row), []).append(row)
+    if missing := answers.keys() - rows.keys():
+        raise Wrong(f"{len(missing)} answers are lost: {sorted(missing)[:3]}")
+    if strange := rows.keys() - answers.keys():
+        raise Wrong(f"{len(strange)} answers were not planned: {sorted(strange)[:3]}")
+    for name, found in rows.items():
+        if _said(found[-1]) != answers[name]:
+            raise Wrong(f"the answer {name} is {_said(found[-1])} and not {answers[name]}")
+    _check_counts(running, run, len(answers))
+    _check_caches(running, reference)
+
+
+def _check_counts(running: Running, run: str, num_answers: int) -> None:
+    """The numbers of the summary are those of the files."""
+    folder = next(p for p in running.state.paths() if p.endswith(f"/{run}/summary.json"))
+    folder = folder.rpartition("/")[0]
+    summary = json.loads(running.state.read(f"{folder}/summary.json") or b"")
+    facts = json.loads(running.state.read(f"{folder}/facts.json") or b"")
+    failures = pq.read_table(
+        pa.BufferReader(running.state.read(f"{folder}/failures.parquet") or b"")
+    )
+    per_cell = num_answers // len(METHODS)
+    found = {
+        "failures": failures.num_rows,
+        "facts": facts["num_answers"],
+        "questions": summary["num_questions"],
+        "failed": summary["num_failed"],
+        "cells": [cell["num_questions"] for cell in summary["cells"]],
+    }
+    right = {
+        "failures": 0,
+        "facts": num_answers,
+        "questions": num_answers,
+        "failed": 0,
+        "cells": [per_cell] * len(METHODS),
+    }
+    if found != right:
+        raise Wrong(f"the run counts {found} and holds {right}")
+
+
+def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) -> None:
+    """What is in a cache is what belongs there."""
+    gone = {path.rpartition("/")[2] for path in running.state.paths() if path.endswith(".gone")}
+    rotten = any(type(fault).__name__ == "Rot" for fault in running.world.struck)
+    for path in _files(running, "/cache/"):
+        cache, name = path.split("/")[-2:]
+        try:
+            rows = _table(running, path).to_pylist()
+        except (OSError, pa.ArrowException):
+            if rotten:
+                continue
+            raise
+        for row in rows:
+            if f"{name}.{row['clip_key']}.gone" in gone:
+                continue
+            right = reference.get((cache, row["clip_key"]))
+            if _tokens(row) != right and not rotten:
+                raise Wrong(f"{path} holds other tokens of {row['video_id']} than it should")
+
+
+def _files(running: Running, where: str) -> list[str]:
+    """Parquet files that readers see."""
+    return [
+        path
+        for path in running.state.paths()
+        if where in path
+        and path.endswith(".parquet")
+        and not path.rpartition("/")[2].startswith(".")
+    ]
+
+
+def _part_number(path: str) -> tuple[int, str]:
+    name = path.rpartition("/")[2]
+    return int(name.split("-")[1].split(".")[0]), name
+
+
+def _table(running: Running, path: str) -> pa.Table:
+    return pq.read_table(pa.BufferReader(running.state.read(path) or b""))
+
+
+def _name(row: dict[str, Any]) -> tuple[str, ...]:
+    return (row["benchmark"], row["video_id"], row["cell"], row["question_id"])
+
+
+def _said(row: dict[str, Any]) -> tuple[object, ...]:
+    """An answer without what was measured."""
+    return tuple(
+        (key, value)
+        for key, value in sorted(row.items())
+        if not key.endswith("_ms") and key not in _NOT_SAID
+    )
+
+
+def _tokens(row: dict[str, Any]) -> tuple[object, ...]:
+    """What the cache holds of a clip, bit for bit."""
+    digest = hashlib.sha256(row["tokens"]).hexdigest()
+    return (row["video_id"], digest, tuple(row["indices"]), tuple(row["shape"]), row["dtype"])

@@ -1,0 +1,157 @@
+"""Run a schedule to its end, and judge what is left."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass, field
+from functools import cache, partial
+
+from pipeline.lease import LeaseError
+from pipeline.store_faults import StoreError
+from pipeline.stopping import Stopped
+from tests.chaos.simulator import faults as f
+from tests.chaos.simulator.oracle import Wrong, check_finished, check_whole, expected
+from tests.chaos.simulator.programs import Finished, arrive, compact, drive
+from tests.chaos.simulator.running import Running
+from tests.chaos.simulator.world import Killed, Process, Stuck
+
+MOST_ATTEMPTS = 12
+RESTART_S = 15.0
+UNDISTURBED = 3
+"""Attempts without a new fault after which the job must be done."""
+
+
+@dataclass
+class Outcome:
+    """How a schedule ended.
+
+    Attributes:
+        schedule: What went wrong.
+        problem: What the product did wrong; "" if nothing.
+        attempts: How the attempts of drivers ended.
+        struck: Faults that happened.
+        steps: Of all processes.
+        trace: A line per step, if asked for.
+    """
+
+    schedule: f.Schedule
+    problem: str = ""
+    attempts: list[str] = field(default_factory=list)
+    struck: list[f.Fault] = field(default_factory=list)
+    steps: int = 0
+    trace: list[str] = field(default_factory=list)
+
+
+def simulate(schedule: f.Schedule, *, trace: bool = False) -> Outcome:
+    """Run a schedule.
+
+    Drivers are started again, as a scheduler does, until one of them ends well. Then the run must
+    be what an undisturbed job would have made of it, and stay so when the job is resumed once more.
+    """
+    reference = _reference(schedule.clips)
+    logging.disable(logging.CRITICAL)
+    running = Running(schedule, trace=trace)
+    outcome = Outcome(schedule)
+    try:
+        with running.active():
+            _run(running, outcome, reference)
+    except (Wrong, Stuck) as problem:
+        outcome.problem = f"{type(problem).__name__}: {problem}"
+    finally:
+        logging.disable(logging.NOTSET)
+    outcome.struck, outcome.steps = running.world.struck, running.world.steps
+    outcome.trace = running.world.trace or []
+    return outcome
+
+
+@cache
+def _reference(clips: int) -> dict[tuple[str, ...], tuple[object, ...]]:
+    """The answers of an undisturbed job, and its caches' tokens."""
+    running = Running(f.Schedule(clips=clips))
+    logging.disable(logging.CRITICAL)
+    try:
+        with running.active():
+            process = running.world.spawn("driver-0", 0, partial(drive, running))
+            running.world.run()
+            if process.error is not None:
+                raise process.error
+            return expected(running)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], object]) -> None:
+    """Attempt after attempt."""
+    schedule, world = running.schedule, running.world
+    calm = 0
+    for attempt in range(MOST_ATTEMPTS):
+        before, begun = len(world.struck), len(world.processes)
+        machine = attempt % 2 if schedule.moves and schedule.world != "disk" else 0
+        name = f"driver-{len(world.processes)}"
+        process = world.spawn(name, machine, partial(drive, running))
+        world.run()
+        for one in world.processes[begun:]:
+            outcome.attempts.append(_how(one))
+            _judge(running, one)
+        check_whole(running)
+        if process.error is None:
+            result = process.value.result
+            if not result.num_missing and not result.num_failed_clips:
+                break
+        calm = calm + 1 if len(world.struck) == before else 0
+        if calm >= UNDISTURBED:
+            raise Wrong(f"{calm} attempts after the last fault: {outcome.attempts[-3:]}")
+        world.time += RESTART_S
+        for ended in world.processes[begun:]:
+            ended.ended = True
+    else:
+        raise Wrong(f"{MOST_ATTEMPTS} attempts, and the run is not finished")
+    run = process.value.run
+    check_finished(running, run, reference)
+    _resume(running, outcome, run, reference)
+
+
+def _resume(
+    running: Running, outcome: Outcome, run: str, reference: dict[tuple[str, ...], object]
+) -> None:
+    """A finished run that is resumed has nothing to do."""
+    world = running.world
+    world.faults.clear()
+    process = world.spawn(
+        f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run)
+    )
+    world.run()
+    outcome.attempts.append(_how(process))
+    _judge(running, process)
+    if process.error is not None:
+        raise Wrong(f"a finished run cannot be resumed: {outcome.attempts[-1]}")
+    if process.value.result.num_clips:
+        raise Wrong(f"resuming a finished run asks {process.value.result.num_clips} clips again")
+    check_finished(running, run, reference)
+
+
+def _how(process: Process) -> str:
+    """How a process ended, in a line."""
+    if process.error is None:
+        value = process.value
+        if isinstance(value, Finished):
+            r = value.result
+            return (
+                f"{process.name}: {r.num_clips} clips, {r.num_encoded} encoded, "
+                f"{r.num_failed_clips} failed, {r.num_missing} missing"
+            )
+        return f"{process.name}: done"
+    text = " ".join(str(process.error).split())[:200]
+    return f"{process.name}: {type(process.error).__name__} {text}"
+
+
+def _judge(running: Running, process: Process) -> None:
+    """A process ends well, is killed, or says in one line what keeps it from its work."""
+    error = process.error
+    if error is None or isinstance(error, (Killed, Stopped, LeaseError, StoreError)):
+        return
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return  # TODO
+    lines = traceback.format_exception(error)
+    raise Wrong(f"{process.name} ended with {type(error).__name__}: {error}\n{''.join(lines)}")
