@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.run.driver import JobResult
+from pipeline.seal import SEAL, digest_of
 from tests.chaos.simulator.model import QUESTIONS
 from tests.chaos.simulator.running import METHODS, Running
 
@@ -51,6 +52,36 @@ def check_whole(running: Running) -> None:
                 raise ValueError("it is empty")
         except (ValueError, OSError, pa.ArrowException) as error:
             raise Wrong(f"{path} is half written: {error}") from error
+
+
+def work_left(running: Running, reference: dict[tuple[str, ...], object]) -> tuple[int, int]:
+    """Clips that some answer, and clips that some token set is missing of, in what is intact."""
+    answered: dict[str, dict[tuple[str, ...], object]] = {}
+    for path in _files(running, "/answers/"):
+        with suppress(OSError, pa.ArrowException, ValueError):
+            for row in read_sealed_rows(running, path):
+                answered.setdefault(path.split("/answers/")[0], {})[_name(row)] = _said(row)
+    best = max(answered.values(), key=len, default={})
+    names = [key for key in reference if len(key) == 4]
+    unanswered = {name[1] for name in names if best.get(name) != reference[name]}
+    there = set()
+    for path in _files(running, "/cache/"):
+        with suppress(OSError, pa.ArrowException, ValueError):
+            for row in _table(running, path).to_pylist():
+                key = (path.split("/")[-2], row["clip_key"])
+                if _tokens(row) == reference.get(key):
+                    there.add(key)
+    uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
+    return len(unanswered), len(uncached)
+
+
+def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:
+    """An attempt in which nothing goes wrong does what is left, and nothing twice."""
+    unanswered, uncached = left
+    if result is not None and result.num_clips > unanswered:
+        raise Wrong(f"{result.num_clips} clips were asked, and {unanswered} had to be")
+    if encoded > uncached:
+        raise Wrong(f"{encoded} clips were encoded, and {uncached} had to be")
 
 
 def check_finished(
@@ -130,6 +161,18 @@ def _files(running: Running, where: str) -> list[str]:
         and path.endswith(".parquet")
         and not path.rpartition("/")[2].startswith(".")
     ]
+
+
+def read_sealed_rows(running: Running, path: str) -> list[dict[str, Any]]:
+    """The rows of a part whose bytes are as they were written."""
+    table = _table(running, path)
+    seal = json.loads((table.schema.metadata or {})[SEAL])
+    digest = seal.pop("digest")
+    table = table.replace_schema_metadata(None)
+    if digest != digest_of(table, seal) or seal["file"] != path.rpartition("/")[2]:
+        raise ValueError("it is damaged")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def _part_number(path: str) -> tuple[int, str]:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 
+import pyarrow as pa
+
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
 from jobs.run.provenance import versions
@@ -50,7 +52,7 @@ class Running:
         self.disk, self.bucket = DiskState(), BucketState()
         self.state: DiskState | BucketState = self.bucket if self.is_store else self.disk
         self.output: Place = Url("s3://bucket/runs") if self.is_store else Path("/sim/runs")
-        self.job, self.built = _job(schedule.clips)
+        self.job, self.built, self.recipe = _job(schedule.clips)
         self.history: list[tuple[float, frozenset[str]]] = []
         self.listing_faults: list[Fault] = []
         self.decode_faults: list[BadDecode] = []
@@ -107,6 +109,8 @@ class Running:
     def active(self) -> Iterator[None]:
         """While this world runs, nothing of the machine is asked."""
         Running.now = self
+        pa.set_cpu_count(1)  # tables of a few rows
+        pa.set_io_thread_count(1)
         table = ProcessTable(self)
         with ExitStack() as stack:
             for target, value in (
@@ -116,6 +120,8 @@ class Running:
                 ("pipeline.object_lease.process", table),
                 # In a store several clips are read at once, by threads that would take turns anyhow.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
+                # The recipe is the same in every world, and YAML is slow.
+                ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
                 ("jobs.run.driver.git_commit", lambda: ""),
                 ("jobs.run.driver.versions", _versions),
             ):
@@ -183,8 +189,8 @@ def _videos() -> str:
 
 
 @cache
-def _job(clips: int) -> tuple[Job, BuiltJob]:
-    """A recipe and what it names."""
+def _job(clips: int) -> tuple[Job, BuiltJob, str]:
+    """A recipe, what it names, and its text."""
     job = parse_job(
         {
             "benchmark": {"name": f"{MODEL}:Clips", "root": _videos()},
@@ -197,7 +203,7 @@ def _job(clips: int) -> tuple[Job, BuiltJob]:
         },
         "simulator",
     )
-    return job, build(job)
+    return job, build(job), job.to_yaml()
 
 
 _versions = cache(versions)

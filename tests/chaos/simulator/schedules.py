@@ -1,0 +1,143 @@
+"""From a seed to a schedule: everything is drawn here, before anything runs."""
+
+from __future__ import annotations
+
+import random
+
+from tests.chaos.simulator import faults as f
+
+STEPS = {"disk": 420, "shared": 420, "store": 200}
+"""About the steps of a job with four clips, and of what looks on."""
+
+
+def schedule_of(seed: int) -> f.Schedule:
+    """The schedule of a seed."""
+    draw = random.Random(seed)
+    world = draw.choice(("disk", "disk", "shared", "store", "store"))
+    executor = draw.choices(("loop", "cluster"), (2, 0))[0]
+    last = int(STEPS[world] * draw.choice((1, 1, 1.5, 2)))
+    kinds = draw.sample(sorted(_MAKERS), k=draw.randint(1, 4))
+    found: list[f.Fault] = []
+    for _ in range(draw.choice((1, 2, 2, 3, 3, 4, 5, 7))):
+        fault = _MAKERS[draw.choice(kinds)](draw, world, draw.randint(1, last))
+        found += fault if isinstance(fault, list) else [fault]
+    return f.Schedule(
+        world=world,
+        executor=executor,
+        clips=draw.choice((2, 3, 3, 4, 4, 5)),
+        moves=world != "disk" and draw.random() < 0.5,
+        compacted=draw.random() < 0.15,
+        order=draw.randint(0, 9),
+        faults=tuple(sorted(found, key=lambda fault: fault.at)),
+    )
+
+
+def _death(draw: random.Random, world: str, at: int) -> f.Fault:
+    """Something ends."""
+    kind = draw.random()
+    if kind < 0.6:
+        return f.Kill(at)
+    if kind < 0.7:
+        return f.Signal(at)
+    if world == "disk":
+        return f.PowerCut(at, kept=draw.choice((0, 0, 1, 2, 3)), torn=draw.choice((0, 0.5, 1)))
+    return f.NodeLoss(at)
+
+
+def _second_driver(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """Two drivers, and moments at which they take turns."""
+    role = draw.choice(("steal", "steal", "continue"))
+    found: list[f.Fault] = [f.Arrive(at, role, machine=draw.choice((0, 1)))]
+    return [*found, *_turns(draw, at)]
+
+
+def _keeper(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """Somebody looks after the caches, or reads the run, while it is at work."""
+    role = draw.choice(("compact", "compact", "compact", "verify", "gc", "report"))
+    found: list[f.Fault] = [f.Arrive(at, role, machine=draw.choice((0, 1)))]
+    if draw.random() < 0.3:
+        found.append(f.Arrive(at + draw.randint(1, 40), "compact"))
+    return [*found, *_turns(draw, at)]
+
+
+def _turns(draw: random.Random, at: int) -> list[f.Fault]:
+    """Moments at which another process goes on."""
+    return [
+        f.Switch(at + draw.randint(1, 120), draw.randint(0, 2)) for _ in range(draw.randint(1, 6))
+    ]
+
+
+def _stop(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A process stands still."""
+    return f.Pause(at, seconds=draw.choice((5.0, 30.0, 65.0, 100.0, 400.0)))
+
+
+def _slow(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A disk or a store is slow."""
+    return f.Slow(at, seconds=draw.choice((3.0, 30.0, 100.0)))
+
+
+def _away(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A store does not take what it is given."""
+    seconds = draw.choice((1.0, 8.0, 30.0, 200.0))
+    if world != "store":
+        return f.FullDisk(at, seconds)
+    return draw.choice(
+        (
+            f.Outage(at, seconds),
+            f.Refused(at, draw.choice((1, 2, 5, 7, 20))),
+            f.LostAnswer(at, draw.choice((1, 2, 3))),
+            f.LostAnswer(at, 1),
+        )
+    )
+
+
+def _listing(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A listing is not what it should be."""
+    if draw.random() < 0.5:
+        return f.StaleListing(at, draw.choice((5.0, 60.0, 600.0)))
+    return f.PartialListing(at, draw.choice((2, 3)))
+
+
+def _jump(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A date is wrong."""
+    return f.ClockJump(at, draw.choice((-3600.0, -90.0, -20.0, 20.0, 90.0, 3600.0)))
+
+
+def _rot(draw: random.Random, world: str, at: int) -> f.Fault:
+    """Bytes change, or go."""
+    kind = draw.choice(("flip", "flip", "cut", "swap", "swap", "empty", "lose"))
+    of = draw.choice(("entry", "entry", "shard", "part", "part"))
+    return f.Rot(at, kind, of, draw.randint(0, 30))
+
+
+def _decode(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A decoder fails."""
+    return f.BadDecode(at, draw.choice(("crash", "hang")))
+
+
+def _ledger(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """Workers die, and what counts their deaths."""
+    found: list[f.Fault] = [f.Kill(at), f.Kill(at + draw.randint(1, 40))]
+    return [*found, f.LostLedger(at + draw.randint(1, 20))]
+
+
+def _server(draw: random.Random, world: str, at: int) -> f.Fault:
+    """The tracking server does not answer."""
+    return f.ServerHangs(at, draw.choice((10.0, 60.0, 600.0)))
+
+
+_MAKERS = {
+    "death": _death,
+    "second driver": _second_driver,
+    "keeper": _keeper,
+    "stop": _stop,
+    "slow": _slow,
+    "away": _away,
+    "listing": _listing,
+    "jump": _jump,
+    "rot": _rot,
+    "decode": _decode,
+    "ledger": _ledger,
+    "server": _server,
+}
