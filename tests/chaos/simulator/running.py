@@ -166,6 +166,12 @@ def store_of_this_process() -> SimulatedStore:
     return SimulatedStore(running.bucket, running.world.running, running.listed)
 
 
+def clock_of_this_process() -> ClockOf:
+    """For a clock that was sent to a worker."""
+    assert Running.now.world.running is not None
+    return ClockOf(Running.now.world.running)
+
+
 def clock_of(process: Process) -> ClockOf:
     """The clock of a process."""
     return ClockOf(process)

@@ -14,7 +14,7 @@ def schedule_of(seed: int) -> f.Schedule:
     """The schedule of a seed."""
     draw = random.Random(seed)
     world = draw.choice(("disk", "disk", "shared", "store", "store"))
-    executor = draw.choices(("loop", "cluster"), (2, 0))[0]
+    executor = draw.choices(("loop", "cluster"), (2, 1))[0]
     last = int(STEPS[world] * draw.choice((1, 1, 1.5, 2)))
     kinds = draw.sample(sorted(_MAKERS), k=draw.randint(1, 4))
     found: list[f.Fault] = []

@@ -94,6 +94,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
     """Attempt after attempt."""
     schedule, world = running.schedule, running.world
     calm = attempt = 0
+    incomplete: str | None = None  # a finished run with failed clips, which only --resume asks again
     while True:
         before, begun = len(world.struck), len(world.processes)
         is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
@@ -101,7 +102,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         encoded = len(running.encoded)
         machine = attempt % 2 if schedule.moves and schedule.world != "disk" else 0
         name = f"driver-{len(world.processes)}"
-        process = world.spawn(name, machine, partial(drive, running))
+        process = world.spawn(name, machine, partial(drive, running, resume=incomplete))
         world.run()
         for one in world.processes[begun:]:
             if one.parent is None:
@@ -114,6 +115,8 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
             check_work(left, process.value.result if process.error is None else None, encoded)
         if done := _finished(world.processes[begun:]):
             break
+        ended = [one.value.run for one in world.processes[begun:] if isinstance(one.value, Finished)]
+        incomplete = ended[-1] if ended else incomplete
         calm = calm + 1 if is_calm else 0
         if calm >= UNDISTURBED:
             raise Wrong(f"{calm} attempts after the last fault: {outcome.attempts[-3:]}")

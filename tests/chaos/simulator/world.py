@@ -200,6 +200,12 @@ class ClockOf:
 
     process: Process
 
+    def __reduce__(self) -> Any:
+        """A worker has its own."""
+        from tests.chaos.simulator.running import clock_of_this_process
+
+        return clock_of_this_process, ()
+
     def monotonic(self) -> float:
         """Seconds."""
         return self.process.world.time
