@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.chaos.simulator.schedules import schedule_of
 from tests.chaos.simulator.shrink import as_test, shrink
@@ -43,7 +45,8 @@ def main() -> int:
     options = parser.parse_args()
     begun, kinds, steps, done = time.monotonic(), Counter[str](), 0, 0
     failures: list[tuple[int, str]] = []
-    with ProcessPoolExecutor(options.processes) as workers:
+    # Children of this process share what it has imported, and end without its libraries' threads.
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as workers:
         pieces = [workers.submit(run_batch, *b) for b in batches(options.seed, options.number)]
         for piece in pieces:
             for seed, problem, struck, taken in piece.result():
@@ -60,4 +63,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # libraries' threads could abort an orderly end of the interpreter

@@ -116,9 +116,16 @@ class Cluster:
         """What a worker does until its driver needs it no more."""
         stage, queue = worker.stage, self.queues[worker.stage.name]
         caches = pickle.loads(pickle.dumps(dict(plan.caches)))
-        run = stage.start(replace(plan, caches=caches), settings)
-        if isinstance(stage.load(), type):
-            run = BoundedAttempts(run, stage.failure, self.ledger)
+        started = stage.start(replace(plan, caches=caches), settings)
+
+        def run(row: Row) -> Row:
+            poisoned = self.running.poisoned.get(self.driver.pid) == row["video_id"]
+            if poisoned and row["status"] == "ok":
+                self.running.world.kill(process)
+                process.raise_if_dead()
+            return started(row)
+
+        run = BoundedAttempts(run, stage.failure, self.ledger) if _is_actor(stage) else started
         while True:
             process.wait_for(lambda: queue or self._closed or self.driver.ended)
             if self._closed or self.driver.ended:
@@ -136,6 +143,11 @@ class Cluster:
                 self.queues[after[0]].append(done)
             else:
                 self.results.append(done)
+
+
+def _is_actor(stage: Stage) -> bool:
+    """Whether a stage holds a model."""
+    return isinstance(stage.load(), type)
 
 
 def _has_ended(worker: Worker) -> bool:

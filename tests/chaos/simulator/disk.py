@@ -180,9 +180,11 @@ class SimulatedDisk(Disk):
         if path not in self.state.names.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.state.change(
-            lambda names: names.files.__setitem__(new_path, names.files.pop(path))
-            if path in names.files
-            else None
+            lambda names: (
+                names.files.__setitem__(new_path, names.files.pop(path))
+                if path in names.files
+                else None
+            )
         )
 
     def link(self, path: str, new_path: str) -> None:

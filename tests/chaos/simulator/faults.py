@@ -150,6 +150,17 @@ class LostLedger(Fault):
 
 
 @dataclass(frozen=True)
+class Poison(Fault):
+    """A clip kills every worker that holds a model, as long as the driver at work lives.
+
+    Attributes:
+        clip: Its number.
+    """
+
+    clip: int = 0
+
+
+@dataclass(frozen=True)
 class BadDecode(Fault):
     """The next decoding fails: the child crashes, or hangs until its time is over."""
 

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.run.driver import JobResult
 from pipeline.seal import SEAL, digest_of
-from tests.chaos.simulator.model import QUESTIONS
-from tests.chaos.simulator.running import METHODS, Running
+from tests.chaos.simulator import faults as f
+from tests.chaos.simulator.running import METHODS, Running, read_table
+from tests.chaos.simulator.world import Process
 
 # What was measured, and whether it had to be computed.
 _NOT_SAID = ("cache", "answered_at")
@@ -47,11 +47,73 @@ def check_whole(running: Running) -> None:
             if name.endswith(".json"):
                 json.loads(data)
             elif name.endswith(".parquet"):
-                pq.read_table(pa.BufferReader(data))
+                read_table(pa.BufferReader(data))
             elif not data:
                 raise ValueError("it is empty")
         except (ValueError, OSError, pa.ArrowException) as error:
             raise Wrong(f"{path} is half written: {error}") from error
+
+
+def check_accounts(running: Running) -> None:
+    """What says of itself that it is complete is, and what was whole in a cache still is."""
+    struck = {type(fault).__name__ for fault in running.world.struck}
+    if "Rot" in struck:
+        return
+    for path in running.state.paths():
+        folder, _, name = path.rpartition("/")
+        if name != "facts.json":
+            continue
+        facts = json.loads(running.state.read(path) or b"")
+        if facts["num_answers"] is None:
+            continue
+        rows = {
+            _name(row)
+            for part in _files(running, f"{folder}/answers/")
+            for row in _table(running, part).to_pylist()
+        }
+        if len(rows) != facts["num_answers"]:
+            raise Wrong(f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}")
+    there = intact_entries(running)
+    if lost := running.intact - there:
+        if "PowerCut" not in struck:
+            raise Wrong(f"{len(lost)} token sets that were whole are gone: {sorted(lost)[:3]}")
+    running.intact = there
+
+
+def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> None:
+    """An attempt blames no clip for a store, and takes no run from a living driver.
+
+    Args:
+        running: The world.
+        process: A driver that has ended.
+        struck: What went wrong while it lived.
+    """
+    kinds = {type(fault) for fault in struck}
+    brief = all(getattr(fault, "seconds", 0) <= 8 for fault in struck)
+    few = sum(getattr(fault, "times", 1) for fault in struck) <= 3
+    if process.error is None and process.value.result.num_failed_clips:
+        if kinds <= {f.FullDisk, f.Outage, f.Refused, f.LostAnswer, f.Switch} and brief and few:
+            raise Wrong(f"a store's fault failed a clip: {process.value}")
+        if kinds <= {f.Switch, f.Arrive, f.Pause, f.Slow, f.ClockJump}:
+            raise Wrong(f"clips failed without a reason: {process.value}")
+    taken = "taken over" in str(process.error)
+    harmless = {f.ClockJump, f.Switch, f.BadDecode, f.StaleListing, f.PartialListing, f.Rot}
+    arrivals = [fault for fault in struck if isinstance(fault, f.Arrive)]
+    if taken and running.is_store and all(one.role != "steal" for one in arrivals):
+        if kinds <= {*harmless, f.Arrive}:
+            raise Wrong(f"a living driver lost its run to one that had to wait: {process.error}")
+
+
+def intact_entries(running: Running) -> set[tuple[str, ...]]:
+    """Cache and clip of every token set that is as it should be."""
+    there: set[tuple[str, ...]] = set()
+    for path in _files(running, "/cache/"):
+        with suppress(OSError, pa.ArrowException, ValueError):
+            for row in _table(running, path).to_pylist():
+                key = (path.split("/")[-2], row["clip_key"])
+                if _tokens(row) == running.reference.get(key):
+                    there.add(key)
+    return there
 
 
 def work_left(running: Running, reference: dict[tuple[str, ...], object]) -> tuple[int, int]:
@@ -64,13 +126,7 @@ def work_left(running: Running, reference: dict[tuple[str, ...], object]) -> tup
     best = max(answered.values(), key=len, default={})
     names = [key for key in reference if len(key) == 4]
     unanswered = {name[1] for name in names if best.get(name) != reference[name]}
-    there = set()
-    for path in _files(running, "/cache/"):
-        with suppress(OSError, pa.ArrowException, ValueError):
-            for row in _table(running, path).to_pylist():
-                key = (path.split("/")[-2], row["clip_key"])
-                if _tokens(row) == reference.get(key):
-                    there.add(key)
+    there = intact_entries(running)
     uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
     return len(unanswered), len(uncached)
 
@@ -84,9 +140,7 @@ def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) ->
         raise Wrong(f"{encoded} clips were encoded, and {uncached} had to be")
 
 
-def check_finished(
-    running: Running, run: str, reference: dict[tuple[str, ...], object]
-) -> None:
+def check_finished(running: Running, run: str, reference: dict[tuple[str, ...], object]) -> None:
     """A run that a driver called finished holds every answer, right, and counts them so."""
     answers = {key: value for key, value in reference.items() if len(key) == 4}
     rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -110,9 +164,7 @@ def _check_counts(running: Running, run: str, num_answers: int) -> None:
     folder = folder.rpartition("/")[0]
     summary = json.loads(running.state.read(f"{folder}/summary.json") or b"")
     facts = json.loads(running.state.read(f"{folder}/facts.json") or b"")
-    failures = pq.read_table(
-        pa.BufferReader(running.state.read(f"{folder}/failures.parquet") or b"")
-    )
+    failures = read_table(pa.BufferReader(running.state.read(f"{folder}/failures.parquet") or b""))
     per_cell = num_answers // len(METHODS)
     found = {
         "failures": failures.num_rows,
@@ -181,7 +233,7 @@ def _part_number(path: str) -> tuple[int, str]:
 
 
 def _table(running: Running, path: str) -> pa.Table:
-    return pq.read_table(pa.BufferReader(running.state.read(path) or b""))
+    return read_table(pa.BufferReader(running.state.read(path) or b""))
 
 
 def _name(row: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -64,7 +65,12 @@ def arrive(running: Running, arrival: Arrive) -> Process:
 
 
 def drive(
-    running: Running, process: Process, *, steal: bool = False, resume: str | None = None
+    running: Running,
+    process: Process,
+    *,
+    steal: bool = False,
+    resume: str | None = None,
+    kind: Literal["sweep", "precompute"] = "sweep",
 ) -> Finished:
     """`tango sweep --continue`, with `--steal` or without, from the search to the summary.
 
@@ -73,20 +79,17 @@ def drive(
         process: The driver.
         steal: Whether a living driver loses the run.
         resume: Run to resume instead of the newest unfinished one.
+        kind: `precompute` only fills the caches.
     """
     clock, open_storage = clock_of(process), running.opener(process)
-    locations = Locations(
-        running.output, open_storage=open_storage, steal=steal, continues=True
-    )
+    locations = Locations(running.output, open_storage=open_storage, steal=steal, continues=True)
     run_dir: Place | None = None
     if resume:
         run_dir = find_run(resume, running.output, open_storage=open_storage)
     else:
         run_dir = unfinished_run(running.job, running.output, open_storage=open_storage)
     if run_dir is None:
-        run_dir = new_run_dir(
-            running.job, running.output, clock=clock, open_storage=open_storage
-        )
+        run_dir = new_run_dir(running.job, running.output, clock=clock, open_storage=open_storage)
     board = JobBoard()
     execute_plan = partial(run, board=board)
     if running.schedule.executor == "cluster":
@@ -96,7 +99,7 @@ def drive(
     result = execute(
         running.job,
         running.built,
-        "sweep",
+        kind,
         locations,
         run_dir,
         CONSOLE,
@@ -105,7 +108,8 @@ def drive(
         observers=[_Ear(process)],
         board=board,
     )
-    summarise(run_dir, open_storage(run_dir))
+    if kind == "sweep":
+        summarise(run_dir, open_storage(run_dir))
     return Finished(run_dir.name, result)
 
 

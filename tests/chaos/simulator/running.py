@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
@@ -57,6 +58,9 @@ class Running:
         self.listing_faults: list[Fault] = []
         self.decode_faults: list[BadDecode] = []
         self.ledgers: list[Any] = []
+        self.poisoned: dict[int, str] = {}
+        self.intact: set[tuple[str, ...]] = set()
+        self.reference: dict[tuple[str, ...], object] = {}
         self.server: Any = None
         self.encoded: list[tuple[int, float]] = []
         self._names = random.Random(f"names {schedule.order}")
@@ -120,6 +124,7 @@ class Running:
                 ("pipeline.object_lease.process", table),
                 # In a store several clips are read at once, by threads that would take turns anyhow.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
+                ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
                 ("jobs.run.driver.git_commit", lambda: ""),
@@ -149,7 +154,9 @@ class ProcessTable:
         return self._process().pid
 
     def is_running(self, pid: int) -> bool:
-        return any(one.pid == pid and not one.dead and not one.ended for one in self._world.processes)
+        return any(
+            one.pid == pid and not one.dead and not one.ended for one in self._world.processes
+        )
 
 
 def disk_of_this_process() -> SimulatedDisk:
@@ -183,6 +190,12 @@ def _written(one: Any) -> float:
 
     written = one.get("LastModified") if isinstance(one, dict) else one.mtime
     return (written - START).total_seconds() if written is not None else 0.0
+
+
+def read_table(source: Any, **options: Any) -> pa.Table:
+    """A Parquet file, read by this thread."""
+    with pq.ParquetFile(source) as file:
+        return file.read(use_threads=False)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from tests.chaos.simulator import faults as f
 
@@ -10,16 +11,26 @@ STEPS = {"disk": 420, "shared": 420, "store": 200}
 """About the steps of a job with four clips, and of what looks on."""
 
 
-def schedule_of(seed: int) -> f.Schedule:
-    """The schedule of a seed."""
+def schedule_of(
+    seed: int,
+    kinds: Sequence[str] = (),
+    worlds: Sequence[f.WorldKind] = ("disk", "disk", "shared", "store", "store"),
+) -> f.Schedule:
+    """The schedule of a seed.
+
+    Args:
+        seed: Of everything that is drawn.
+        kinds: Names in `KINDS` of what goes wrong; some of all if none is named.
+        worlds: Where.
+    """
     draw = random.Random(seed)
-    world = draw.choice(("disk", "disk", "shared", "store", "store"))
+    world = draw.choice(worlds)
     executor = draw.choices(("loop", "cluster"), (2, 1))[0]
     last = int(STEPS[world] * draw.choice((1, 1, 1.5, 2)))
-    kinds = draw.sample(sorted(_MAKERS), k=draw.randint(1, 4))
+    kinds = kinds or draw.sample(sorted(KINDS), k=draw.randint(1, 4))
     found: list[f.Fault] = []
     for _ in range(draw.choice((1, 2, 2, 3, 3, 4, 5, 7))):
-        fault = _MAKERS[draw.choice(kinds)](draw, world, draw.randint(1, last))
+        fault = KINDS[draw.choice(kinds)](draw, world, draw.randint(1, last))
         found += fault if isinstance(fault, list) else [fault]
     return f.Schedule(
         world=world,
@@ -122,12 +133,17 @@ def _ledger(draw: random.Random, world: str, at: int) -> list[f.Fault]:
     return [*found, f.LostLedger(at + draw.randint(1, 20))]
 
 
+def _poison(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A clip kills its workers."""
+    return f.Poison(draw.randint(1, 60), draw.randint(0, 4))
+
+
 def _server(draw: random.Random, world: str, at: int) -> f.Fault:
     """The tracking server does not answer."""
     return f.ServerHangs(at, draw.choice((10.0, 60.0, 600.0)))
 
 
-_MAKERS = {
+KINDS = {
     "death": _death,
     "second driver": _second_driver,
     "keeper": _keeper,
@@ -138,6 +154,7 @@ _MAKERS = {
     "jump": _jump,
     "rot": _rot,
     "decode": _decode,
+    "poison": _poison,
     "ledger": _ledger,
     "server": _server,
 }

@@ -14,13 +14,15 @@ from pipeline.stopping import Stopped
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.oracle import (
     Wrong,
+    check_accounts,
+    check_attempt,
     check_finished,
     check_whole,
     check_work,
     expected,
     work_left,
 )
-from tests.chaos.simulator.programs import Finished, drive
+from tests.chaos.simulator.programs import Finished, compact, drive
 from tests.chaos.simulator.running import Running
 from tests.chaos.simulator.world import Killed, Process, Stuck
 
@@ -64,6 +66,9 @@ def simulate(schedule: f.Schedule, *, trace: bool = False) -> Outcome:
     outcome = Outcome(schedule)
     try:
         with running.active():
+            running.reference = reference
+            if schedule.compacted:
+                _fill(running)
             _run(running, outcome, reference)
     except (Wrong, Stuck) as problem:
         outcome.problem = f"{type(problem).__name__}: {problem}"
@@ -94,7 +99,9 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
     """Attempt after attempt."""
     schedule, world = running.schedule, running.world
     calm = attempt = 0
-    incomplete: str | None = None  # a finished run with failed clips, which only --resume asks again
+    incomplete: str | None = (
+        None  # a finished run with failed clips, which only --resume asks again
+    )
     while True:
         before, begun = len(world.struck), len(world.processes)
         is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
@@ -108,14 +115,20 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
             if one.parent is None:
                 outcome.attempts.append(_how(one))
                 _judge(running, one)
+                if one.is_driver:
+                    check_attempt(running, one, world.struck[before:])
         check_whole(running)
+        check_accounts(running)
         is_calm = len(world.struck) == before and not is_away
         if is_calm:
             encoded = len(running.encoded) - encoded
             check_work(left, process.value.result if process.error is None else None, encoded)
-        if done := _finished(world.processes[begun:]):
+        done = _finished(world.processes[begun:])
+        if done and not any(isinstance(fault, f.Rot) for fault in world.struck[before:]):
             break
-        ended = [one.value.run for one in world.processes[begun:] if isinstance(one.value, Finished)]
+        ended = [
+            one.value.run for one in world.processes[begun:] if isinstance(one.value, Finished)
+        ]
         incomplete = ended[-1] if ended else incomplete
         calm = calm + 1 if is_calm else 0
         if calm >= UNDISTURBED:
@@ -126,7 +139,23 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         world.time += RESTART_S
     for run in done:
         check_finished(running, run, reference)
-    _resume(running, outcome, done[-1], reference)
+    if schedule.order % 3 == 0:
+        _resume(running, outcome, done[-1], reference)
+
+
+def _fill(running: Running) -> None:
+    """Full and compacted caches, before anything goes wrong."""
+    world = running.world
+    faults, world.faults = world.faults, {}
+    for name, program in (
+        ("driver-0", partial(drive, running, kind="precompute")),
+        ("compact", partial(compact, running)),
+    ):
+        process = world.spawn(name, 0, program)
+        world.run()
+        if process.error is not None:
+            raise process.error
+    world.steps, world.faults = 0, faults
 
 
 def _finished(processes: list[Process]) -> list[str]:
@@ -146,9 +175,7 @@ def _resume(
     """A finished run that is resumed has nothing to do."""
     world = running.world
     world.faults.clear()
-    process = world.spawn(
-        f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run)
-    )
+    process = world.spawn(f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run))
     world.run()
     outcome.attempts.append(_how(process))
     _judge(running, process)

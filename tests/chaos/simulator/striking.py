@@ -126,6 +126,14 @@ def _lost_ledger(running: Running, fault: f.LostLedger, process: Process) -> boo
     return bool(running.ledgers)
 
 
+def _poison(running: Running, fault: f.Poison, process: Process) -> bool:
+    driver = process if process.is_driver else process.parent
+    if driver is None or running.schedule.executor != "cluster":
+        return False
+    running.poisoned[driver.pid] = f"clip-{fault.clip % running.schedule.clips}"
+    return True
+
+
 def _bad_decode(running: Running, fault: f.BadDecode, process: Process) -> None:
     running.decode_faults.append(fault)
 
@@ -160,6 +168,7 @@ _STRIKES: dict[type[f.Fault], Callable[[Any, Any, Any], bool | None]] = {
     f.ClockJump: _clock_jump,
     f.Rot: _rot,
     f.LostLedger: _lost_ledger,
+    f.Poison: _poison,
     f.BadDecode: _bad_decode,
     f.ServerHangs: _server_hangs,
     f.Arrive: _arrive,
