@@ -21,6 +21,7 @@ from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import JobResult, execute
 from jobs.run.locations import Locations
+from jobs.tracking.live import LiveRun
 from pipeline.answers import read_answers
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, _check, find_caches
@@ -34,6 +35,7 @@ from pipeline.stopping import Stopped
 from pipeline.storage import Storage
 from tests.chaos.simulator.faults import Arrive
 from tests.chaos.simulator.running import Running, clock_of
+from tests.chaos.simulator.tracking import EVERY_S, URI, problem_of
 from tests.chaos.simulator.world import Process
 
 CONSOLE = Console(file=io.StringIO())
@@ -96,20 +98,27 @@ def drive(
         from tests.chaos.simulator.cluster import Cluster
 
         execute_plan = Cluster(running, process).stream
-    result = execute(
-        running.job,
-        running.built,
-        kind,
-        locations,
-        run_dir,
-        CONSOLE,
-        run_plan=execute_plan,
-        clock=clock,
-        observers=[_Ear(process)],
-        board=board,
-    )
-    if kind == "sweep":
-        summarise(run_dir, open_storage(run_dir))
+    with (
+        running.desk_of(run_dir.name, process) as desk,
+        LiveRun(desk, URI, kind, every_s=EVERY_S, board=board, clock=clock) as live,
+    ):
+        result = execute(
+            running.job,
+            running.built,
+            kind,
+            locations,
+            run_dir,
+            CONSOLE,
+            run_plan=execute_plan,
+            clock=clock,
+            observers=[live, _Ear(process)],
+            board=board,
+        )
+        if kind == "sweep":
+            summarise(run_dir, open_storage(run_dir))
+        tracked = live.finish()
+        if tracked and (problem := problem_of(running, run_dir.name, desk)):
+            raise AssertionError(problem)
     return Finished(run_dir.name, result)
 
 

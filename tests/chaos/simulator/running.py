@@ -9,11 +9,13 @@ tracking server.
 from __future__ import annotations
 
 import random
+import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -30,6 +32,7 @@ from tests.chaos.simulator.bucket import BucketState, SimulatedStore
 from tests.chaos.simulator.disk import DiskState, SimulatedDisk
 from tests.chaos.simulator.faults import BadDecode, Fault, PartialListing, Schedule, StaleListing
 from tests.chaos.simulator.model import MOST_CLIPS, InlineChild
+from tests.chaos.simulator.tracking import Server, SimulatedSender, SimulatedSpool
 from tests.chaos.simulator.world import ClockOf, Process, World
 
 MODEL = "tests.chaos.simulator.model"
@@ -61,9 +64,24 @@ class Running:
         self.poisoned: dict[int, str] = {}
         self.intact: set[tuple[str, ...]] = set()
         self.reference: dict[tuple[str, ...], object] = {}
-        self.server: Any = None
+        self.server = Server()
+        self.desk = Path(tempfile.mkdtemp(prefix="tango-simulator-"))
+        self.writers: dict[Path, Process] = {}
         self.encoded: list[tuple[int, float]] = []
         self._names = random.Random(f"names {schedule.order}")
+
+    @contextmanager
+    def desk_of(self, run: str, process: Process) -> Iterator[Path]:
+        """Where a driver tells of itself: in the run on a disk, a copy for a run in a store."""
+        home = self.desk / run
+        own = self.desk / f"of-{process.pid}" / run if self.is_store else home
+        if self.is_store and home.is_dir():
+            shutil.copytree(home, own)
+        own.mkdir(parents=True, exist_ok=True)
+        self.writers[own] = process
+        yield own
+        if self.is_store and not process.dead:
+            shutil.copytree(own, home, dirs_exist_ok=True)
 
     def storage(self, where: str | Place, process: Process) -> Storage:
         """A directory as a process sees it."""
@@ -113,6 +131,7 @@ class Running:
     def active(self) -> Iterator[None]:
         """While this world runs, nothing of the machine is asked."""
         Running.now = self
+        _unlock_cached_properties()
         pa.set_cpu_count(1)  # tables of a few rows
         pa.set_io_thread_count(1)
         table = ProcessTable(self)
@@ -121,6 +140,9 @@ class Running:
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
                 ("pipeline.lease.process", table),
+                ("jobs.tracking.drivers.process", table),
+                ("jobs.tracking.live.Spool", SimulatedSpool),
+                ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.object_lease.process", table),
                 # In a store several clips are read at once, by threads that would take turns anyhow.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
@@ -131,7 +153,10 @@ class Running:
                 ("jobs.run.driver.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
-            yield
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.desk, ignore_errors=True)
 
 
 class ProcessTable:
@@ -152,6 +177,9 @@ class ProcessTable:
 
     def pid(self) -> int:
         return self._process().pid
+
+    def started(self, pid: int) -> str:
+        return str(pid)
 
     def is_running(self, pid: int) -> bool:
         return any(
@@ -196,6 +224,16 @@ def read_table(source: Any, **options: Any) -> pa.Table:
     """A Parquet file, read by this thread."""
     with pq.ParquetFile(source) as file:
         return file.read(use_threads=False)
+
+
+@cache
+def _unlock_cached_properties() -> None:
+    """Python 3.11 shares a lock between all objects of a class, here those of several processes."""
+    for module in [one for name, one in sys.modules.items() if name.startswith(("pipeline", "jobs"))]:
+        for owner in [one for one in vars(module).values() if isinstance(one, type)]:
+            for value in vars(owner).values():
+                if isinstance(value, cached_property) and hasattr(value, "lock"):
+                    value.lock = nullcontext()
 
 
 @cache

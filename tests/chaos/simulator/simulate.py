@@ -103,6 +103,8 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         None  # a finished run with failed clips, which only --resume asks again
     )
     while True:
+        running.decode_faults.clear()
+        running.listing_faults.clear()
         before, begun = len(world.struck), len(world.processes)
         is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
         left = work_left(running, reference)

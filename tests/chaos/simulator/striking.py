@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.simulator import faults as f
+from tests.chaos.simulator.tracking import tear_spools
 from tests.chaos.simulator.world import Process
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _power_cut(running: Running, fault: f.PowerCut, process: Process) -> bool | 
         return False
     running.world.kill_machine(process.machine)
     running.disk.cut_power(fault.kept, fault.torn)
+    tear_spools(running, process.machine)
     return None
 
 
@@ -138,11 +140,8 @@ def _bad_decode(running: Running, fault: f.BadDecode, process: Process) -> None:
     running.decode_faults.append(fault)
 
 
-def _server_hangs(running: Running, fault: f.ServerHangs, process: Process) -> bool:
-    if running.server is None:
-        return False
+def _server_hangs(running: Running, fault: f.ServerHangs, process: Process) -> None:
     running.server.hangs_until = running.world.time + fault.seconds
-    return True
 
 
 def _arrive(running: Running, fault: f.Arrive, process: Process) -> None:

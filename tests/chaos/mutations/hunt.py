@@ -1,0 +1,81 @@
+"""Look for each mutation with a bounded number of schedules: `python -m tests.chaos.mutations.hunt`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from tests.chaos.mutations.drivers import DRIVERS
+from tests.chaos.mutations.files import FILES
+from tests.chaos.simulator.schedules import schedule_of
+from tests.chaos.simulator.simulate import _reference, simulate
+
+MUTATIONS = (*DRIVERS, *FILES)
+MOST_SCHEDULES = 60
+
+
+@dataclass(frozen=True)
+class Catch:
+    """How a mutation was caught.
+
+    Attributes:
+        name: Of the mutation.
+        after: Schedules that were run, the one that caught it included; 0 if none did.
+        problem: What the simulator said.
+        seconds: Of processor time.
+    """
+
+    name: str
+    after: int
+    problem: str
+    seconds: float
+
+
+def hunt(index: int, most: int = MOST_SCHEDULES) -> Catch:
+    """Run schedules until one of them shows the mutation."""
+    mutation = MUTATIONS[index]
+    for clips in range(2, 6):
+        _reference(clips)  # of the product as it is
+    begun = time.process_time()
+    with ExitStack() as stack:
+        for one in mutation.applied():
+            stack.enter_context(one)
+        for seed in range(most):
+            schedule = schedule_of(seed, mutation.kinds, mutation.worlds)
+            if problem := simulate(schedule).problem:
+                return Catch(mutation.name, seed + 1, problem, time.process_time() - begun)
+    return Catch(mutation.name, 0, "", time.process_time() - begun)
+
+
+def hunt_all(most: int = MOST_SCHEDULES, processes: int = 2) -> list[Catch]:
+    """All mutations."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as workers:
+        return list(workers.map(hunt, range(len(MUTATIONS)), [most] * len(MUTATIONS)))
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=MOST_SCHEDULES)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    print("| fault | caught after | what the simulator says | s |\n|---|---|---|---|")
+    caught = 0
+    for catch in hunt_all(options.most, options.processes):
+        caught += bool(catch.after)
+        said = catch.problem.strip().splitlines()[0][:110] if catch.problem else ""
+        print(f"| {catch.name} | {catch.after or 'missed'} | {said} | {catch.seconds:.0f} |")
+    print(f"\n{caught} of {len(MUTATIONS)} caught")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)
