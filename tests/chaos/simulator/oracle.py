@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -73,11 +74,29 @@ def check_accounts(running: Running) -> None:
         }
         if len(rows) != facts["num_answers"]:
             raise Wrong(f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}")
+    finished = finished_clips(running)
+    if lost := running.finished - finished:
+        if "PowerCut" not in struck:
+            raise Wrong(f"the answers about {len(lost)} finished clips are gone: {sorted(lost)}")
+    running.finished = finished
     there = intact_entries(running)
     if lost := running.intact - there:
         if "PowerCut" not in struck:
             raise Wrong(f"{len(lost)} token sets that were whole are gone: {sorted(lost)[:3]}")
     running.intact = there
+
+
+def finished_clips(running: Running) -> set[tuple[str, ...]]:
+    """Run and clip of all clips whose answers are all there, and right, in parts that are whole."""
+    right: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in _files(running, "/answers/"):
+        with suppress(OSError, pa.ArrowException, ValueError):
+            for row in read_sealed_rows(running, path):
+                name = _name(row)
+                if _said(row) == running.reference.get(name):
+                    right.setdefault((path.split("/answers/")[0], name[1]), set()).add(name)
+    planned = Counter(name[1] for name in running.reference if len(name) == 4)
+    return {clip for clip, names in right.items() if len(names) == planned[clip[1]]}
 
 
 def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> None:
@@ -118,17 +137,12 @@ def intact_entries(running: Running) -> set[tuple[str, ...]]:
 
 def work_left(running: Running, reference: dict[tuple[str, ...], object]) -> tuple[int, int]:
     """Clips that some answer, and clips that some token set is missing of, in what is intact."""
-    answered: dict[str, dict[tuple[str, ...], object]] = {}
-    for path in _files(running, "/answers/"):
-        with suppress(OSError, pa.ArrowException, ValueError):
-            for row in read_sealed_rows(running, path):
-                answered.setdefault(path.split("/answers/")[0], {})[_name(row)] = _said(row)
-    best = max(answered.values(), key=len, default={})
-    names = [key for key in reference if len(key) == 4]
-    unanswered = {name[1] for name in names if best.get(name) != reference[name]}
+    runs = Counter(run for run, _ in finished_clips(running))
+    clips = {name[1] for name in reference if len(name) == 4}
+    unanswered = len(clips) - max(runs.values(), default=0)
     there = intact_entries(running)
     uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
-    return len(unanswered), len(uncached)
+    return unanswered, len(uncached)
 
 
 def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:

@@ -63,6 +63,7 @@ class Running:
         self.ledgers: list[Any] = []
         self.poisoned: dict[int, str] = {}
         self.intact: set[tuple[str, ...]] = set()
+        self.finished: set[tuple[str, ...]] = set()
         self.reference: dict[tuple[str, ...], object] = {}
         self.server = Server()
         self.desk = Path(tempfile.mkdtemp(prefix="tango-simulator-"))
@@ -229,7 +230,9 @@ def read_table(source: Any, **options: Any) -> pa.Table:
 @cache
 def _unlock_cached_properties() -> None:
     """Python 3.11 shares a lock between all objects of a class, here those of several processes."""
-    for module in [one for name, one in sys.modules.items() if name.startswith(("pipeline", "jobs"))]:
+    for module in [
+        one for name, one in sys.modules.items() if name.startswith(("pipeline", "jobs"))
+    ]:
         for owner in [one for one in vars(module).values() if isinstance(one, type)]:
             for value in vars(owner).values():
                 if isinstance(value, cached_property) and hasattr(value, "lock"):
