@@ -12,16 +12,15 @@ import pyarrow.parquet as pq
 
 from pipeline.answers import AnswerWriter
 from pipeline.cache.compact import _key
-from pipeline.cache.rows import StoredClip, _from_row, ClipIdentity
+from pipeline.cache.rows import ClipIdentity, StoredClip, _from_row
 from pipeline.cache.shards import Shards
 from pipeline.cache.tokens import Entry, TokenCache, read_clip
+from pipeline.executors import attempts
 from pipeline.finished import AnsweredClips
 from pipeline.rows import Row, bounds
 from pipeline.seal import DAMAGE, DamagedFileError, SealedTable
 from pipeline.storage import Storage
 from tests.chaos.mutations import Mutation
-
-from pipeline.executors import attempts
 
 
 def _read_unsealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
@@ -56,7 +55,6 @@ _checked = None
 
 def _checked_but_key(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Everything but whose tokens they are."""
-    from pipeline.cache import rows
 
     own = table["clip_key"][0].as_py()
     return rows_checked(table, own, rows_cache_of(table))
@@ -119,14 +117,16 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
         folder.remove(file.base_name)
     keys = []
     name = compact.shard_name(clock.now())
-    with folder.storage.writing(name) as sink:
-        with pq.ParquetWriter(sink, compact.SCHEMA, **compact.WRITE_OPTIONS) as writer:
-            for file in batch:
-                table = tables[file.base_name]
-                if isinstance(table, pa.Table):
-                    writer.write_table(table)
-                    keys.append(_key(file))
-            writer.add_key_value_metadata({compact.KEYS: json.dumps(keys)})
+    with (
+        folder.storage.writing(name) as sink,
+        pq.ParquetWriter(sink, compact.SCHEMA, **compact.WRITE_OPTIONS) as writer,
+    ):
+        for file in batch:
+            table = tables[file.base_name]
+            if isinstance(table, pa.Table):
+                writer.write_table(table)
+                keys.append(_key(file))
+        writer.add_key_value_metadata({compact.KEYS: json.dumps(keys)})
     yield from ((f"{key}.parquet", None) for key in keys)
 
 

@@ -1,12 +1,14 @@
-"""Look for each mutation with a bounded number of schedules: `python -m tests.chaos.mutations.hunt`."""
+"""Look for each mutation in some schedules: `python -m tests.chaos.mutations.hunt`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -53,25 +55,41 @@ def hunt(index: int, most: int = MOST_SCHEDULES) -> Catch:
     return Catch(mutation.name, 0, "", time.process_time() - begun)
 
 
-def hunt_all(most: int = MOST_SCHEDULES, processes: int = 2) -> list[Catch]:
-    """All mutations."""
+def hunts(most: int, processes: int) -> Iterator[Catch]:
+    """All mutations, each as soon as it is caught or given up."""
     with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as workers:
-        return list(workers.map(hunt, range(len(MUTATIONS)), [most] * len(MUTATIONS)))
+        pieces = [workers.submit(hunt, index, most) for index in range(len(MUTATIONS))]
+        try:
+            for piece in as_completed(pieces):
+                yield piece.result()
+        finally:
+            workers.shutdown(cancel_futures=True)
+
+
+def line_of(catch: Catch) -> str:
+    """A row of the table."""
+    said = catch.problem.strip().splitlines()[0][:100].replace("|", "/") if catch.problem else ""
+    return f"| {catch.name} | {catch.after or 'missed'} | {said} | {catch.seconds:.0f} |"
 
 
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=MOST_SCHEDULES)
+    parser.add_argument("--until", type=int, default=len(MUTATIONS), help="stop at so many")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", action="store_true", help="print the names alone")
     options = parser.parse_args()
-    print("| fault | caught after | what the simulator says | s |\n|---|---|---|---|")
-    caught = 0
-    for catch in hunt_all(options.most, options.processes):
-        caught += bool(catch.after)
-        said = catch.problem.strip().splitlines()[0][:110] if catch.problem else ""
-        print(f"| {catch.name} | {catch.after or 'missed'} | {said} | {catch.seconds:.0f} |")
-    print(f"\n{caught} of {len(MUTATIONS)} caught")
+    caught: list[str] = []
+    if not options.json:
+        print("| fault | caught after | what the simulator says | s |\n|---|---|---|---|")
+    for catch in hunts(options.most, options.processes):
+        if not options.json:
+            print(line_of(catch), flush=True)
+        caught += [catch.name] if catch.after else []
+        if len(caught) == options.until:
+            break
+    print(json.dumps(caught) if options.json else f"\n{len(caught)} of {len(MUTATIONS)} caught")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""A cluster's scheduler: real stages in workers that die, are started again and finish in any order.
+"""A cluster's scheduler: real stages in workers that die, come back and finish in any order.
 
-It does for a plan what `pipeline.executors.ray_data` has Ray Data do: a worker that died is replaced
-and what it was at is given to another one, without limit; the ledger bounds that. Workers are sent
-their caches and rows as Ray sends them, pickled and through Arrow.
+It does for a plan what `pipeline.executors.ray_data` has Ray Data do: a worker that died is
+replaced and what it was at is given to another one, without limit; the ledger bounds that. Workers
+are sent their caches and rows as Ray sends them, pickled and through Arrow.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cluster:
             if first is None:
                 self.results.append(row)
             else:
-                missing = {name: None for name in first.input.names}
+                missing = dict.fromkeys(first.input.names)
                 self.queues[first.name].append({**missing, **row})
         workers = [
             self._start(Worker(stage), plan, settings)

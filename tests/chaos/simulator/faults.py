@@ -16,7 +16,7 @@ WorldKind = Literal["disk", "shared", "store"]
 Executor = Literal["loop", "cluster"]
 
 Role = Literal["continue", "steal", "compact", "verify", "gc", "report"]
-"""What a process does: drive the run (after the others, or at once), look after the caches, read."""
+"""What a process does: drive the run (in its turn, or at once), look after caches, read."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tests.chaos.simulator.world import Process
 _NOT_SAID = ("cache", "answered_at")
 
 
-class Wrong(AssertionError):
+class WrongError(AssertionError):
     """The product lost, doubled, changed or hid something."""
 
 
@@ -42,7 +42,7 @@ def check_whole(running: Running) -> None:
     for path in running.state.paths():
         name = path.rpartition("/")[2]
         data = running.state.read(path) or b""
-        if name.startswith(".") or rotten and "parquet" in name:
+        if name.startswith(".") or (rotten and "parquet" in name):
             continue
         try:
             if name.endswith(".json"):
@@ -52,7 +52,7 @@ def check_whole(running: Running) -> None:
             elif not data:
                 raise ValueError("it is empty")
         except (ValueError, OSError, pa.ArrowException) as error:
-            raise Wrong(f"{path} is half written: {error}") from error
+            raise WrongError(f"{path} is half written: {error}") from error
 
 
 def check_accounts(running: Running) -> None:
@@ -73,16 +73,16 @@ def check_accounts(running: Running) -> None:
             for row in _table(running, part).to_pylist()
         }
         if len(rows) != facts["num_answers"]:
-            raise Wrong(f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}")
+            raise WrongError(
+                f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}"
+            )
     finished = finished_clips(running)
-    if lost := running.finished - finished:
-        if "PowerCut" not in struck:
-            raise Wrong(f"the answers about {len(lost)} finished clips are gone: {sorted(lost)}")
+    if (lost := running.finished - finished) and "PowerCut" not in struck:
+        raise WrongError(f"the answers about {len(lost)} finished clips are gone: {sorted(lost)}")
     running.finished = finished
     there = intact_entries(running)
-    if lost := running.intact - there:
-        if "PowerCut" not in struck:
-            raise Wrong(f"{len(lost)} token sets that were whole are gone: {sorted(lost)[:3]}")
+    if (lost := running.intact - there) and "PowerCut" not in struck:
+        raise WrongError(f"{len(lost)} token sets that were whole are gone: {sorted(lost)[:3]}")
     running.intact = there
 
 
@@ -99,6 +99,19 @@ def finished_clips(running: Running) -> set[tuple[str, ...]]:
     return {clip for clip, names in right.items() if len(names) == planned[clip[1]]}
 
 
+def complete_runs(running: Running) -> list[str]:
+    """Runs that say that they are complete, whether their drivers lived to tell it or not."""
+    found = []
+    for path in running.state.paths():
+        folder, _, name = path.rpartition("/")
+        facts = running.state.read(f"{folder}/facts.json")
+        if name == "summary.json" and facts and json.loads(facts)["num_answers"] is not None:
+            summary = json.loads(running.state.read(path) or b"")
+            if summary["num_failed"] == 0:
+                found.append(folder.rpartition("/")[2])
+    return found
+
+
 def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> None:
     """An attempt blames no clip for a store, and takes no run from a living driver.
 
@@ -112,15 +125,15 @@ def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> 
     few = sum(getattr(fault, "times", 1) for fault in struck) <= 3
     if process.error is None and process.value.result.num_failed_clips:
         if kinds <= {f.FullDisk, f.Outage, f.Refused, f.LostAnswer, f.Switch} and brief and few:
-            raise Wrong(f"a store's fault failed a clip: {process.value}")
+            raise WrongError(f"a store's fault failed a clip: {process.value}")
         if kinds <= {f.Switch, f.Arrive, f.Pause, f.Slow, f.ClockJump}:
-            raise Wrong(f"clips failed without a reason: {process.value}")
+            raise WrongError(f"clips failed without a reason: {process.value}")
     taken = "taken over" in str(process.error)
     harmless = {f.ClockJump, f.Switch, f.BadDecode, f.StaleListing, f.PartialListing, f.Rot}
     arrivals = [fault for fault in struck if isinstance(fault, f.Arrive)]
-    if taken and running.is_store and all(one.role != "steal" for one in arrivals):
-        if kinds <= {*harmless, f.Arrive}:
-            raise Wrong(f"a living driver lost its run to one that had to wait: {process.error}")
+    polite = all(one.role != "steal" for one in arrivals)
+    if taken and running.is_store and polite and kinds <= {*harmless, f.Arrive}:
+        raise WrongError(f"a living driver lost its run to one that must wait: {process.error}")
 
 
 def intact_entries(running: Running) -> set[tuple[str, ...]]:
@@ -149,9 +162,9 @@ def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) ->
     """An attempt in which nothing goes wrong does what is left, and nothing twice."""
     unanswered, uncached = left
     if result is not None and result.num_clips > unanswered:
-        raise Wrong(f"{result.num_clips} clips were asked, and {unanswered} had to be")
+        raise WrongError(f"{result.num_clips} clips were asked, and {unanswered} had to be")
     if encoded > uncached:
-        raise Wrong(f"{encoded} clips were encoded, and {uncached} had to be")
+        raise WrongError(f"{encoded} clips were encoded, and {uncached} had to be")
 
 
 def check_finished(running: Running, run: str, reference: dict[tuple[str, ...], object]) -> None:
@@ -162,12 +175,12 @@ def check_finished(running: Running, run: str, reference: dict[tuple[str, ...], 
         for row in _table(running, path).to_pylist():
             rows.setdefault(_name(row), []).append(row)
     if missing := answers.keys() - rows.keys():
-        raise Wrong(f"{len(missing)} answers are lost: {sorted(missing)[:3]}")
+        raise WrongError(f"{len(missing)} answers are lost: {sorted(missing)[:3]}")
     if strange := rows.keys() - answers.keys():
-        raise Wrong(f"{len(strange)} answers were not planned: {sorted(strange)[:3]}")
+        raise WrongError(f"{len(strange)} answers were not planned: {sorted(strange)[:3]}")
     for name, found in rows.items():
         if _said(found[-1]) != answers[name]:
-            raise Wrong(f"the answer {name} is {_said(found[-1])} and not {answers[name]}")
+            raise WrongError(f"the answer {name} is {_said(found[-1])} and not {answers[name]}")
     _check_counts(running, run, len(answers))
     _check_caches(running, reference)
 
@@ -195,7 +208,7 @@ def _check_counts(running: Running, run: str, num_answers: int) -> None:
         "cells": [per_cell] * len(METHODS),
     }
     if found != right:
-        raise Wrong(f"the run counts {found} and holds {right}")
+        raise WrongError(f"the run counts {found} and holds {right}")
 
 
 def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) -> None:
@@ -215,7 +228,7 @@ def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) ->
                 continue
             right = reference.get((cache, row["clip_key"]))
             if _tokens(row) != right and not rotten:
-                raise Wrong(f"{path} holds other tokens of {row['video_id']} than it should")
+                raise WrongError(f"{path} holds other tokens of {row['video_id']} than it should")
 
 
 def _files(running: Running, where: str) -> list[str]:

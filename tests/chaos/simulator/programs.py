@@ -1,4 +1,4 @@
-"""What the processes of the world do: drive the run, as a scheduler starts it, or look after caches."""
+"""What the processes of the world do: drive the run, look after caches, or read."""
 
 from __future__ import annotations
 

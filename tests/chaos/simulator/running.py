@@ -145,7 +145,7 @@ class Running:
                 ("jobs.tracking.live.Spool", SimulatedSpool),
                 ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.object_lease.process", table),
-                # In a store several clips are read at once, by threads that would take turns anyhow.
+                # In a store several clips are read at once, by threads that would take turns.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.

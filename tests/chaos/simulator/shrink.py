@@ -76,7 +76,10 @@ def _ddmin(
 
 
 def as_test(schedule: Schedule, seed: int, problem: str) -> str:
-    """A test to paste into `tests/chaos/test_found_schedules.py`."""
+    """A test to paste into `tests/chaos/test_simulator.py`."""
     lines = schedule.printed().replace("\n", "\n    ")
     first = problem.strip().splitlines()[0][:90]
-    return f"# {first}\ndef test_seed_{seed}():\n    schedule = {lines}\n    assert not simulate(schedule).problem\n"
+    return (
+        f"def test_seed_{seed}():\n    # {first}\n    schedule = {lines}\n"
+        "    assert not problem_of(schedule)\n"
+    )

@@ -9,22 +9,23 @@ from functools import cache, partial
 
 from jobs.config.recipe import RecipeError
 from pipeline.lease import LeaseError
-from pipeline.store_faults import StoreError
 from pipeline.stopping import Stopped
+from pipeline.store_faults import StoreError
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.oracle import (
-    Wrong,
+    WrongError,
     check_accounts,
     check_attempt,
     check_finished,
     check_whole,
     check_work,
+    complete_runs,
     expected,
     work_left,
 )
 from tests.chaos.simulator.programs import Finished, compact, drive
 from tests.chaos.simulator.running import Running
-from tests.chaos.simulator.world import Killed, Process, Stuck
+from tests.chaos.simulator.world import Killed, Process, StuckError
 
 MOST_ATTEMPTS = 12
 """After so many nothing goes wrong any more."""
@@ -70,7 +71,7 @@ def simulate(schedule: f.Schedule, *, trace: bool = False) -> Outcome:
             if schedule.compacted:
                 _fill(running)
             _run(running, outcome, reference)
-    except (Wrong, Stuck) as problem:
+    except (WrongError, StuckError) as problem:
         outcome.problem = f"{type(problem).__name__}: {problem}"
     finally:
         logging.disable(logging.NOTSET)
@@ -125,7 +126,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         if is_calm:
             encoded = len(running.encoded) - encoded
             check_work(left, process.value.result if process.error is None else None, encoded)
-        done = _finished(world.processes[begun:])
+        done = _finished(world.processes[begun:]) or complete_runs(running)
         if done and not any(isinstance(fault, f.Rot) for fault in world.struck[before:]):
             break
         ended = [
@@ -134,7 +135,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         incomplete = ended[-1] if ended else incomplete
         calm = calm + 1 if is_calm else 0
         if calm >= UNDISTURBED:
-            raise Wrong(f"{calm} attempts after the last fault: {outcome.attempts[-3:]}")
+            raise WrongError(f"{calm} attempts after the last fault: {outcome.attempts[-3:]}")
         attempt += 1
         if attempt == MOST_ATTEMPTS:
             world.faults.clear()
@@ -182,9 +183,11 @@ def _resume(
     outcome.attempts.append(_how(process))
     _judge(running, process)
     if process.error is not None:
-        raise Wrong(f"a finished run cannot be resumed: {outcome.attempts[-1]}")
+        raise WrongError(f"a finished run cannot be resumed: {outcome.attempts[-1]}")
     if process.value.result.num_clips:
-        raise Wrong(f"resuming a finished run asks {process.value.result.num_clips} clips again")
+        raise WrongError(
+            f"resuming a finished run asks {process.value.result.num_clips} clips again"
+        )
     check_finished(running, run, reference)
 
 
@@ -215,4 +218,4 @@ def _judge(running: Running, process: Process) -> None:
     if isinstance(error, ValueError) and not process.is_driver:
         return  # what looks after caches may refuse in one line; the job goes on
     lines = traceback.format_exception(error)
-    raise Wrong(f"{process.name} ended with {type(error).__name__}: {error}\n{''.join(lines)}")
+    raise WrongError(f"{process.name} ended with {type(error).__name__}: {error}\n{''.join(lines)}")

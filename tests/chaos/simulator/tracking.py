@@ -1,4 +1,4 @@
-"""A tracking server that hangs, and the process that sends to it, around the real spool and replay."""
+"""A tracking server that hangs, and who sends to it, around the real spool and replay."""
 
 from __future__ import annotations
 
@@ -77,22 +77,23 @@ class Client:
 class SimulatedSpool(Spool):
     """The spool; a process that is dead writes nothing more to it."""
 
-    def write(self, event: Mapping[str, Any]) -> None:
-        from tests.chaos.simulator.running import Running
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._process = _this_process()
 
-        process = Running.now.writers[self.path.parents[1]]
-        process.step("spool")
+    def write(self, event: Mapping[str, Any]) -> None:
+        self._process.step("spool")
         super().write(event)
 
 
 class SimulatedSender:
-    """In the place of `jobs.tracking.upload.Sender`: a process of the world that replays a spool."""
+    """In the place of `jobs.tracking.upload.Sender`: a process that replays a spool."""
 
     def __init__(self, run_dir: Path, uri: str, every_s: float | None = None) -> None:
         from tests.chaos.simulator.running import Running
 
         self._running, self._run_dir = Running.now, run_dir
-        self._driver = self._running.writers[run_dir]
+        self._driver = _this_process()
         self._told, self._progress = "", 0
         self._process = self._running.world.spawn(
             f"sender-{len(self._running.world.processes)}",
@@ -146,6 +147,14 @@ class SimulatedSender:
                 return name
             process.wait(2.0)
         return ""
+
+
+def _this_process() -> Process:
+    """The process that has its turn."""
+    from tests.chaos.simulator.running import Running
+
+    assert Running.now.world.running is not None
+    return Running.now.world.running
 
 
 def tear_spools(running: Running, machine: int) -> None:

@@ -20,13 +20,15 @@ START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 STEP_S = 0.02
 MOST_STEPS = 30_000
 NEVER = float("inf")
+HANGS_S = 240
+"""Real seconds; a turn takes milliseconds."""
 
 
 class Killed(BaseException):
     """This process is no more."""
 
 
-class Stuck(AssertionError):
+class StuckError(AssertionError):
     """No process can go on, or they go on without end."""
 
 
@@ -275,7 +277,7 @@ class World:
         """Until every process has ended.
 
         Raises:
-            Stuck: If that does not happen.
+            StuckError: If that does not happen.
         """
         while living := [one for one in self.processes if not one.ended]:
             if self.preferred in living:
@@ -292,12 +294,13 @@ class World:
             self.time = max(self.time, ready)
             self.running = chosen
             chosen._turn.release()
-            self.back.acquire()
+            if not self.back.acquire(timeout=HANGS_S):
+                raise RuntimeError(f"{chosen.name} waits for something outside of the world")
         for process in self.processes:
             if process.thread is not None:
                 process.thread.join()
         if self.stuck:
-            raise Stuck(self.stuck)
+            raise StuckError(self.stuck)
 
     def soonest(self, but: Process) -> float:
         """When another process can go on."""
