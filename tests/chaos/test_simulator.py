@@ -85,7 +85,7 @@ def test_a_power_failure_keeps_changes_in_order_and_forgets_what_was_not_synchro
     disk.settle()
     disk.change(lambda names: names.files.__setitem__("b", new))
     disk.change(lambda names: names.files.__setitem__("a", names.files.pop("b")))
-    disk.cut_power(kept=1, torn=0.5)
+    disk.cut_power(lost=1, torn=0.5)
     assert (disk.read("a"), disk.read("b")) == (b"old", b"new ")
     assert disk.paths() == ["a", "b"]
 

@@ -69,9 +69,9 @@ class DiskState:
         self.pending.clear()
         self.lasting = self.names.copy()
 
-    def cut_power(self, kept: int, torn: float) -> None:
+    def cut_power(self, lost: int, torn: float) -> None:
         """Forget what does not last."""
-        for how in self.pending[:kept]:
+        for how in self.pending[: max(0, len(self.pending) - lost)]:
             how(self.lasting)
         self.names = self.lasting
         for inode in self.names.files.values():

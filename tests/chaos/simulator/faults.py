@@ -45,11 +45,12 @@ class PowerCut(Fault):
     """All processes of the machine are gone, and of its disk what was not synchronised.
 
     Attributes:
-        kept: Changes of names behind the last synchronised one that survive; they are in order.
+        lost: Changes of names that do not survive: the last ones, as they are in order, and none
+            that a synchronised file has made last.
         torn: Share of the bytes of a file that was not synchronised that survives, in [0, 1].
     """
 
-    kept: int = 0
+    lost: int = 0
     torn: float = 0.5
 
 

@@ -51,7 +51,9 @@ def _death(draw: random.Random, world: str, at: int) -> f.Fault:
     if kind < 0.7:
         return f.Signal(at)
     if world == "disk":
-        return f.PowerCut(at, kept=draw.choice((0, 0, 1, 2, 3)), torn=draw.choice((0, 0.5, 1)))
+        return f.PowerCut(
+            at, lost=draw.choice((0, 0, 0, 1, 2, 1000)), torn=draw.choice((0, 0.5, 1))
+        )
     return f.NodeLoss(at)
 
 

@@ -34,7 +34,7 @@ def _power_cut(running: Running, fault: f.PowerCut, process: Process) -> bool | 
     if running.schedule.world != "disk":
         return False
     running.world.kill_machine(process.machine)
-    running.disk.cut_power(fault.kept, fault.torn)
+    running.disk.cut_power(fault.lost, fault.torn)
     tear_spools(running, process.machine)
     return None
 

@@ -69,6 +69,8 @@ class Process:
     _turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _aside: bool = False
     thread: threading.Thread | None = None
+    began: float = 0.0
+    ended_at: float = 0.0
 
     @property
     def is_driver(self) -> bool:
@@ -175,7 +177,7 @@ class Process:
             self.value = self.program(self)
         except BaseException as error:
             self.error = error
-        self.ended = True
+        self.ended, self.ended_at = True, self.world.time
         self.world.back.release()
 
 
@@ -268,7 +270,7 @@ class World:
     ) -> Process:
         """One more process."""
         pid = 1000 + len(self.processes)
-        process = Process(name, machine, program, self, pid, parent, self.time)
+        process = Process(name, machine, program, self, pid, parent, self.time, began=self.time)
         self.processes.append(process)
         process.start()
         return process
