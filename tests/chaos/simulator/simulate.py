@@ -73,6 +73,9 @@ def simulate(schedule: f.Schedule, *, trace: bool = False) -> Outcome:
             _run(running, outcome, reference)
     except (WrongError, StuckError) as problem:
         outcome.problem = f"{type(problem).__name__}: {problem}"
+    except Exception as error:  # what is left cannot even be read
+        lines = "".join(traceback.format_exception(error))
+        outcome.problem = f"{type(error).__name__}: {error}\n{lines}"
     finally:
         logging.disable(logging.NOTSET)
     outcome.struck, outcome.steps = running.world.struck, running.world.steps
