@@ -32,7 +32,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Kill(Fault):
-    """The process at work is gone before the step (SIGKILL)."""
+    """The process at work is gone before the step (SIGKILL).
+
+    Attributes:
+        before: Of the steps from this one on, the first that puts a file in place or removes one.
+    """
+
+    before: Literal["", "put", "remove"] = ""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def _death(draw: random.Random, world: str, at: int) -> f.Fault:
     """Something ends."""
     kind = draw.random()
     if kind < 0.6:
-        return f.Kill(at)
+        return f.Kill(at, before=draw.choice(("", "", "put", "remove")))
     if kind < 0.7:
         return f.Signal(at)
     if world == "disk":

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 def strike(running: Running, fault: f.Fault, process: Process, what: str) -> None:
     """Let a fault happen, and note it if it did."""
+    if _is_awaited(fault, what):
+        running.world.faults.setdefault(running.world.steps + 1, []).append(fault)
+        return
     if _STRIKES[type(fault)](running, fault, process) is not False:
         running.world.struck.append(fault)
         if running.world.trace is not None:
@@ -23,6 +26,15 @@ def strike(running: Running, fault: f.Fault, process: Process, what: str) -> Non
 
 def _kill(running: Running, fault: f.Kill, process: Process) -> None:
     running.world.kill(process)
+
+
+def _is_awaited(fault: f.Fault, what: str) -> bool:
+    """Whether a kill waits for another step than this one."""
+    before = fault.before if isinstance(fault, f.Kill) else ""
+    return bool(before) and (not what.startswith(_STEPS[before]) or what.endswith(".tmp"))
+
+
+_STEPS = {"put": ("rename", "PUT"), "remove": ("remove", "DELETE")}
 
 
 def _signal(running: Running, fault: f.Signal, process: Process) -> bool:
