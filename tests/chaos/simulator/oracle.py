@@ -232,13 +232,14 @@ def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) ->
 
 
 def _files(running: Running, where: str) -> list[str]:
-    """Parquet files that readers see."""
+    """Parquet files that readers see: no empty ones, and none whose name begins with a dot."""
     return [
         path
         for path in running.state.paths()
         if where in path
         and path.endswith(".parquet")
         and not path.rpartition("/")[2].startswith(".")
+        and running.state.read(path)
     ]
 
 
