@@ -210,12 +210,12 @@ FILES = (
     Mutation(
         "tokens whose checksum nobody checks",
         {"pipeline.cache.rows._checked": _checked_nothing},
-        ("rot", "death"),
+        ("swapped", "rot"),
     ),
     Mutation(
         "a cache file that was swapped with another clip's",
         {"pipeline.cache.rows._checked": _checked_but_key},
-        ("rot", "death"),
+        ("swapped",),
     ),
     Mutation(
         "a damaged clip that stays in its cache",
@@ -225,7 +225,7 @@ FILES = (
     Mutation(
         "tombstones that nobody reads",
         {"pipeline.cache.shards.Shards.refresh": _refresh_without_tombstones},
-        ("rot", "keeper"),
+        ("damaged shard",),
     ),
     Mutation(
         "a clip that is put into a shard while a job runs is not found there",
@@ -235,7 +235,7 @@ FILES = (
     Mutation(
         "compaction removes files before their shard is there",
         {"pipeline.cache.compact._write_shard": _remove_then_write},
-        ("keeper", "death"),
+        ("killed keeper",),
     ),
     Mutation(
         "compaction does not look at its copy",

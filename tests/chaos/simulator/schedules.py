@@ -20,7 +20,7 @@ def schedule_of(
 
     Args:
         seed: Of everything that is drawn.
-        kinds: Names in `KINDS` of what goes wrong; some of all if none is named.
+        kinds: Names in `KINDS` or `NARROW` of what goes wrong; some of `KINDS` if none is named.
         worlds: Where.
     """
     draw = random.Random(seed)
@@ -30,14 +30,14 @@ def schedule_of(
     kinds = kinds or draw.sample(sorted(KINDS), k=draw.randint(1, 4))
     found: list[f.Fault] = []
     for _ in range(draw.choice((1, 2, 2, 3, 3, 4, 5, 7))):
-        fault = KINDS[draw.choice(kinds)](draw, world, draw.randint(1, last))
+        fault = {**KINDS, **NARROW}[draw.choice(kinds)](draw, world, draw.randint(1, last))
         found += fault if isinstance(fault, list) else [fault]
     return f.Schedule(
         world=world,
         executor=executor,
         clips=draw.choice((2, 3, 3, 4, 4, 5)),
         moves=world != "disk" and draw.random() < 0.5,
-        compacted=draw.random() < 0.15,
+        compacted=draw.random() < 0.15 or "damaged shard" in kinds,
         order=draw.randint(0, 9),
         faults=tuple(sorted(found, key=lambda fault: fault.at)),
     )
@@ -160,3 +160,30 @@ KINDS = {
     "ledger": _ledger,
     "server": _server,
 }
+
+
+def _swapped(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """Token sets change places between two attempts."""
+    at = draw.randint(60, 260)
+    return [f.Kill(at), f.Rot(at + 1, "swap", "entry", draw.randint(0, 30))]
+
+
+def _damaged_shard(draw: random.Random, world: str, at: int) -> f.Fault:
+    """A shard is damaged before the job reads it."""
+    kind = draw.choice(("flip", "flip", "swap", "cut"))
+    return f.Rot(draw.randint(5, 40), kind, "shard", draw.randint(0, 30))
+
+
+def _killed_keeper(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """Who compacts the caches is killed at that."""
+    at = draw.randint(60, 260)
+    turns = [f.Switch(at + 1, draw.randint(0, 2)), f.Switch(at + 3, draw.randint(0, 2))]
+    return [f.Arrive(at, "compact"), *turns, f.Kill(at + draw.randint(4, 60))]
+
+
+NARROW = {
+    "swapped": _swapped,
+    "damaged shard": _damaged_shard,
+    "killed keeper": _killed_keeper,
+}
+"""Chains of `KINDS` that are rarely drawn by chance."""
