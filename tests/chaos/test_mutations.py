@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-MOST_SCHEDULES = 40
+MOST_SCHEDULES = 50
 AT_LEAST = 18
 
 

@@ -125,7 +125,7 @@ def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> 
     few = sum(getattr(fault, "times", 1) for fault in struck) <= 3
     if process.error is None and process.value.result.num_failed_clips:
         if kinds <= {f.FullDisk, f.Outage, f.Refused, f.LostAnswer, f.Switch} and brief and few:
-            raise WrongError(f"a store's fault failed a clip: {process.value}")
+            raise WrongError(f"a clip failed, and at most a store was at fault: {process.value}")
         if kinds <= {f.Switch, f.Arrive, f.Pause, f.Slow, f.ClockJump}:
             raise WrongError(f"clips failed without a reason: {process.value}")
     taken = "taken over" in str(process.error)
