@@ -121,12 +121,12 @@ class Requests:
         state, world = self.state, self.process.world
         if state.refused or world.time < state.down_until:
             state.refused = max(0, state.refused - 1)
-            self.process.wait(TRY_S)
+            self.process.wait(TRY_S, frozen="/.lease" in path)
             raise RefusedError("503 Slow Down")
         value = effect()
         if writes and state.unanswered:
             state.unanswered -= 1
-            self.process.wait(TRY_S)
+            self.process.wait(TRY_S, frozen="/.lease" in path)
             raise ConnectionResetError("the answer was lost")
         return value
 

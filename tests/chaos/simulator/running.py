@@ -134,7 +134,6 @@ class Running:
         Running.now = self
         _unlock_cached_properties()
         pa.set_cpu_count(1)  # tables of a few rows
-        pa.set_io_thread_count(1)
         table = ProcessTable(self)
         with ExitStack() as stack:
             for target, value in (

@@ -60,7 +60,7 @@ def _pause(running: Running, fault: f.Pause, process: Process) -> None:
 
 
 def _slow(running: Running, fault: f.Slow, process: Process) -> None:
-    process.wait(fault.seconds, frozen=process._aside)
+    process.wait(fault.seconds, frozen=process._aside or process.in_lease)
 
 
 def _switch(running: Running, fault: f.Switch, process: Process) -> bool:

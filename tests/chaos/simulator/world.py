@@ -69,6 +69,7 @@ class Process:
     _turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _aside: bool = False
     thread: threading.Thread | None = None
+    in_lease: bool = False
     began: float = 0.0
     ended_at: float = 0.0
 
@@ -92,11 +93,12 @@ class Process:
             world.stuck = f"after {MOST_STEPS} steps the job has not ended"
             for process in world.processes:
                 process.dead = True
+        self.in_lease = "/.lease" in what
         for fault in world.faults.get(world.steps, ()):
             world.strike(fault, self, what)
         self.raise_if_dead()
         world.time += seconds
-        if "/.lease" not in what:  # a renewal would wait for the one that is under way
+        if not self.in_lease:  # a renewal would wait for the one that is under way
             self.call_repeated()
 
     def wait(self, seconds: float, *, frozen: bool = False) -> None:
