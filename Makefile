@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all chaos lint types format bench ui resolve wheel clean
+.PHONY: help setup demo test test-slow test-system test-all chaos lint types format methods bench ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ types: $(READY)  ## Check types only
 format: $(READY)  ## Rewrite the code in the project's style
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
+
+methods: $(READY)  ## Record the sources and outputs of shipped methods, after one was edited
+	@$(BIN)/python tests/fixtures/method_outputs.py
 
 bench: $(READY)  ## Measure speed against floors and references, as ratios
 	@$(BIN)/python -m tests.perf.bench

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tango_core.ask import VideoAnswer, VideoChat
+    from tango_core.combination import Combination, Drawing
     from tango_core.compressors import METHODS, Method, build_method
     from tango_core.latency import LatencyProfile
     from tango_core.models import MODELS, describe_model, load_encoder, load_language_model
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "tango_core.ask": ("VideoAnswer", "VideoChat"),
+    "tango_core.combination": ("Combination", "Drawing"),
     "tango_core.latency": ("LatencyProfile",),
     "tango_core.types": (
         "Answer",
@@ -48,7 +50,9 @@ __all__ = [
     "METHODS",
     "MODELS",
     "Answer",
+    "Combination",
     "CompressedVideo",
+    "Drawing",
     "FrameSpec",
     "LatencyProfile",
     "Method",

@@ -6,14 +6,14 @@ are therefore cached under a digest of its source files as well.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+from tango_core.imports import file_of, imports_of, with_parents
 
 _PACKAGE = "tango_core"
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -89,48 +89,15 @@ def _reached(module: ModuleType, cls: type) -> dict[str, Path]:
     waiting = [name]
     while waiting:
         name = waiting.pop()
-        for imported in _imports(name, found[name]):
-            for part in _with_parents(imported):
+        for imported in imports_of(name, found[name]):
+            for part in with_parents(imported):
                 if part in found or (_INSTALLED & set(path.parts) and _top(part) != _top(name)):
                     continue
-                source = _file_of(root, part)
+                source = file_of(root, part)
                 if source is not None and _top(part) not in (_PACKAGE, "pipeline", "jobs"):
                     found[part] = source
                     waiting.append(part)
     return found
-
-
-def _imports(name: str, path: Path) -> Iterator[str]:
-    """Absolute names of everything that a module imports, inside functions too, and its parents."""
-    yield name
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # not Python, or of another version
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            parts = [*(above if node.level else []), *(node.module or "").split(".")]
-            source = ".".join(part for part in parts if part)
-            yield from (f"{source}.{alias.name}" for alias in node.names)
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    """`a`, `a.b`, `a.b.c` for `a.b.c`: importing the last one runs them all."""
-    parts = name.split(".")
-    return (".".join(parts[: length + 1]) for length in range(len(parts)))
-
-
-def _file_of(root: Path, name: str) -> Path | None:
-    """The file of a module below a directory of `sys.path`."""
-    base = root.joinpath(*name.split("."))
-    for path in (base / "__init__.py", base.with_name(f"{base.name}.py")):
-        if path.is_file():
-            return path
-    return None
 
 
 def _top(name: str) -> str:

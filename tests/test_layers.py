@@ -45,7 +45,9 @@ JOBS_LEVELS = (
     {"results"},
     {"estimate", "report", "tracking"},
     {"run"},
-    {"analysis", "ask", "cache", "data_check", "doctor", "harness", "submit", "training"},
+    {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
+    {"fetch"},
+    {"doctor"},
     {"cli"},
     {"demo"},
 )

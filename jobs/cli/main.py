@@ -20,6 +20,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import cache as cli_cache
+from jobs.cli import fetch as cli_fetch
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
@@ -248,7 +249,9 @@ app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
+cli_results.data.command("get")(cli_fetch.data_get)
 app.add_typer(cli_results.data, name="data")
+app.add_typer(cli_fetch.model, name="model")
 app.add_typer(cli_cache.cache, name="cache")
 
 
@@ -274,6 +277,7 @@ def _run() -> int:
     for noisy in (
         "ray",
         "httpx",
+        "httpx2",
         "alembic",
         "mlflow",
         "matplotlib",

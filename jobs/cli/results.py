@@ -15,7 +15,7 @@ from pipeline.redaction import redacted
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import is_url, place
 
-data = typer.Typer(no_args_is_help=True, help="Look at the files of a benchmark.")
+data = typer.Typer(no_args_is_help=True, help="Fetch the files of a benchmark, and look at them.")
 
 Run = Annotated[
     str,

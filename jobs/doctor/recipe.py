@@ -82,8 +82,8 @@ def benchmark(section: BenchmarkSection, video_cache: str = "~/.cache/tango-vide
     )
 
 
-def _missing_checkpoints(job: Job) -> list[str]:
-    """Hub checkpoints of the recipe that are not on this machine."""
+def _missing_checkpoints(job: Job) -> list[tuple[str, str | None]]:
+    """Hub checkpoints of the recipe that are not on this machine, each with its revision."""
     from tango_core.models import model_entry
     from tango_core.models.checkpoints.directory import is_here
 
@@ -92,19 +92,37 @@ def _missing_checkpoints(job: Job) -> list[str]:
         (section.path or model_entry(section.name).path, section.revision),
         (section.saliency_from, None),
     )
-    return [source for source, revision in sources if source and not is_here(source, revision)]
+    return [
+        (source, revision)
+        for source, revision in sources
+        if source and not is_here(source, revision)
+    ]
 
 
-def _download_result(sources: list[str]) -> CheckResult:
-    """A note, or a problem if `HF_HUB_OFFLINE` forbids the download."""
+def _download_result(missing: list[tuple[str, str | None]]) -> CheckResult:
+    """A note, or a problem if the hub will not give them, or `HF_HUB_OFFLINE` forbids to ask it."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    names = " and ".join(sources)
-    commands = " and ".join(f"`hf download {source}`" for source in sources)
+    names = " and ".join(source for source, _ in missing)
+    commands = " and ".join(f"`tango model get {source}`" for source, _ in missing)
     if HF_HUB_OFFLINE:
         return problem(
             f"{names} is not on this machine and HF_HUB_OFFLINE="
             f"{os.environ.get('HF_HUB_OFFLINE', '1')} forbids the download; run {commands} where "
             "there is a network, and set model.path to the directory"
         )
-    return note(f"{names} will be downloaded; {commands} does so now")
+    for source, revision in missing:
+        _ask_hub(source, revision)
+    return note(f"{names} will be downloaded, and the hub gives it; {commands} does so now")
+
+
+def _ask_hub(source: str, revision: str | None) -> None:
+    """Ask the hub for a checkpoint's configuration, once and without its content.
+
+    Raises:
+        FetchError: If it does not give it.
+    """
+    from jobs.fetch.hub import Hub, Patience, RemoteFile
+
+    hub = Hub(source, "model", revision or "main", Patience(tries=1))
+    hub.raise_if_closed(RemoteFile("config.json", 0, ""), hub.commit().sha)

@@ -118,6 +118,7 @@ def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple
         "caches": ", ".join(facts.caches),
         "clips per second": f"{clips_per_s:.3g}" if clips_per_s else "",
         "peak memory": _peak_memory(summary),
+        "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
         **facts.versions,
     }
     options = {

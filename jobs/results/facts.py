@@ -110,6 +110,8 @@ class JobFacts:
         device: The processor in words, e.g. `"NVIDIA A100-SXM4-80GB"` or `"cpu"`.
         peak_gib: Largest device memory any actor allocated, in GiB.
         versions: Library -> version.
+        float32_products: Operation -> how precisely the models multiply float32 on a GPU, `"ieee"`
+            or `"tf32"`; what chooses tokens is `"ieee"` in any case. Empty if unknown.
         skipped: Methods of the recipe that the model cannot run (`infeasible: skip`). JSON key
             `left_out`.
         shards: Sizes of all shards of a job of which this run is one, in order; empty for a job
@@ -137,6 +139,7 @@ class JobFacts:
     peak_gib: float | None = None
     num_frames: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    float32_products: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[SkippedMethod, ...] = ()
     shards: tuple[ShardSize, ...] = ()
     input_size: str = ""

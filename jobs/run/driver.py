@@ -29,7 +29,7 @@ from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
 from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress, is_decoded
-from jobs.run.provenance import device_name, git_commit, versions
+from jobs.run.provenance import device_name, float32_products, git_commit, versions
 from jobs.run.shards import ShardCount
 from pipeline import stopping
 from pipeline.answers import AnswerWriter
@@ -223,6 +223,7 @@ def _execute(
         device=device_name(built.model.device),
         num_frames=built.model.frames.num_frames,
         versions=versions(),
+        float32_products=float32_products(),
         skipped=built.skipped,
         shards=shards.sizes(),
         input_size=built.model.options.input_size(),

@@ -45,6 +45,13 @@ def device_name(wanted: str) -> str:
     return f"{platform.machine()} CPU"
 
 
+def float32_products() -> dict[str, str]:
+    """Operation -> how precisely models multiply float32 on a GPU; see `full_precision`."""
+    from tango_core.ops.precision import float32_products
+
+    return float32_products()
+
+
 def versions() -> dict[str, str]:
     """Versions of the libraries that results depend on."""
     found = {"python": platform.python_version()}

@@ -129,6 +129,7 @@ def tags_of(facts: JobFacts) -> dict[str, str]:
             "device": facts.device,
             "left_out": ", ".join(entry.name for entry in facts.skipped),
             **{f"version.{name}": version for name, version in facts.versions.items()},
+            **{f"float32.{name}": value for name, value in facts.float32_products.items()},
         }
     )
 

@@ -13,6 +13,7 @@ from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.protocols.plain import PLAIN
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.versions import listed_name, under_each_harness
+from tango_core.benchmarks.releases import Release
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "Defect", "Protocol"]
@@ -54,6 +55,7 @@ class Benchmark(ABC):
         cross_table: Two groups that are broken down at once; `None` for none.
         macro_group: Group over whose values a macro average is taken; `None` for none.
         macro_title: What the benchmark's authors call that average; "" for nothing special.
+        releases: Where `tango data get` finds it, the usual one first.
         generated_in: Directory its videos are written to; `None` if they exist already.
         root: Absolute path of `benchmark.root`; `None` if it was not given.
 
@@ -69,6 +71,7 @@ class Benchmark(ABC):
     cross_table: ClassVar[CrossTable | None] = None
     macro_group: ClassVar[str | None] = None
     macro_title: ClassVar[str] = ""
+    releases: ClassVar[Sequence[Release]] = ()
     generated_in: Path | None = None
     root: Path | None
 

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from tango_core.combination import Combination, Drawing
+from tango_core.compressors.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.released import edited_digest
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.ops.precision import full_precision
 from tango_core.outside_code import is_outside, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
 
 __all__ = [
+    "Combination",
     "Compressor",
     "LayerContext",
     "LayerPruner",
     "Pruned",
-    "everything",
+    "keep",
     "num_kept",
-    "raise_if_missing",
-    "raise_if_not_finite",
-    "refuse_norms",
+    "read_checked",
     "select",
 ]
 
@@ -37,21 +40,39 @@ __all__ = [
 class Compressor(ABC):
     """A pure function from the features of one clip to the tokens that are kept of it.
 
-    Subclasses are frozen dataclasses whose fields are the method's options, and implement
-    `_compress`. Everything that holds for all methods (validation, the identity at retention 1) is
-    done here, once.
+    Subclasses are frozen dataclasses whose fields are the method's options, and implement `_plan`:
+    what is kept, and what every kept token is made of. Everything that holds for all methods
+    (validation, the identity at retention 1, making the tokens) is done here, once.
+
+    A method whose result is no weighted sum of the clip's tokens implements `_compress` instead. It
+    has no plan, and caches store its tokens.
 
     Attributes:
         retention: Share of the visual tokens to keep, in (0, 1].
     """
 
+    # Whether there is a plan. If so, a stored plan gives the bytes of `compress`, which applies it.
+    # Follows from what a class implements; not to be set by hand.
+    has_plan: ClassVar[bool] = True
     positions: ClassVar[Positions] = "renumbered"
+    # Raised when tokens change by more than rounding; see README.md.
+    version: ClassVar[int] = 1
     # Name in the identity; "" for the class's in lower case.
     entry_name: ClassVar[str] = ""
     # Options that came after caches existed, with the values under which nothing changed.
     added_options: ClassVar[Mapping[str, Any]] = {}
 
     retention: float
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Note whether a class plans, or makes tokens itself."""
+        super().__init_subclass__(**arguments)
+        if vars(cls).keys() & {"_plan", "_plan_in_steps"}:
+            cls.has_plan = True
+        elif vars(cls).keys() & {"_compress", "_compress_in_steps"}:
+            cls.has_plan = False
+            if getattr(cls._plan, "__isabstractmethod__", False):
+                cls._plan = _no_plan  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
@@ -79,6 +100,19 @@ class Compressor(ABC):
         return frozenset()
 
     @property
+    def checks_in_plan(self) -> bool:
+        """Whether `_plan` refuses values that are not finite, by what it reads anyway.
+
+        See `read_checked`: the host waits for the device once less.
+        """
+        return False
+
+    @property
+    def averages(self) -> bool:
+        """Whether the weights of every kept token add up to 1 in plans of this method."""
+        return True
+
+    @property
     def outer_retention(self) -> float:
         """Share of the tokens this step keeps; above `retention` where an in-LLM step follows."""
         return self.retention
@@ -88,8 +122,11 @@ class Compressor(ABC):
 
         The name is `entry_name` or the class's in lower case, the entry in `METHODS`. Settings that
         give the same tokens give the same identity where that is known: at retention 1 every method
-        is `full`. A class from outside this package also has the digest of its source files, so
-        that an edited method never meets the tokens of its earlier code.
+        is `full`. The version is named from 2 on, as caches are older than versions.
+
+        An edited method never meets the tokens of its earlier code: a class from outside this
+        package also has the digest of its source files, and so has every class whose sources in
+        this package are not the released ones (`released.py`).
 
         Raises:
             ValueError: If a class from outside was not read from a file.
@@ -99,7 +136,13 @@ class Compressor(ABC):
         cls = type(self)
         name = cls.entry_name or short_name(cls.__name__.lower())
         identity = {"name": name, **self._identity_options()}
-        return {**identity, "source_digest": source_digest(cls)} if is_outside(cls) else identity
+        if cls.version != 1:
+            identity["version"] = cls.version
+        if is_outside(cls):
+            identity["source_digest"] = source_digest(cls)
+        if edited := edited_digest(cls):
+            identity["edited_digest"] = edited
+        return identity
 
     def _identity_options(self) -> dict[str, Any]:
         """All options by name; subclasses resolve what has several spellings.
@@ -122,6 +165,7 @@ class Compressor(ABC):
         """
         return 2 * num_frames
 
+    @full_precision()
     def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
@@ -137,93 +181,91 @@ class Compressor(ABC):
             ValueError: If a needed signal is missing, or tokens or signals hold NaN or infinity.
         """
         self._check(features)
-        if self.outer_retention >= 1:
-            video = everything(features)
+        if self.has_plan or self.outer_retention >= 1:
+            plan = self._checked_plan(features, clock)
+            with nullcontext() if plan.is_selection else clock.stage("merge"):
+                video = plan.apply(features.tokens)
         else:
             video = self._compress_in_steps(features, clock)
         return video if features.source is None else replace(video, source=features.source)
 
+    @full_precision()
+    def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
+        """What `compress` keeps, and of what it makes every kept token; no token is made.
+
+        Applied to the same tokens it gives the bytes of `compress`, also after it was stored.
+
+        Args:
+            features: (T, L, D) tokens and the signals named by `needs`.
+            clock: As for `compress`.
+
+        Returns:
+            The map, with what a viewer draws beside it.
+
+        Raises:
+            ValueError: As `compress`, and for a method without plans (`has_plan`).
+        """
+        if not self.has_plan and self.outer_retention < 1:
+            raise ValueError(
+                f"{type(self).__name__} makes its tokens itself and has no plan; "
+                "store its tokens, or implement _plan"
+            )
+        self._check(features)
+        plan = self._checked_plan(features, clock)
+        return replace(plan, drawing=self._drawing(features, plan.drawing))
+
+    def _checked_plan(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+        """The plan for features that can be compressed."""
+        if self.outer_retention >= 1:
+            return keep(features, torch.arange(features.tokens.shape[:2].numel()))
+        return self._plan_in_steps(features, clock)
+
+    def _drawing(self, features: VisualFeatures, drawing: Drawing | None) -> Drawing:
+        """A method's own drawing, and the score it ranks by."""
+        drawing = drawing or Drawing()
+        ranked_by = [name for name in ("saliency", "attention") if name in self.needs]
+        return drawing.with_saliency(getattr(features, ranked_by[0])) if ranked_by else drawing
+
     def _check(self, features: VisualFeatures) -> None:
         """Raise `ValueError` for features that cannot be compressed."""
         raise_if_missing(features, self.needs)
-        raise_if_not_finite(features, self.needs)
+        if self.outer_retention >= 1 or not self.checks_in_plan:
+            raise_if_not_finite(features, self.needs)
 
     @abstractmethod
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """The method itself; retention is below 1 and the input is finite."""
+
+    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+        """As `_plan`; methods with steps of their own override it and tell the clock."""
+        return self._plan(features)
+
+    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+        """The method itself, where there is no plan; retention is below 1, the input is finite."""
+        return self._plan_in_steps(features, NO_TIMER).apply(features.tokens)
 
     def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
         """As `_compress`; methods with steps of their own override it and tell the clock."""
         return self._compress(features)
 
 
-def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if a needed signal is missing."""
-    missing = sorted(name for name in needs if getattr(features, name) is None)
-    if missing:
-        raise ValueError(
-            f"this method needs {', '.join(missing)}, which the features of this clip do not hold"
-        )
+def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
+    """Stands in for `_plan` in classes that implement `_compress` alone."""
+    raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
 
 
-# Clip -> tensors of it that were found finite, each with its version then: autograd's count of
-# writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
-_FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
-
-
-def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity.
-
-    What was found finite is looked at again only after PyTorch has written to it; a tensor that
-    counts no writes (made in inference mode) is looked at every time.
-    """
-    found = _FINITE.setdefault(features, {})
-    for name in ("tokens", *sorted(needs)):
-        value = getattr(features, name)
-        version = None if value.is_inference() else value._version
-        if version is not None and found.get(name) == version:
-            continue
-        # A finite sum has finite terms and costs one pass; only an overflow needs the second look.
-        if not bool(value.sum(dtype=torch.float32).isfinite()) and not bool(value.isfinite().all()):
-            raise ValueError(
-                f"{name} of this clip hold NaN or infinite values; "
-                "the encoder's dtype may have overflowed"
-            )
-        if version is not None:
-            found[name] = version
-
-
-def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
-    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
-
-    Methods that take norms anyway look at them instead of at the tokens: one read less.
-    """
-    raise_if_not_finite(features, needs)
-    raise ValueError("tokens of this clip are so large that their norms overflow float32")
-
-
-def everything(features: VisualFeatures) -> CompressedVideo:
-    """A copy of all tokens."""
-    tokens = features.tokens.clone(memory_format=torch.contiguous_format).flatten(0, 1)
-    return CompressedVideo(
-        tokens=tokens,
-        indices=torch.arange(len(tokens), device=tokens.device),
+def keep(features: VisualFeatures, indices: Tensor) -> Combination:
+    """The plan that keeps the tokens at (K,) ascending flat `indices`, unchanged."""
+    return Combination(
+        indices=indices.to(features.tokens.device),
         grid=(len(features.tokens), *features.grid),
         timestamps=features.timestamps,
     )
 
 
 def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
-    """Keep the tokens at (K,) ascending flat `indices`, unchanged."""
-    num_frames, _, dim = features.tokens.shape
-    indices = indices.to(features.tokens.device)
-    return CompressedVideo(
-        # On a CPU three times as fast as the same rows by [indices].
-        tokens=features.tokens.reshape(-1, dim).index_select(0, indices),
-        indices=indices,
-        grid=(num_frames, *features.grid),
-        timestamps=features.timestamps,
-    )
+    """Keep the tokens at (K,) ascending flat `indices`, unchanged; for methods without a plan."""
+    return keep(features, indices).apply(features.tokens)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
 from tango_core.ops.clustering import squared_distances
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class DivPrune(Compressor):
 
     budget: Literal["exact"] = "exact"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Select token after token, each by the last one, without waiting for the device."""
         tokens = features.tokens.flatten(0, 1)
         wanted = num_kept(len(tokens), self.retention)
@@ -53,4 +54,4 @@ class DivPrune(Compressor):
             chosen[step : step + 1] = best
             row = distances.index_select(0, best)[0]
             gaps = row if step == 0 else torch.minimum(gaps, row, out=gaps)
-        return select(features, chosen.sort().values)
+        return keep(features, chosen.sort().values)

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
 from tango_core.ops.saliency import top_positions
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class EVS(Compressor):
 
     budget: Literal["exact", "official"] = "exact"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Rank the changes of the whole clip."""
         num_frames, tokens_per_frame, _ = features.tokens.shape
         total = num_frames * tokens_per_frame
@@ -48,10 +49,10 @@ class EVS(Compressor):
             kept = num_kept(total, self.retention)
         if kept < tokens_per_frame:
             middles = (2 * torch.arange(kept) + 1) * tokens_per_frame
-            return select(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
+            return keep(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
         changes = _changes(features.tokens)
         first = changes.new_full((1, tokens_per_frame), torch.inf)
-        return select(features, top_positions(torch.cat([first, changes]).flatten(), kept))
+        return keep(features, top_positions(torch.cat([first, changes]).flatten(), kept))
 
 
 def _changes(tokens: Tensor) -> Tensor:

@@ -25,17 +25,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, num_kept
+from tango_core.combination import Combination, Drawing
+from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_below, raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
+from tango_core.compressors.terms import NOWHERE, Terms, in_order, unchanged
 from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import density_peaks, squared_distances
-from tango_core.ops.merging import cluster_means
+from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
-from tango_core.types import CompressedVideo, Positions, VisualFeatures
+from tango_core.ops.transfer import upload_together
+from tango_core.types import Positions, VisualFeatures
 
 NUM_NEIGHBORS = 4
 STOP_STRENGTHS = (0.02, 0.0)
@@ -67,6 +69,7 @@ class FastVID(Compressor):
     """
 
     positions: ClassVar[Positions] = "original"
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     num_segments: int = 8
@@ -93,12 +96,13 @@ class FastVID(Compressor):
         score = "saliency" if self.stop is None else "attention"
         return frozenset({score, "frame_embeddings"})
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
         assert features.frame_embeddings is not None
         tokens_per_frame = features.tokens.shape[1]
         cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
-        lengths = cut_segments(cuts.cpu().numpy())
+        (is_cut,) = read_checked(features, self.needs, cuts)
+        lengths = cut_segments(is_cut)
         salient: list[int] = []
         context: list[int] = []
         for length, total in zip(lengths, self._totals(lengths, tokens_per_frame), strict=True):
@@ -107,16 +111,12 @@ class FastVID(Compressor):
             context += per_frame[1]
 
         scores, penalties = self._scores(features, lengths)
-        flat = features.tokens.flatten(0, 1)
-        kept = [take_ranked(rank_descending(scores), salient)]
-        values = [flat.index_select(0, kept[0])]
+        parts = [unchanged(take_ranked(rank_descending(scores), salient))]
         if any(context):
-            is_rest = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
-            is_rest[kept[0]] = False
-            anchors, merged = self._merge(features.tokens, is_rest, lengths, context, penalties)
-            kept.append(anchors)
-            values.append(merged.to(flat.dtype))
-        return in_order(kept, values, features)
+            is_rest = torch.ones(scores.numel(), dtype=torch.bool, device=scores.device)
+            is_rest.index_fill_(0, parts[0].kept, False)
+            parts += self._merge(features.tokens, is_rest, lengths, salient, context, penalties)
+        return in_order(features, parts, Drawing(tuple(lengths)))
 
     def _scores(self, features: VisualFeatures, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
         """(T, L) float32 that ranks tokens; (T, L) to take from an anchor's score, or `None`."""
@@ -173,42 +173,49 @@ class FastVID(Compressor):
         tokens: Tensor,
         is_rest: Tensor,
         lengths: list[int],
+        salient: list[int],
         context: list[int],
         penalties: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Flat positions of all anchors, and their merged tokens.
+    ) -> list[Terms]:
+        """All anchors, and what they absorb.
 
         Args:
             tokens: (T, L, D), any float dtype.
             is_rest: (T * L,) bool, tokens that are not salient.
             lengths: Frames of every segment.
+            salient: Salient tokens of every frame.
             context: Anchors of every frame.
             penalties: (T, L) to take from the scores of anchors, or `None`.
         """
         tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
         counts = [context[frame] for frame in frames]
-        spatial = _anchors(tokens, is_rest, frames, counts, penalties)
         bounds = np.cumsum([0, *lengths]).tolist()
         first_of = np.searchsorted(frames, bounds).tolist()
-        positions, merged = [], []
-        for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(first_of), strict=True):
+        filled = [_filled(counts[first:last], max(counts)) for first, last in pairwise(first_of)]
+        at_frames, at_counts, *places = upload_together([frames, counts, *filled], tokens.device)
+        spatial = _anchors(tokens, is_rest, frames, at_frames, at_counts, max(counts), penalties)
+        parts: list[Terms] = []
+        for (start, stop), (first, last), wanted in zip(
+            pairwise(bounds), pairwise(first_of), places, strict=True
+        ):
             if first == last:
                 continue
-            numbers = torch.tensor(frames[first:last], device=tokens.device)[:, None]
-            anchors = spatial[first:last] + numbers * tokens_per_frame
+            anchors = spatial[first:last] + at_frames[first:last, None] * tokens_per_frame
             is_padding = spatial[first:last] == tokens_per_frame
             rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
-            blended = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
-            filled = [
-                row * anchors.shape[1] + column
-                for row, frame in enumerate(frames[first:last])
-                for column in range(context[frame])
+            # Every anchor frame leaves out the salient tokens, or its anchors, too.
+            left_out = sum(salient[start:stop]) * (last - first)
+            if self.variant == "segment":
+                left_out += sum(counts[first:last])
+            absorbed, own = self._absorb(tokens.flatten(0, 1), is_rest, rows, anchors, is_padding)
+            at = anchors.flatten()[wanted]
+            nothing = at[:0]
+            parts += [
+                Terms(nothing, *absorbed, num_nowhere=left_out),
+                Terms(at, at, at, own[wanted]),
             ]
-            wanted = torch.tensor(filled, device=tokens.device)
-            positions.append(anchors.flatten()[wanted])
-            merged.append(blended[wanted])
-        return torch.cat(positions), torch.cat(merged)
+        return parts
 
     def _absorb(
         self,
@@ -217,8 +224,8 @@ class FastVID(Compressor):
         rows: slice,
         anchors: Tensor,
         is_padding: Tensor,
-    ) -> Tensor:
-        """(A * C, D) merged tokens of a segment: each anchor frame absorbs all that is not salient.
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """What anchors of a segment absorb: each anchor frame takes all that is not salient.
 
         Args:
             flat: (T * L, D), any float dtype.
@@ -226,10 +233,14 @@ class FastVID(Compressor):
             rows: The segment's part of them.
             anchors: (A, C) flat positions.
             is_padding: (A, C) bool; these results have no meaning.
+
+        Returns:
+            Targets, sources and weights of the absorbed tokens, as in `Terms`; and (A * C,) the
+            anchors' own weights.
         """
         num_anchors, per_frame = anchors.shape
-        targets = anchors.masked_fill(is_padding, rows.start).flatten()
-        own = flat[targets].float()
+        targets = anchors.masked_fill(is_padding, rows.start)
+        own = flat[targets.flatten()].float()
         # A token's own length does not matter to which anchor is most similar to it.
         similarity = F.normalize(own, dim=-1) @ flat[rows].float().mT
         similarity = similarity.view(num_anchors, per_frame, -1)
@@ -242,31 +253,37 @@ class FastVID(Compressor):
             outside.scatter_(1, inside, True)
             members = members & ~outside[:, :-1]
         base = torch.arange(num_anchors, device=flat.device)[:, None] * per_frame
-        sources = torch.arange(rows.start, rows.stop, device=flat.device).expand(num_anchors, -1)
-        means, counts = cluster_means(
-            flat,
-            (labels + base).flatten(),
-            targets.numel(),
-            sources=sources.flatten(),
-            members=members.flatten(),
-        )
-        weights = (1 / (counts + 1)).clamp(min=self.beta)[:, None]
-        return weights * own + (1 - weights) * means
+        numbers = (labels + base).flatten()
+        weights, counts = mean_weights(numbers, targets.numel(), members.flatten())
+        own_weights = (1 / (counts + 1)).clamp(min=self.beta)
+        into = targets.gather(1, labels).masked_fill_(~members, NOWHERE).flatten()
+        sources = torch.arange(rows.start, rows.stop, device=flat.device).repeat(num_anchors)
+        return (into, sources, weights * (1 - own_weights)[numbers]), own_weights
 
 
 def _anchors(
     tokens: Tensor,
     is_rest: Tensor,
     frames: list[int],
-    counts: list[int],
+    rows: Tensor,
+    counts: Tensor,
+    widest: int,
     penalties: Tensor | None,
 ) -> Tensor:
-    """(A, max count) ascending positions of each anchor frame's density peaks; padding is L."""
+    """(A, widest) ascending positions of each anchor frame's density peaks; padding is L.
+
+    Args:
+        tokens: (T, L, D), any float dtype.
+        is_rest: (T * L,) bool, tokens that are not salient.
+        frames: The A anchor frames.
+        rows: The same on the device.
+        counts: (A,) anchors of each, on the device.
+        widest: The largest of them.
+        penalties: (T, L) to take from the scores of anchors, or `None`.
+    """
     tokens_per_frame, dim = tokens.shape[1:]
-    rows = torch.tensor(frames, device=tokens.device)
     parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
     distances = torch.cat([squared_distances(take_frames(tokens, frames[part])) for part in parts])
-    widest = max(counts)
     peaks = density_peaks(
         distances.div_(dim),
         widest,
@@ -275,9 +292,13 @@ def _anchors(
         members=is_rest.view(-1, tokens_per_frame)[rows],
         penalties=None if penalties is None else penalties[rows],
     )
-    wanted = torch.tensor(counts, device=tokens.device)[:, None]
-    is_padding = torch.arange(widest, device=tokens.device) >= wanted
+    is_padding = torch.arange(widest, device=tokens.device) >= counts[:, None]
     return peaks.masked_fill(is_padding, tokens_per_frame).sort(dim=1).values
+
+
+def _filled(counts: list[int], width: int) -> list[int]:
+    """Flat places of the first `counts[row]` entries of every row of a table."""
+    return [row * width + column for row, count in enumerate(counts) for column in range(count)]
 
 
 def _weights(stop: Stop, lengths: list[int]) -> Tensor:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tango_core.compressors.base import Compressor, everything
-from tango_core.types import CompressedVideo, VisualFeatures
+import torch
+
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,6 @@ class Full(Compressor):
 
     retention: float = field(default=1.0, init=False)
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """All tokens, in order."""
-        return everything(features)
+        return keep(features, torch.arange(features.tokens.shape[:2].numel()))

@@ -30,22 +30,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import (
-    num_kept,
-    raise_if_missing,
-    raise_if_not_finite,
-    refuse_norms,
-)
+from tango_core.combination import Combination, Drawing
+from tango_core.compressors.base import num_kept
+from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
+from tango_core.compressors.terms import Terms, in_order, over_frames, unchanged
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.merging import cluster_means, gather_weighted
+from tango_core.ops.merging import gather_weighted, mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.ops.segmentation import adjacent_products, cosines, static_segments
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.segmentation import adjacent_products, cosines, static_cells, static_segments
+from tango_core.ops.transfer import upload_together
+from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.04, 0.07)
 STOP_TAU = 0.8  # the only value of SToP's release
@@ -78,6 +76,7 @@ class HoliTom(OuterStep):
             tokens by largest remainder, unless averaging static positions leaves fewer.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
     tau: float | None = None
@@ -109,14 +108,7 @@ class HoliTom(OuterStep):
             return STOP_TAU
         return super().resolved_tau
 
-    def _check(self, features: VisualFeatures) -> None:
-        """Look for NaN in attention; the norms of the tokens show it there without another read."""
-        raise_if_missing(features, self.needs)
-        assert features.attention is not None
-        if self.outer_retention >= 1 or not bool(features.attention.isfinite().all()):
-            raise_if_not_finite(features, self.needs)
-
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
         assert features.attention is not None
         tokens = features.tokens
@@ -125,38 +117,33 @@ class HoliTom(OuterStep):
         attention = features.attention if stop is None else stop.lowered(features.attention)
         sinks = None if stop is None else stop.sink_scores(features.attention)
         squares, products = adjacent_products(tokens)
-        if not bool(squares.isfinite().all()):
-            refuse_norms(features, self.needs)
-        similarity = cosines(squares.sqrt(), products)
-        unchanged = (similarity > self.resolved_tau).cpu().numpy()
-        lengths = static_segments(unchanged)
-        still = found = _static_positions(unchanged, lengths)
+        similarity = raised = cosines(squares.sqrt(), products)
+        tau = self.resolved_tau
         if stop is not None and sinks is not None:
-            tau = STOP_TAU if stop.legacy else self.resolved_tau
-            raised = (similarity + stop.temporal * sinks > tau).cpu().numpy()
-            still = _static_positions(raised, lengths)
+            raised = similarity + stop.temporal * sinks
+            tau = STOP_TAU if stop.legacy else tau
+        is_still, is_raised = read_checked(
+            features, self.needs, similarity > self.resolved_tau, raised > tau, squares=squares
+        )
+        lengths = static_segments(is_still)
+        cells = static_cells(is_still, lengths)
+        starts = np.cumsum([0, *lengths[:-1]]).tolist()
+        still = found = _positions(cells, starts)
+        if stop is not None:
+            cells = static_cells(is_raised, lengths)
+            still = _positions(cells, starts)
             found = found if stop.legacy else still
         dynamic, clusters = self._budgets(tokens_per_frame, lengths, still, found)
 
-        mask = np.ones((len(tokens), tokens_per_frame), dtype=bool)
-        starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        for start, length, spatial in zip(starts, lengths, still, strict=True):
-            mask[start : start + length, spatial] = False
-        movable = torch.from_numpy(mask).to(tokens.device)
-        ranked = rank_descending(attention.float().masked_fill(~movable, -torch.inf))
-        kept = [take_ranked(ranked, dynamic)]
-        values = [tokens.flatten(0, 1).index_select(0, kept[0])]
+        is_static, *spots = upload_together([cells, *still], tokens.device)
+        ranked = rank_descending(attention.float().masked_fill(is_static > 0, -torch.inf))
+        parts = [unchanged(take_ranked(ranked, dynamic))]
         penalties = _penalties(stop, sinks)
-        for start, length, spatial, num_clusters in zip(
-            starts, lengths, still, clusters, strict=True
-        ):
+        for start, length, at, num_clusters in zip(starts, lengths, spots, clusters, strict=True):
             if num_clusters:
-                at = torch.from_numpy(spatial).to(tokens.device)
-                frames = tokens[start : start + length]
-                centers, merged = self._cluster(frames, at, num_clusters, penalties)
-                kept.append(start * tokens_per_frame + centers)
-                values.append(merged.to(tokens.dtype))
-        return in_order(kept, values, features)
+                frames = slice(start, start + length)
+                parts.append(self._cluster(tokens, frames, at, num_clusters, penalties))
+        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
 
     def _budgets(
         self,
@@ -194,10 +181,17 @@ class HoliTom(OuterStep):
         return dynamic, clusters
 
     def _cluster(
-        self, frames: Tensor, spatial: Tensor, num_clusters: int, penalties: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """(C,) of `spatial`, the clusters' centres, and (C, D) merged tokens."""
-        points = _averages(frames, spatial)
+        self,
+        tokens: Tensor,
+        frames: slice,
+        spatial: Tensor,
+        num_clusters: int,
+        penalties: Tensor | None,
+    ) -> Terms:
+        """Clusters of the averages of (S,) static positions over a segment's frames."""
+        tokens_per_frame = tokens.shape[1]
+        num_frames, first = frames.stop - frames.start, frames.start * tokens_per_frame
+        points = _averages(tokens[frames], spatial)
         distances = squared_distances(points[None]) / points.shape[1]
         neighbors = min(self.num_neighbors, num_clusters)
         centers = density_peaks(
@@ -210,10 +204,12 @@ class HoliTom(OuterStep):
         centers = centers.sort(dim=1).values
         labels = assign_to_centers(distances, centers)[0]
         members = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, centers[0], False)
-        means, counts = cluster_means(points, labels, num_clusters, members=members)
-        own = points[centers[0]]
-        blended = self.beta * own + (1 - self.beta) * means
-        return spatial[centers[0]], torch.where(counts[:, None] > 0, blended, own)
+        weights, counts = mean_weights(labels, num_clusters, members)
+        own = torch.full_like(counts, self.beta).masked_fill_(counts == 0, 1.0)
+        weights = (weights * (1 - self.beta)).index_copy_(0, centers[0], own)
+        kept = spatial[centers[0]] + first
+        terms = Terms(kept, kept[labels], spatial + first, weights)
+        return over_frames(terms, num_frames, tokens_per_frame)
 
 
 def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
@@ -221,7 +217,7 @@ def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
     num_frames, tokens_per_frame, _ = frames.shape
     starts = torch.arange(num_frames, device=frames.device) * tokens_per_frame
     sources = (spatial[:, None] + starts).flatten()
-    offsets = torch.arange(len(spatial), device=frames.device) * num_frames
+    offsets = torch.arange(len(spatial) + 1, device=frames.device) * num_frames
     weights = torch.full((len(sources),), 1 / num_frames, device=frames.device)
     return gather_weighted(frames.reshape(-1, frames.shape[2]), sources, offsets, weights)
 
@@ -233,11 +229,6 @@ def _penalties(stop: Stop | None, sinks: Tensor | None) -> Tensor | None:
     return ANCHOR_PENALTY * sinks
 
 
-def _static_positions(unchanged: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
-    """Positions that stay unchanged throughout each segment; none in a segment of one frame."""
-    spatial, start = [], 0
-    for length in lengths:
-        pairs = unchanged[start : start + length - 1]
-        spatial.append(np.flatnonzero(pairs.all(axis=0)) if length > 1 else np.arange(0))
-        start += length
-    return spatial
+def _positions(cells: np.ndarray, starts: list[int]) -> list[np.ndarray]:
+    """Static positions of every segment, from (T, L) static cells and its first frame."""
+    return [np.flatnonzero(cells[start]) for start in starts]

@@ -84,7 +84,8 @@ class LayerContext:
         attention = self.attention_ahead if ahead else self.attention
         if attention is None:
             raise ValueError(f"the attention of layer {self.layer} is not available to its pruner")
-        last = torch.tensor([len(self.hidden) - 1], device=self.hidden.device)
+        length = len(self.hidden)
+        last = torch.arange(length - 1, length, device=self.hidden.device)
         return attention(last)[:, 0, self.visual].mean(dim=0)
 
     def positions_with(self, kept: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
 from tango_core.compressors.options import raise_if_below
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Random(Compressor):
         super().__post_init__()
         raise_if_below(self, 0, "seed")
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Draw on the CPU, where the generator gives the same numbers on every machine."""
         total = features.tokens.shape[0] * features.tokens.shape[1]
         generator = torch.Generator().manual_seed(self.seed)
         drawn = torch.randperm(total, generator=generator)[: num_kept(total, self.retention)]
-        return select(features, drawn.sort().values)
+        return keep(features, drawn.sort().values)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
 from tango_core.ops.saliency import rank_descending
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class TopK(Compressor):
         """The score it ranks by."""
         return frozenset({self.score})
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Rank within each frame and cut at the frame's quota."""
         scores = getattr(features, self.score)
         num_frames, tokens_per_frame = scores.shape
@@ -51,4 +52,4 @@ class TopK(Compressor):
         ranked = rank_descending(scores.float())
         offsets = torch.arange(num_frames, device=scores.device)[:, None] * tokens_per_frame
         flat = (ranked + offsets).reshape(-1)[torch.cat(columns).to(scores.device)]
-        return select(features, flat.sort().values)
+        return keep(features, flat.sort().values)

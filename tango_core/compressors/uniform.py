@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from tango_core.compressors.base import Compressor, num_kept, select
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Uniform(Compressor):
 
     budget: Literal["exact"] = "exact"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Take the middle of every stretch."""
         total = features.tokens.shape[0] * features.tokens.shape[1]
         kept = num_kept(total, self.retention)
         middles = (2 * torch.arange(kept) + 1) * total
-        return select(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
+        return keep(features, torch.div(middles, 2 * kept, rounding_mode="floor"))

@@ -20,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, read_checked
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 LEAST_LENGTH = 1e-6
 
@@ -43,6 +44,7 @@ class VCast(Compressor):
             clip has more frames than that; `"exact"` never does.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
 
     temperature: float = 0.7
@@ -55,14 +57,15 @@ class VCast(Compressor):
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the highest scores of every frame."""
         scores, means = _scores(features.tokens)
         tokens_per_frame = scores.shape[1]
         weights = torch.softmax(_curvature(means) / self.temperature, dim=0)
-        counts = self._counts(weights.cpu().numpy().astype(np.float64), tokens_per_frame)
+        (shares,) = read_checked(features, self.needs, weights)
+        counts = self._counts(shares.astype(np.float64), tokens_per_frame)
         kept = take_ranked(rank_descending(scores), counts)
-        return select(features, kept.sort().values)
+        return keep(features, kept.sort().values)
 
     def _counts(self, weights: NDArray[np.float64], tokens_per_frame: int) -> list[int]:
         """Tokens of every frame, by weights that add up to 1."""

@@ -18,12 +18,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, num_kept, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep, num_kept, read_checked
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, fill
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.saliency import positions_of
+from tango_core.ops.transfer import upload
+from tango_core.types import VisualFeatures
 
 KERNEL_VARIANCES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 TEMPERATURE = 0.01
@@ -44,29 +48,32 @@ class VidCom2(Compressor):
             T * L) tokens by largest remainder, and others get what a frame cannot use.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
 
     budget: Literal["official", "exact"] = "official"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the lowest similarities of every frame."""
         clip_similarity, frame_similarity = self._similarities(features.tokens)
         tokens_per_frame = clip_similarity.shape[1]
-        counts = self._counts(self._scales(clip_similarity), tokens_per_frame)
+        (scales,) = read_checked(features, self.needs, self._scales(clip_similarity))
+        counts = self._counts(scales, tokens_per_frame)
         order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
-        below = torch.arange(tokens_per_frame, device=order.device) < counts[:, None]
-        keep = torch.zeros_like(below).scatter_(1, order, below)
-        return select(features, keep.flatten().nonzero()[:, 0])
+        limits = upload(counts, order.device)[:, None]
+        below = torch.arange(tokens_per_frame, device=order.device) < limits
+        is_kept = torch.zeros_like(below).scatter_(1, order, below)
+        return keep(features, positions_of(is_kept.flatten(), int(counts.sum())))
 
-    def _counts(self, scales: Tensor, tokens_per_frame: int) -> Tensor:
+    def _counts(self, scales: NDArray[np.float32], tokens_per_frame: int) -> NDArray[np.int64]:
         """(T,) tokens of every frame, from the share each keeps."""
         if self.budget == "official":
-            return (scales * tokens_per_frame).round().clamp(1, tokens_per_frame)
+            rounded = (scales * np.float32(tokens_per_frame)).round()
+            return rounded.clip(1, tokens_per_frame).astype(np.int64)
         capacity = np.full(len(scales), tokens_per_frame, dtype=np.int64)
         total = num_kept(int(capacity.sum()), self.retention)
-        weights = scales.cpu().numpy().astype(np.float64)
-        quotas = fill(float(total), weights, capacity.astype(np.float64))
-        return torch.from_numpy(apportion(total, quotas, capacity)).to(scales.device)
+        quotas = fill(float(total), scales.astype(np.float64), capacity.astype(np.float64))
+        return apportion(total, quotas, capacity)
 
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""

@@ -22,21 +22,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, num_kept
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
+from tango_core.compressors.terms import Terms, in_order, unchanged
+from tango_core.ops.blocks import take_frames
 from tango_core.ops.budgets import evenly
-from tango_core.ops.merging import cluster_means
+from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.transfer import upload_together
+from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.03, 0.0)
 # Tokens of a 196-token frame in SToP's scripts, by retention; others are rounded down.
@@ -84,7 +88,17 @@ class VisionZip(Compressor):
         """Received attention ranks tokens, keys say which are alike."""
         return frozenset({"attention", "keys"})
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    @property
+    def averages(self) -> bool:
+        """No: a contextual token is a sum of two."""
+        return False
+
+    @property
+    def checks_in_plan(self) -> bool:
+        """With `stop` the host has to know where sinks are, and looks at everything else there."""
+        return self.stop is not None
+
+    def _plan(self, features: VisualFeatures) -> Combination:
         """All frames of equal budget at once; without an exact budget these are all frames."""
         assert features.attention is not None
         assert features.keys is not None
@@ -95,21 +109,26 @@ class VisionZip(Compressor):
         if stop is not None:
             sinks = rank_descending(stop.sink_scores(features.attention))[:NUM_SINKS]
         ranked = rank_descending(scores)
-        flat = features.tokens.flatten(0, 1)
         budgets = self._budgets(num_frames, tokens_per_frame, stop)
-        kept = [take_ranked(ranked, [dominant for dominant, _ in budgets])]
-        values = [flat.index_select(0, kept[0])]
-        start = 0
-        for (dominant, contextual), frames in groupby(budgets):
-            span = slice(start, start + len(list(frames)))
-            start = span.stop
+        parts = [unchanged(take_ranked(ranked, [dominant for dominant, _ in budgets]))]
+        order, places = None, np.arange(0)
+        if self.checks_in_plan:
+            given = ranked.new_empty(0) if sinks is None else sinks
+            order, places = read_checked(features, self.needs, ranked, given)
+        for dominant, contextual in dict.fromkeys(budgets):
             if contextual:
-                rest = ranked[span, dominant:].sort(dim=1).values
-                targets = _targets(rest, contextual, sinks, stop)
-                at, merged = _contextual(flat, features.keys[span], rest, targets, span.start)
-                kept.append(at)
-                values.append(merged.to(flat.dtype))
-        return in_order(kept, values, features)
+                own = [f for f, budget in enumerate(budgets) if budget == (dominant, contextual)]
+                targets = _even_targets(len(own), tokens_per_frame - dominant, contextual)
+                if order is not None and stop is not None:
+                    left = np.sort(order[own, dominant:], axis=1)
+                    targets = _moved_targets(targets, left, places, stop)
+                numbers, columns, others = upload_together(
+                    [own, _columns(targets), _columns(~targets)], ranked.device
+                )
+                rest = take_frames(ranked, own)[:, dominant:].sort(dim=1).values
+                keys = take_frames(features.keys, own)
+                parts += _contextual(keys, rest, numbers, columns, others)
+        return in_order(features, parts)
 
     def _budgets(
         self, num_frames: int, tokens_per_frame: int, stop: Stop | None
@@ -132,61 +151,75 @@ class VisionZip(Compressor):
         return [(total - part, part) for total, part in zip(totals, contextual, strict=True)]
 
 
-def _targets(rest: Tensor, contextual: int, sinks: Tensor | None, stop: Stop | None) -> Tensor:
-    """(T, R) bool, which of (T, R) left positions are targets: as many in every frame.
-
-    Without sinks every `step`-th. With them a target on a sink moves forward to the next position
-    that is no sink; if there is none left, it stays.
-    """
-    num_frames, num_rest = rest.shape
+def _even_targets(num_frames: int, num_rest: int, contextual: int) -> NDArray[np.bool_]:
+    """(T, R) bool, which of R left positions are targets: every `step`-th, in every frame."""
     step = max(1, num_rest // contextual)
-    starts = range(0, contextual * step, step)
-    chosen = torch.zeros(num_frames, num_rest, dtype=torch.bool)
-    chosen[:, list(starts)] = True
-    if sinks is None or stop is None:
-        return chosen
+    chosen = np.zeros((num_frames, num_rest), dtype=bool)
+    chosen[:, : contextual * step : step] = True
+    return chosen
+
+
+def _moved_targets(
+    even: NDArray[np.bool_], rest: NDArray[np.int64], sinks: NDArray[np.int64], stop: Stop
+) -> NDArray[np.bool_]:
+    """Targets on a sink move forward to the next position that is no sink, or stay if none is left.
+
+    Args:
+        even: (T, R) bool, the targets without sinks, equal in all frames.
+        rest: (T, R) positions that are not dominant.
+        sinks: Positions of sinks.
+        stop: How the release's faults are followed.
+
+    Returns:
+        (T, R) bool, as many in every frame.
+    """
+    num_rest = even.shape[1]
+    starts = np.flatnonzero(even[0]).tolist()
+    chosen = np.zeros_like(even)
     if stop.legacy:
         places = set(sinks.tolist())
         moved = {next((p for p in range(s, num_rest) if p not in places), s) for s in starts}
-        return torch.zeros_like(chosen).index_fill_(1, torch.tensor(sorted(moved)), True)
-    is_sink = torch.isin(rest, sinks).cpu().tolist()
-    for frame, sink in enumerate(is_sink):
+        chosen[:, sorted(moved)] = True
+        return chosen
+    for frame, sink in enumerate(np.isin(rest, sinks).tolist()):
         taken: set[int] = set()
         for target in starts:
             free = (p for p in range(target, num_rest) if not sink[p] and p not in taken)
             back = (p for p in (target, *range(num_rest)) if p not in taken)
             taken.add(next(free, next(back)))
-        chosen[frame] = False
         chosen[frame, list(taken)] = True
     return chosen
 
 
+def _columns(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(T, n) columns of what is chosen in every row, equally many."""
+    return np.nonzero(chosen)[1].reshape(len(chosen), -1)
+
+
 def _contextual(
-    flat: Tensor, keys: Tensor, rest: Tensor, is_target: Tensor, first: int
-) -> tuple[Tensor, Tensor]:
-    """Flat positions (T * C,) of the targets among (T, R) `rest`, and their (T * C, D) sums.
+    keys: Tensor, rest: Tensor, numbers: Tensor, columns: Tensor, left: Tensor
+) -> list[Terms]:
+    """The mean of the tokens most similar to a target, and the target itself.
 
     Args:
-        flat: (all frames * L, D) tokens of the clip.
-        keys: (T, L, Dk) of some consecutive frames.
+        keys: (T, L, Dk) of some frames.
         rest: (T, R) positions in these frames that are not dominant.
-        is_target: (T, R) bool on the host, equally many in every frame.
-        first: Number of the first of these frames.
+        numbers: (T,) numbers of these frames in the clip.
+        columns: (T, C) columns of the targets in `rest`.
+        left: (T, R - C) the other columns.
     """
     num_frames, tokens_per_frame, _ = keys.shape
-    columns = is_target.nonzero()[:, 1].view(num_frames, -1).to(rest.device)
-    left = (~is_target).nonzero()[:, 1].view(num_frames, -1).to(rest.device)
     targets, others = rest.gather(1, columns), rest.gather(1, left)
     contextual = targets.shape[1]
     units = F.normalize(keys.float(), dim=-1)
     frames = torch.arange(num_frames, device=rest.device)[:, None]
     nearest = torch.bmm(units[frames, others], units[frames, targets].mT).argmax(dim=-1)
-    starts = (frames + first) * tokens_per_frame
-    means, _ = cluster_means(
-        flat,
-        (nearest + frames * contextual).flatten(),
-        num_frames * contextual,
-        sources=(others + starts).flatten(),
-    )
-    positions = (targets + starts).flatten()
-    return positions, flat[positions].float() + means
+    starts = numbers[:, None] * tokens_per_frame
+    positions = targets + starts
+    labels = (nearest + frames * contextual).flatten()
+    weights, _ = mean_weights(labels, num_frames * contextual)
+    into = positions.gather(1, nearest).flatten()
+    return [
+        Terms(positions.flatten()[:0], into, (others + starts).flatten(), weights),
+        unchanged(positions.flatten()),
+    ]

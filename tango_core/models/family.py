@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.options import FamilyOptions
 from tango_core.video import DecoderName
+
+if TYPE_CHECKING:
+    from tango_core.models.checkpoints.directory import Checkpoint
+
+Half = Literal["encoder", "language"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -76,6 +81,18 @@ class ModelFamily(ABC):
     @abstractmethod
     def load_language_model(self, spec: ModelSpec) -> LanguageModel:
         """Load the language half; no weight of the vision tower is read."""
+
+    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
+        """Names of the weight files that one half is loaded from; here all of them.
+
+        Args:
+            checkpoint: Its small files are here, its weights need not be.
+            half: Which one.
+
+        Raises:
+            ValueError: If the checkpoint is of another kind.
+        """
+        return checkpoint.weight_files()
 
     def harness_settings(self, protocol: str) -> Mapping[str, Any]:
         """What the harness of a protocol sets otherwise than VLMEvalKit does."""

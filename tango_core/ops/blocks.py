@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tango_core.ops.transfer import upload
+
 # 1 MB of float32 stays in the cache of a core; on a device a block is what its memory allows.
 CPU_ELEMENTS = 2**18
 DEVICE_ELEMENTS = 2**26
@@ -29,4 +31,4 @@ def take_frames(tokens: Tensor, frames: Sequence[int]) -> Tensor:
     """Some frames in ascending order, as a view if they follow on each other."""
     if frames[-1] - frames[0] + 1 == len(frames):
         return tokens[frames[0] : frames[-1] + 1]
-    return tokens[torch.tensor(frames).to(tokens.device, non_blocking=True)]
+    return tokens[upload(frames, tokens.device)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.ops.blocks import row_blocks
@@ -112,30 +113,31 @@ def density_peaks(
     wanted = min(num_neighbors + first, num_points)
     density = distances.new_empty(num_groups, num_points)
     score = torch.empty_like(density)
-    if members is not None:
-        outside = torch.where(members, 0.0, torch.inf)
+    others = None if members is None else ~members
+    if others is not None:
+        outside = torch.zeros_like(density).masked_fill_(others, torch.inf)
     blocks = _row_blocks(distances)
     for rows in blocks:
         block = distances[:, rows]
-        if members is not None:
+        if others is not None:
             block = block + outside[:, None]
         nearest = _smallest(block, wanted)[..., first:]
-        found = nearest.isfinite()
-        total = torch.where(found, nearest, 0.0).sum(dim=-1)
+        found = nearest < torch.inf
+        total = nearest.masked_fill(~found, 0.0).sum(dim=-1)
         density[:, rows] = torch.exp(-total / found.sum(dim=-1).clamp(min=1))
-    if members is not None:
-        density.masked_fill_(~members, -1.0)
+    if others is not None:
+        density.masked_fill_(others, -1.0)
     for rows in blocks:
         # Comparing into floats and adding vectorises; torch.where takes five times as long.
         block = torch.empty_like(distances[:, rows])
         torch.le(density[:, None], density[:, rows, None], out=block)
         gap = torch.add(distances[:, rows], block, alpha=FAR, out=block).amin(dim=-1)
-        score[:, rows] = torch.where(gap >= FAR, torch.inf, density[:, rows] * gap.sqrt())
+        score[:, rows] = (density[:, rows] * gap.sqrt()).masked_fill_(gap >= FAR, torch.inf)
     if penalties is not None:
         largest = _largest(distances, members).sqrt()[:, None]
         score = torch.where(score.isinf(), density * largest, score) - penalties
-    if members is not None:
-        score.masked_fill_(~members, -torch.inf)
+    if others is not None:
+        score.masked_fill_(others, -torch.inf)
     return torch.sort(score, dim=-1, descending=True, stable=True).indices[:, :num_centers]
 
 
@@ -193,11 +195,14 @@ def assign_to_centers(distances: Tensor, centers: Tensor) -> Tensor:
         (B, M) int64 indices into C.
     """
     num_groups, num_points, _ = distances.shape
+    num_centers = centers.shape[1]
     padding = centers >= num_points
     rows = centers.clamp(max=num_points - 1)
     groups = torch.arange(num_groups, device=distances.device)[:, None]
     to_centers = distances[groups, rows].masked_fill_(padding[:, :, None], torch.inf)
     labels = to_centers.argmin(dim=1)
-    own = torch.arange(centers.shape[1], device=distances.device).expand_as(centers)
-    padded = torch.cat([labels, labels.new_empty(num_groups, 1)], dim=1)
-    return padded.scatter_(1, torch.where(padding, num_points, centers), own)[:, :num_points]
+    # One column more than there are points takes what is padded.
+    own = torch.arange(num_centers, device=distances.device).expand_as(centers)
+    padded = F.pad(labels, (0, 1))
+    places = centers.masked_fill(padding, num_points)
+    return padded.scatter_(1, places, own.masked_fill(padding, 0))[:, :num_points]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 COMPARED = 1024  # rows whose similarities to all anchors are held at once
-BAGS = 32  # sums made at once from tokens of half precision
+HALF_ELEMENTS = 2**19  # of half precision that are float32 at once: 2 MB, which stay in the cache
 
 
 def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
@@ -27,12 +29,26 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
         (B, M) float32; 0 outside `members`; every cluster adds up to 1.
     """
     num_groups, num_points = labels.shape
-    present = members.float()
-    counts = present.new_zeros(centers.shape).scatter_add_(1, labels, present).clamp_(min=1)
-    own = torch.maximum(1 / counts, counts.new_tensor(beta))
-    weights = ((1 - own) / counts).gather(1, labels) * present
+    num_clusters = centers.shape[1]
+    counts = cluster_sizes(labels.masked_fill(~members, num_clusters), num_clusters)
+    counts = counts.clamp(min=1).float()
+    own = (1 / counts).clamp(min=beta).masked_fill_(centers >= num_points, 0.0)
+    weights = ((1 - own) / counts).gather(1, labels) * members
     padded = torch.cat([weights, weights.new_zeros(num_groups, 1)], dim=1)
-    return padded.scatter_add_(1, centers, own)[:, :num_points]
+    return padded.scatter_(1, centers, padded.gather(1, centers) + own)[:, :num_points]
+
+
+def cluster_sizes(labels: Tensor, num_clusters: int) -> Tensor:
+    """Count how often each of C labels occurs in every row of (..., M) int64 labels.
+
+    By sorting: a GPU that adds up by index does so in another order in every run.
+
+    Returns:
+        (..., C) int64; labels of C or more are not counted.
+    """
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    bounds = bounds.expand(*labels.shape[:-1], -1).contiguous()
+    return torch.searchsorted(labels.sort(dim=-1).values, bounds).diff(dim=-1)
 
 
 def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -41,30 +57,59 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     Args:
         tokens: (S, D), any float dtype; sums are float32.
         sources: (E,) int64 rows, those of one bag next to each other.
-        offsets: (K,) int64 first entry of every bag.
+        offsets: (K + 1,) int64 first entry of every bag, and E.
         weights: (E,) float32.
 
     Returns:
         (K, D) float32.
     """
-    weights = weights.float()
     if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
         return _bags(tokens.float(), sources, offsets, weights)
     # A float32 copy of a clip of half precision would cost more than the sums.
-    sums = torch.empty(len(offsets), tokens.shape[1])
-    ends = torch.cat([offsets, offsets.new_tensor([len(sources)])]).tolist()
-    for first in range(0, len(offsets), BAGS):
-        last = min(first + BAGS, len(offsets))
+    ends = offsets.tolist()
+    sums = torch.empty(len(ends) - 1, tokens.shape[1])
+    most = max(1, HALF_ELEMENTS // tokens.shape[1])
+    first = 0
+    while first < len(sums):
+        # As many whole bags as fit, but at least one.
+        last = max(first + 1, bisect_right(ends, ends[first] + most) - 1)
         part = slice(ends[first], ends[last])
         rows = tokens.index_select(0, sources[part]).float()
-        local = torch.arange(len(rows))
-        sums[first:last] = _bags(rows, local, offsets[first:last] - part.start, weights[part])
+        local, starts = torch.arange(len(rows)), offsets[first : last + 1] - part.start
+        sums[first:last] = _bags(rows, local, starts, weights[part])
+        first = last
     return sums
 
 
 def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """(K, D) sums of weighted rows of float32 tokens."""
-    return F.embedding_bag(sources, tokens, offsets, mode="sum", per_sample_weights=weights)
+    return F.embedding_bag(
+        sources,
+        tokens,
+        offsets,
+        mode="sum",
+        per_sample_weights=weights,
+        include_last_offset=True,
+    )
+
+
+def mean_weights(
+    labels: Tensor, num_clusters: int, members: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Weights with which entries of one label add up to their plain average.
+
+    Args:
+        labels: (E,) int64 in [0, C).
+        num_clusters: C.
+        members: (E,) bool, entries that take part; `None` for all.
+
+    Returns:
+        (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
+    """
+    counted = labels if members is None else labels.masked_fill(~members, num_clusters)
+    counts = cluster_sizes(counted, num_clusters).float()
+    weights = (1 / counts.clamp(min=1))[labels]
+    return (weights if members is None else weights * members), counts
 
 
 def cluster_means(
@@ -87,10 +132,7 @@ def cluster_means(
     Returns:
         (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
     """
-    present = torch.ones_like(labels) if members is None else members
-    present = present.float()
-    counts = present.new_zeros(num_clusters).scatter_add_(0, labels, present)
-    weights = present / counts.clamp(min=1)[labels]
+    weights, counts = mean_weights(labels, num_clusters, members)
     return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
 
 
@@ -114,10 +156,16 @@ def cluster_sums(
     Returns:
         (C, D) float32 sums, 0 for a cluster without members.
     """
+    order, starts = _in_clusters(labels, num_clusters)
+    rows = order if sources is None else sources[order]
+    return gather_weighted(tokens, rows, starts, weights[order])
+
+
+def _in_clusters(labels: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+    """(E,) entries ordered by label, and the (C + 1,) first entry of every label, and E."""
     order = labels.sort(stable=True)
-    starts = torch.searchsorted(order.values, torch.arange(num_clusters, device=labels.device))
-    rows = order.indices if sources is None else sources[order.indices]
-    return gather_weighted(tokens, rows, starts, weights[order.indices])
+    bounds = torch.arange(num_clusters + 1, device=labels.device)
+    return order.indices, torch.searchsorted(order.values, bounds)
 
 
 def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:

@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tango_core.ops.transfer import upload_together
 
 Pooling = Literal["bilinear", "average"]
 
@@ -49,6 +52,21 @@ def top_positions(scores: Tensor, count: int) -> Tensor:
     return keys.topk(count, sorted=False).indices.sort().values
 
 
+def positions_of(chosen: Tensor, count: int) -> Tensor:
+    """Positions of what is chosen, where the host knows how much that is.
+
+    `nonzero` would wait for the device to count it.
+
+    Args:
+        chosen: (N,) bool.
+        count: How many are true.
+
+    Returns:
+        (count,) int64, ascending.
+    """
+    return (~chosen).sort(stable=True).indices[:count]
+
+
 def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     """Flat positions of the first `counts[t]` entries of every row of a ranking.
 
@@ -62,10 +80,10 @@ def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
     if len(set(counts)) == 1:
         rows = torch.arange(len(counts), device=ranked.device)[:, None]
         return (ranked[:, : counts[0]] + rows * ranked.shape[1]).flatten()
-    rows = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    columns = torch.cat([torch.arange(count) for count in counts])
-    rows = rows.to(ranked.device)
-    return ranked[rows, columns.to(ranked.device)] + rows * ranked.shape[1]
+    places = [np.arange(count) for count in counts]
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    rows, columns = upload_together([numbers, np.concatenate(places)], ranked.device)
+    return ranked[rows, columns] + rows * ranked.shape[1]
 
 
 def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling, step: int = 2) -> Tensor:

@@ -97,6 +97,26 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
     return lengths[::-1]
 
 
+def static_cells(unchanged: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """Which tokens stay unchanged throughout their segment.
+
+    Args:
+        unchanged: (T - 1, L) bool, whether a position is the same in frames i and i + 1.
+        lengths: Frames of every segment, adding up to T.
+
+    Returns:
+        (T, L) bool, equal in all frames of a segment; false in a segment of one frame.
+    """
+    cells = np.zeros((len(unchanged) + 1, unchanged.shape[1]), dtype=bool)
+    start = 0
+    for length in lengths:
+        if length > 1:
+            pairs = unchanged[start : start + length - 1]
+            cells[start : start + length] = pairs.all(axis=0)
+        start += length
+    return cells
+
+
 def dyseg_cuts(frame_embeddings: Tensor, tau: float = 0.9, num_segments: int = 8) -> Tensor:
     """Find scene cuts by the similarity of whole frames (FastVID's DySeg).
 

@@ -34,6 +34,7 @@ import reference_tango
 from compress_cases import CASES, DIM, Case, make_features
 from timing import machine, spread, timed
 
+from tango_core import combination
 from tango_core.compressors.tango import method as tango_module
 from tango_core.compressors.tango import select as tango_select
 from tango_core.compressors.tango.method import Tango
@@ -47,7 +48,7 @@ STAGES = {
     "distances ": (tango_select, "distances_between"),
     "peaks": (tango_select, "density_peaks"),
     "assign": (tango_select, "assign_to_centers"),
-    "merge": (tango_module, "gather_weighted"),
+    "merge": (combination, "gather_weighted"),
 }
 
 
@@ -104,7 +105,7 @@ def stage_timers(device: str) -> Iterator[dict[str, float]]:
 def pool_sizes(tango: Tango, features: VisualFeatures) -> list[int]:
     """Tokens of every group that has to be clustered."""
     squares, products = adjacent_products(features.tokens.float())
-    groups = tango._plan(features, squares, products)
+    groups = tango._budgets(features, squares, products)[0]
     return [group.num_left for group in groups if 0 < group.merged < group.num_left]
 
 

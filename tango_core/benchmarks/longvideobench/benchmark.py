@@ -26,6 +26,7 @@ from tango_core.benchmarks.annotations.tables import (
 )
 from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.longvideobench import lmms_eval, vlmevalkit
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.types import Question
 
 _HUB = "hub/datasets--longvideobench--LongVideoBench/snapshots/*"
@@ -60,6 +61,18 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     cross_table = CrossTable("duration", ("category",))
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
+    releases = (
+        Release(
+            "longvideobench/LongVideoBench",
+            (
+                ReleasePart("annotations", ("lvb_val.json", "lvb_test_wo_gt.json")),
+                ReleasePart("videos", ("videos.tar.part.*",)),
+                ReleasePart("subtitles", ("subtitles.tar",), needed=False),
+            ),
+            "CC-BY-NC-SA 4.0",
+            gated="who accepts its terms on the hub",
+        ),
+    )
 
     def _tables(self) -> list[Table]:
         patterns = _ANNOTATIONS["test" if self.split == "val" else self.split]

@@ -35,6 +35,7 @@ from tango_core.benchmarks.annotations.tables import (
 from tango_core.benchmarks.facts import PaperColumn
 from tango_core.benchmarks.mlvu import lmms_eval, vlmevalkit
 from tango_core.benchmarks.mlvu.tasks import TASKS
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.types import Question
 
@@ -73,6 +74,26 @@ class MLVUBenchmark(AnnotatedBenchmark):
     macro_title = "M-Avg"
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
+    # Only the seven tasks with options: the release also has two that are answered in free text.
+    releases = (
+        Release(
+            "MLVU/MVLU",
+            (
+                ReleasePart("annotations", tuple(f"MLVU/json/{it}.json" for it in TASKS.values())),
+                ReleasePart("videos", tuple(f"MLVU/video/{it}/*" for it in TASKS.values())),
+            ),
+            "CC-BY-NC-SA 4.0",
+            gated="who leaves contact information on the hub",
+        ),
+        Release(
+            "sy1998/MLVU_dev",
+            (
+                ReleasePart("annotations", ("data/test-*.parquet", "*.json"), any_of=True),
+                ReleasePart("videos", ("*video_part_*.zip",)),
+            ),
+            "CC-BY-NC-SA 4.0, as the release it was made from",
+        ),
+    )
 
     def _tables(self) -> list[Table]:
         for folder in _JSON_FOLDERS:

@@ -41,6 +41,7 @@ from tango_core.benchmarks.mvbench.tasks import (
     WITHHELD_TASK,
     Task,
 )
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.types import Question
 
 # VLMEvalKit's two tables, the branch `video`, the branch `main` (and lmms-eval's link to either).
@@ -68,6 +69,19 @@ class MVBenchBenchmark(AnnotatedBenchmark):
     paper_column = PaperColumn(2)
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
+    # Branch `main` has the source videos, branch `video` the clips that are cut already.
+    releases = (
+        Release(
+            "OpenGVLab/MVBench",
+            (
+                ReleasePart("annotations", ("json/*.json", "test.json"), any_of=True),
+                ReleasePart("videos", ("*.zip",)),
+            ),
+            "MIT for the annotations; the videos keep the licences of their eleven data sets",
+            gated="who accepts its terms on the hub",
+            notes=(f"200 clips of {WITHHELD_TASK} are not in it: {WITHHELD}",),
+        ),
+    )
 
     def _tables(self) -> list[Table]:
         self._first_row: dict[str, int] = {}

@@ -19,6 +19,7 @@ from tango_core.benchmarks.annotations.records import (
 )
 from tango_core.benchmarks.annotations.tables import Row, is_missing, list_of, read_rows, text_of
 from tango_core.benchmarks.facts import CrossTable, PaperColumn
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.benchmarks.videomme import lmms_eval, vlmevalkit
 from tango_core.types import Question
@@ -39,6 +40,12 @@ _ANNOTATIONS = (
 # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme and below HF_HOME.
 _FOLDERS = ("video", "data", "videos", "videomme/data", ".")
 _SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm")
+_PARTS = (
+    ReleasePart("annotations", ("videomme/test-*.parquet",)),
+    ReleasePart("videos", ("videos_chunked_*.zip",)),
+    ReleasePart("subtitles", ("subtitle.zip",), needed=False),
+)
+_LICENCE = "academic research only, by the terms of Video-MME"
 
 
 class VideoMMEBenchmark(AnnotatedBenchmark):
@@ -53,6 +60,10 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     cross_table = CrossTable("duration", ("domain", "sub_category", "task_type"))
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
+    releases = (
+        Release("lmms-lab/Video-MME", _PARTS, _LICENCE),
+        Release("lmms-eval/Video-MME", _PARTS, _LICENCE),
+    )
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)

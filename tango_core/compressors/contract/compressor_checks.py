@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from tango_core.compressors.base import Compressor
@@ -97,6 +98,55 @@ def keeps_dtype_and_device(make: Make, features: VisualFeatures) -> None:
     require(kept.tokens.dtype == tokens.dtype, f"{tokens.dtype} becomes {kept.tokens.dtype}")
     devices = {kept.tokens.device, kept.indices.device}
     require(devices == {tokens.device}, f"{tokens.device} becomes {devices}")
+
+
+def makes_its_tokens_by_its_plan(make: Make, features: VisualFeatures) -> None:
+    """The plan, also after it was stored, gives the bytes of `compress`.
+
+    A method without plans promises nothing here.
+    """
+    compressor = make()
+    if not compressor.has_plan:
+        return
+    kept, plan = compressor.compress(features), compressor.plan(features)
+    stored = replace(
+        plan,
+        indices=_stored(plan.indices),
+        offsets=None if plan.offsets is None else _stored(plan.offsets),
+        sources=None if plan.sources is None else _stored(plan.sources),
+        weights=None if plan.weights is None else _stored(plan.weights),
+    )
+    _require_same(kept, plan.apply(features.tokens), "compress and plan")
+    _require_same(kept, stored.apply(features.tokens.flatten(0, 1)), "compress and a stored plan")
+
+
+def plans_validly(make: Make, features: VisualFeatures) -> None:
+    """A plan reads tokens of the clip, says what each is for, and averages if the method does."""
+    compressor = make()
+    if not compressor.has_plan:
+        return
+    plan = compressor.plan(features)
+    num_frames, tokens_per_frame, _ = features.tokens.shape
+    if plan.offsets is not None and plan.sources is not None and plan.weights is not None:
+        counts, num_terms = plan.offsets.diff(), len(plan.sources)
+        ends = (int(plan.offsets[0]), int(plan.offsets[-1]))
+        require(ends == (0, num_terms), f"offsets go from {ends}, not from 0 to {num_terms}")
+        require(bool((counts > 0).all()), "a kept token is made of nothing")
+        in_range = bool(((plan.sources >= 0) & (plan.sources < plan.num_total)).all())
+        require(in_range, f"sources are outside [0, {plan.num_total})")
+        require(bool(plan.weights.isfinite().all()), "weights hold NaN or infinite values")
+        sums = torch.segment_reduce(plan.weights, "sum", offsets=plan.offsets)
+        is_one = not compressor.averages or bool(((sums - 1).abs() < 1e-4).all())
+        require(is_one, "weights of a kept token do not add up to 1; set averages to False")
+    drawing = plan.drawing
+    if drawing is None:
+        return
+    in_all = sum(drawing.segments)
+    require(in_all in (0, num_frames), f"segments have {in_all} frames, the clip has {num_frames}")
+    for name in ("static", "saliency"):
+        cells = getattr(drawing, name)
+        shape = (num_frames, tokens_per_frame)
+        require(cells is None or cells.shape == shape, f"drawing.{name} is not {shape}")
 
 
 def passes_on_the_source(make: Make, features: VisualFeatures) -> None:
@@ -217,6 +267,12 @@ def identity_tells_retentions_apart(first: Compressor, second: Compressor, whole
 def _with(features: VisualFeatures, changes: Mapping[str, Any]) -> VisualFeatures:
     """The features with other values in some fields."""
     return replace(features, **changes)
+
+
+def _stored(values: torch.Tensor) -> torch.Tensor:
+    """A tensor by way of the bytes of an array."""
+    array = values.cpu().numpy()
+    return torch.from_numpy(np.frombuffer(array.tobytes(), dtype=array.dtype).copy())
 
 
 def _require_same(one: CompressedVideo, other: CompressedVideo, what: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.compressors.contract.errors import require
+from tango_core.ops.precision import full_precision
 
 NUM_LAYERS = 28
 
@@ -133,7 +134,8 @@ def run_layers(
                 attention_ahead=attention_of(layer, length, prompt.seed),
             )
             before = hidden.clone()
-            pruned = pruner.prune(context)
+            with full_precision():
+                pruned = pruner.prune(context)
             require(torch.equal(hidden, before), f"layer {layer}: it writes to context.hidden")
             _require_valid(context, pruned)
             calls.append((context, pruned))

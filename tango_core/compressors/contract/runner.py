@@ -184,6 +184,11 @@ def _compressor_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
     yield "same input, same output", on(before.same_input_gives_the_same_bytes, one)
     yield "does not change its input", on(before.does_not_change_its_input, some)
     yield "keeps dtype and device", on(before.keeps_dtype_and_device, some, dtypes=DTYPES)
+    yield (
+        "makes its tokens by its plan, also by a stored one",
+        on(before.makes_its_tokens_by_its_plan, some, dtypes=DTYPES),
+    )
+    yield "plans validly", on(before.plans_validly, below_one)
     yield "passes on what is known of the file", on(before.passes_on_the_source, some, plain)
     yield "ignores the memory layout", on(before.ignores_the_memory_layout, one, ["not-square"])
     yield "refuses NaN and infinity", on(before.refuses_values_that_are_not_finite, one, plain)

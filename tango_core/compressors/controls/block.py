@@ -8,10 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tango_core.compressors.base import Compressor, select
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, keep
+from tango_core.compressors.controls.averages import averages
 from tango_core.compressors.options import raise_if_below
-from tango_core.ops.blocks import row_blocks
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Block(Compressor):
         kept = -(-grid[0] // self.factor) * -(-grid[1] // self.factor)
         return num_frames * max(2.0, kept - self.retention * grid[0] * grid[1])
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Number the blocks of a frame in raster order; each gives one token."""
         num_frames, tokens_per_frame, _ = features.tokens.shape
         blocks, firsts = _blocks(features.grid, self.factor)
@@ -65,16 +66,12 @@ class Block(Compressor):
             order = (draw - blocks.float()).argsort(dim=1, descending=True, stable=True)
             first_of = torch.searchsorted(blocks.sort().values, torch.arange(len(firsts)))
             cells = order[:, first_of] + starts
-            return select(features, cells.flatten().sort().values)
-        cells = (firsts + starts).flatten().to(features.tokens.device)
+            return keep(features, cells.flatten().sort().values)
+        cells = (firsts + starts).flatten()
         if self.keep == "first":
-            return select(features, cells)
-        return CompressedVideo(
-            tokens=_means(features.tokens, blocks, len(firsts)).flatten(0, 1),
-            indices=cells,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-        )
+            return keep(features, cells)
+        members, counts = blocks.argsort(stable=True), blocks.bincount()
+        return averages(features, cells, (members + starts).flatten(), counts.repeat(num_frames))
 
 
 def _blocks(grid: tuple[int, int], factor: int) -> tuple[Tensor, Tensor]:
@@ -85,15 +82,3 @@ def _blocks(grid: tuple[int, int], factor: int) -> tuple[Tensor, Tensor]:
     numbers = rows // factor * per_row + columns // factor
     is_first = (rows % factor == 0) & (columns % factor == 0)
     return numbers.flatten(), is_first.flatten().nonzero()[:, 0]
-
-
-def _means(tokens: Tensor, blocks: Tensor, num_blocks: int) -> Tensor:
-    """(T, blocks, D) averages over the cells of every block, in the dtype of the tokens."""
-    num_frames, tokens_per_frame, dim = tokens.shape
-    weights = torch.zeros(num_blocks, tokens_per_frame)
-    weights[blocks, torch.arange(tokens_per_frame)] = 1.0
-    weights = (weights / weights.sum(dim=1, keepdim=True)).to(tokens.device)
-    means = tokens.new_empty(num_frames, num_blocks, dim)
-    for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
-        means[frames] = (weights @ tokens[frames].float()).to(tokens.dtype)
-    return means

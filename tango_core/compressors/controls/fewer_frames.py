@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 import torch
 
-from tango_core.compressors.base import select
+from tango_core.combination import Combination
+from tango_core.compressors.base import keep
 from tango_core.compressors.controls.frames import FrameControl
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class FewerFrames(FrameControl):
 
     budget: Literal["official", "exact"] = "official"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """Take whole frames."""
         num_frames, tokens_per_frame, _ = features.tokens.shape
         kept = self.num_frames_kept(num_frames)
         frames = torch.arange(kept) * (num_frames - 1) // max(1, kept - 1)
-        return select(
+        return keep(
             features,
             (frames[:, None] * tokens_per_frame + torch.arange(tokens_per_frame)).flatten(),
         )

@@ -8,12 +8,11 @@ from itertools import product
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
+from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
-from tango_core.ops.blocks import row_blocks
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.compressors.controls.averages import averages
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -53,25 +52,21 @@ class PoolSpace(Compressor):
         """Half a column of every frame, or its single token."""
         return num_frames * max(1.0, grid[0] / 2)
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """Average in float32; copies of half precision are made some frames at a time."""
-        tokens = features.tokens
-        num_frames, tokens_per_frame, dim = tokens.shape
+    def _plan(self, features: VisualFeatures) -> Combination:
+        """Average the cells of every bin, frame after frame."""
+        num_frames, tokens_per_frame, _ = features.tokens.shape
         size = self.pooled_grid(features.grid)
-        if tokens.dtype == torch.float32:  # one call is fastest, and nothing is copied
-            kept = _pooled(tokens, features.grid, size).contiguous()
-        else:
-            kept = tokens.new_empty(num_frames, size[0] * size[1], dim)
-            for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
-                kept[frames] = _pooled(tokens[frames].float(), features.grid, size).to(kept.dtype)
-        rows, columns = (_centers(*axis) for axis in zip(features.grid, size, strict=True))
-        cells = (rows[:, None] * features.grid[1] + columns).flatten()
-        places = torch.arange(num_frames)[:, None] * tokens_per_frame + cells
-        return CompressedVideo(
-            tokens=kept.flatten(0, 1),
-            indices=places.flatten().to(tokens.device),
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
+        cells = torch.arange(tokens_per_frame).view(features.grid)
+        rows, columns = (_bins(*axis) for axis in zip(features.grid, size, strict=True))
+        bins = [cells[row, column] for row in rows for column in columns]
+        kept = torch.stack([cell[tuple((side - 1) // 2 for side in cell.shape)] for cell in bins])
+        counts = torch.tensor([cell.numel() for cell in bins])
+        starts = torch.arange(num_frames)[:, None] * tokens_per_frame
+        return averages(
+            features,
+            (kept + starts).flatten(),
+            (torch.cat([cell.flatten() for cell in bins]) + starts).flatten(),
+            counts.repeat(num_frames),
         )
 
 
@@ -89,14 +84,6 @@ def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
     ]
 
 
-def _pooled(tokens: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """(T, L, D) float32 tokens of a grid, averaged to (T, h * w, D)."""
-    images = tokens.reshape(len(tokens), *grid, -1).permute(0, 3, 1, 2)
-    return F.adaptive_avg_pool2d(images, size).flatten(2).mT
-
-
-def _centers(size: int, number: int) -> Tensor:
-    """(number,) cell in the middle of every bin of an axis, the earlier of two."""
-    bins = torch.arange(number)
-    stops = -torch.div(-(bins + 1) * size, number, rounding_mode="floor")
-    return (bins * size // number + stops - 1) // 2
+def _bins(size: int, number: int) -> list[slice]:
+    """Bins of an axis of some size."""
+    return [slice(i * size // number, -(-(i + 1) * size // number)) for i in range(number)]

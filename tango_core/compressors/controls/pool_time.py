@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
 
+from tango_core.combination import Combination
+from tango_core.compressors.controls.averages import averages
 from tango_core.compressors.controls.frames import FrameControl
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -28,21 +31,17 @@ class PoolTime(FrameControl):
 
     budget: Literal["official", "exact"] = "official"
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """Average group after group in float32."""
-        tokens = features.tokens
-        num_frames, tokens_per_frame, dim = tokens.shape
+    def _plan(self, features: VisualFeatures) -> Combination:
+        """Average group after group."""
+        num_frames, tokens_per_frame, _ = features.tokens.shape
         kept = self.num_frames_kept(num_frames)
         bounds = [index * num_frames // kept for index in range(kept + 1)]
-        means = tokens.new_empty(kept, tokens_per_frame, dim)
-        for group in range(kept):
-            frames = tokens[bounds[group] : bounds[group + 1]]
-            means[group] = frames.mean(dim=0, dtype=torch.float32).to(tokens.dtype)
-        middles = (torch.tensor(bounds[:-1]) + torch.tensor(bounds[1:]) - 1) // 2
-        places = middles[:, None] * tokens_per_frame + torch.arange(tokens_per_frame)
-        return CompressedVideo(
-            tokens=means.flatten(0, 1),
-            indices=places.flatten().to(tokens.device),
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
+        places = torch.arange(num_frames * tokens_per_frame).view(num_frames, tokens_per_frame)
+        groups = [places[first:last] for first, last in pairwise(bounds)]
+        counts = torch.tensor([len(group) for group in groups])
+        return averages(
+            features,
+            torch.cat([group[(len(group) - 1) // 2] for group in groups]),
+            torch.cat([group.T.flatten() for group in groups]),
+            counts.repeat_interleave(tokens_per_frame),
         )

@@ -32,6 +32,22 @@ class Budgets:
     exact: bool
 
 
+def budgets_of_frames(
+    num_frames: int, tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
+) -> tuple[list[int], list[int]]:
+    """All tokens and chosen tokens of every frame, whatever the segments; see `plan_budgets`."""
+    if exact:
+        total = max(1, round(retention * num_frames * tokens_per_frame))
+        per_frame = evenly(total, num_frames)
+        chosen = evenly(min(total, math.ceil(ratio * total - 1e-9)), num_frames)
+        return per_frame, [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]
+    # 1e-9: a product that is whole but for rounding is not rounded up. The release's own
+    # rounding differs from this on no grid of a real model.
+    frame = min(tokens_per_frame, math.ceil(tokens_per_frame * retention - 1e-9))
+    part = min(frame, math.ceil(ratio * frame - 1e-9))
+    return [frame] * num_frames, [part] * num_frames
+
+
 def plan_budgets(
     lengths: list[int], tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
 ) -> Budgets:
@@ -44,18 +60,9 @@ def plan_budgets(
         ratio: Share of the budget that is chosen, in [0, 1].
         exact: Meet round(retention * T * L) instead of rounding up in every frame.
     """
-    num_frames = sum(lengths)
-    if exact:
-        total = max(1, round(retention * num_frames * tokens_per_frame))
-        per_frame = evenly(total, num_frames)
-        chosen = evenly(min(total, math.ceil(ratio * total - 1e-9)), num_frames)
-        chosen = [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]
-    else:
-        # 1e-9: a product that is whole but for rounding is not rounded up. The release's own
-        # rounding differs from this on no grid of a real model.
-        frame = min(tokens_per_frame, math.ceil(tokens_per_frame * retention - 1e-9))
-        per_frame = [frame] * num_frames
-        chosen = [min(frame, math.ceil(ratio * frame - 1e-9))] * num_frames
+    per_frame, chosen = budgets_of_frames(
+        sum(lengths), tokens_per_frame, retention, ratio, exact=exact
+    )
     bounds = np.cumsum([0, *lengths])
     sums = np.concatenate([[0], np.cumsum(per_frame)])[bounds]
     return Budgets(chosen, np.diff(sums).tolist(), exact)

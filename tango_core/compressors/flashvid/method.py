@@ -18,9 +18,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.flashvid.budgets import plan_budgets, plan_clusters
+from tango_core.combination import Combination, Drawing
+from tango_core.compressors.base import read_checked
+from tango_core.compressors.flashvid.budgets import budgets_of_frames, plan_budgets, plan_clusters
 from tango_core.compressors.flashvid.published import (
     published_inner,
     published_values,
@@ -29,20 +32,20 @@ from tango_core.compressors.flashvid.published import (
 from tango_core.compressors.flashvid.selection import pick_attended, pick_diverse
 from tango_core.compressors.flashvid.trees import (
     best_links,
-    cluster_roots,
+    cluster_trees,
     grow_trees,
-    tree_tokens,
 )
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps, outer_retention
 from tango_core.compressors.in_llm.fastv_step import FastVStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
-from tango_core.compressors.ordering import in_order
 from tango_core.compressors.stop import checked_stop, stop_for
+from tango_core.compressors.terms import in_order, unchanged
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.products import write_products
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.transfer import upload
+from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.02, 0.0)
 
@@ -78,6 +81,7 @@ class FlashVID(Hybrid):
             tokens by largest remainder.
     """
 
+    checks_in_plan: ClassVar[bool] = True
     inner_steps: ClassVar[Steps] = {"fastv": FastVStep, **INNER}
 
     selection: Literal["v2", "v1", "div", "attention"] | None = None
@@ -146,60 +150,65 @@ class FlashVID(Hybrid):
         resolved = {"selection": self._selection, "num_segments": self._num_segments}
         return {**options, **resolved, "retention": self.outer_retention}
 
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """All steps, without a clock."""
-        return self._compress_in_steps(features, NO_TIMER)
+    @property
+    def averages(self) -> bool:
+        """Whether weights add up to 1: not where trees are divided as released."""
+        return self.tree_mean == "mean"
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
+        """All steps, without a clock."""
+        return self._plan_in_steps(features, NO_TIMER)
+
+    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
         """Cut, choose, link and cluster; the host plans trees from cosines and positions."""
         tokens = features.tokens.contiguous()
-        tokens_per_frame, dim = tokens.shape[1:]
+        num_frames, tokens_per_frame, dim = tokens.shape
         with clock.stage("segment"):
             means = tokens.mean(dim=1, dtype=torch.float32)
             cuts = dyseg_cuts(means, self.tau, self._num_segments)
-            lengths = cut_segments(cuts.cpu().numpy())
-            budgets = plan_budgets(
-                lengths,
-                tokens_per_frame,
-                self.outer_retention,
-                self.salient_ratio,
-                exact=self.budget == "exact",
-            )
+            shares = (tokens_per_frame, self.outer_retention, self.salient_ratio)
+            exact = self.budget == "exact"
+            _, counts = budgets_of_frames(num_frames, *shares, exact=exact)
         with clock.stage("select"):
-            chosen, norms = self._choose(features, tokens, means, lengths, budgets.chosen)
-            starts = np.cumsum([0, *lengths[:-1]]).tolist()
-            best, parents = best_links(tokens, norms, chosen, starts)
+            chosen, norms = self._choose(features, tokens, means, _in_scene(cuts), counts)
+            best, parents = best_links(tokens, norms, chosen, cuts)
         with clock.stage("merge"):
-            is_chosen = chosen.cpu().numpy()
-            trees = grow_trees(
-                best.cpu().numpy(),
-                parents.cpu().numpy(),
-                is_chosen,
-                lengths,
-                budgets.totals,
-                self.link_tau,
+            is_cut, is_chosen, links, partners = read_checked(
+                features, self.needs, cuts, chosen, best, parents
             )
-            flat = tokens.view(-1, dim)
-            points = tree_tokens(flat, trees, official=self.tree_mean == "official")
-            roots = trees.is_root.sum(axis=1)
-            numbers, merged = cluster_roots(points, roots, plan_clusters(budgets, lengths, roots))
-            positions = np.flatnonzero(trees.is_root)[numbers]
-        kept = [chosen.flatten().nonzero()[:, 0], torch.from_numpy(positions).to(tokens.device)]
-        return in_order(kept, [flat.index_select(0, kept[0]), merged.to(flat.dtype)], features)
+            lengths = cut_segments(is_cut)
+            budgets = plan_budgets(lengths, *shares, exact=exact)
+            trees = grow_trees(links, partners, is_chosen, lengths, budgets.totals, self.link_tau)
+            merged = cluster_trees(
+                tokens.view(-1, dim),
+                trees,
+                plan_clusters(budgets, lengths, trees.is_root.sum(axis=1)),
+                official=self.tree_mean == "official",
+            )
+        parts = [unchanged(upload(np.flatnonzero(is_chosen), tokens.device)), merged]
+        return in_order(features, parts, Drawing(tuple(lengths)))
 
     def _choose(
         self,
         features: VisualFeatures,
         tokens: Tensor,
         means: Tensor,
-        lengths: list[int],
+        in_scene: Tensor,
         counts: list[int],
     ) -> tuple[Tensor, Tensor]:
-        """(T, L) bool, the chosen tokens; and the (T, L) lengths of all tokens."""
+        """(T, L) bool, the chosen tokens; and the (T, L) lengths of all tokens.
+
+        Args:
+            features: Of the clip.
+            tokens: (T, L, D), contiguous.
+            means: (T, D) float32 mean tokens of the frames.
+            in_scene: (T, T) float32 shares of the frames in the mean of a frame's scene.
+            counts: Tokens to choose in every frame.
+        """
         num_frames, tokens_per_frame, dim = tokens.shape
         products = torch.empty(num_frames, tokens_per_frame, tokens_per_frame, device=tokens.device)
         relevance = torch.ones(num_frames, tokens_per_frame, device=tokens.device)
-        scene = _scene_means(means, lengths) if self._selection == "v2" else None
+        scene = in_scene @ means if self._selection == "v2" else None
         for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
             block = tokens[frames].float()
             write_products(block, products[frames])
@@ -215,25 +224,25 @@ class FlashVID(Hybrid):
         distances.diagonal(dim1=1, dim2=2).zero_()
         weights = relevance
         if self._selection != "div":
-            weights = weights * self._attention(features, lengths)
+            weights = weights * self._attention(features, in_scene)
         return pick_diverse(distances, weights, counts), norms
 
-    def _attention(self, features: VisualFeatures, lengths: list[int]) -> Tensor:
+    def _attention(self, features: VisualFeatures, in_scene: Tensor) -> Tensor:
         """(T, L) float32 attention, lowered scene by scene with `stop`."""
         assert features.attention is not None
         attention = features.attention.float()
         stop = stop_for(self.stop, features)
         if stop is None:
             return attention
-        return torch.cat(
-            [
-                stop.lowered(scene) if len(scene) > 1 or stop.legacy else scene
-                for scene in torch.split(attention, lengths)
-            ]
-        )
+        sinks = stop.sink_scores((in_scene @ attention)[:, None])
+        if not stop.legacy:
+            # Of a scene of one frame it would keep the least attended tokens.
+            sinks = sinks.masked_fill(in_scene.diagonal()[:, None] == 1, 0.0)
+        return attention - stop.spatial * sinks
 
 
-def _scene_means(means: Tensor, lengths: list[int]) -> Tensor:
-    """(T, D) mean of the frame means of every frame's scene."""
-    scenes = torch.stack([scene.mean(dim=0) for scene in torch.split(means, lengths)])
-    return scenes.repeat_interleave(torch.tensor(lengths, device=means.device), dim=0)
+def _in_scene(cuts: Tensor) -> Tensor:
+    """(T, T) float32 share of every frame in the mean of a frame's scene, from (T - 1,) cuts."""
+    scenes = F.pad(cuts.cumsum(dim=0), (1, 0))
+    together = scenes[:, None] == scenes
+    return together / together.sum(dim=1, keepdim=True)

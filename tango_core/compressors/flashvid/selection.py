@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tango_core.ops.saliency import rank_descending
+from tango_core.ops.transfer import upload
 
 
 def pick_diverse(distances: Tensor, weights: Tensor, counts: list[int]) -> Tensor:
@@ -42,15 +43,16 @@ def pick_diverse(distances: Tensor, weights: Tensor, counts: list[int]) -> Tenso
         taken.scatter_(1, best, -torch.inf)
         rows = distances.gather(1, best[..., None].expand(-1, -1, tokens_per_frame))[:, 0]
         gaps = torch.minimum(nearest, rows.mul_(weights), out=nearest)
-    is_wanted = torch.arange(steps) < torch.tensor(counts)[:, None]
-    return chosen.scatter_(1, order, is_wanted.to(chosen.device))
+    wanted = upload(counts, chosen.device)[:, None]
+    return chosen.scatter_(1, order, torch.arange(steps, device=chosen.device) < wanted)
 
 
 def pick_attended(attention: Tensor, counts: list[int]) -> Tensor:
     """(T, L) bool, the `counts` most attended tokens of every frame; ties to the lowest."""
-    wanted = torch.arange(attention.shape[1]) < torch.tensor(counts)[:, None]
     ranked = rank_descending(attention.float())
-    return torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked, wanted.to(ranked.device))
+    limits = upload(counts, ranked.device)[:, None]
+    wanted = torch.arange(attention.shape[1], device=ranked.device) < limits
+    return torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked, wanted)
 
 
 def _second_smallest(distances: Tensor, weights: Tensor) -> Tensor:
@@ -61,8 +63,8 @@ def _second_smallest(distances: Tensor, weights: Tensor) -> Tensor:
     # A positive weight leaves the order of a column, whose smallest entry is the diagonal's 0.
     others = distances + torch.eye(tokens_per_frame, device=distances.device) * 1e9
     second = others.amin(dim=1) * weights
-    if bool((weights < 0).any()):
-        # A negative one turns it around.
+    # A negative one turns it around. Only a CPU is asked first whether there is one.
+    if weights.device.type != "cpu" or bool((weights < 0).any()):
         largest = distances.topk(2, dim=1).values[:, 1]
         second = torch.where(weights < 0, largest * weights, second)
     return second

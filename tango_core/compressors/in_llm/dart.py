@@ -18,7 +18,7 @@ from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import OneStepPruner
 from tango_core.compressors.options import raise_if_below
 from tango_core.ops.blocks import row_blocks
-from tango_core.ops.saliency import rank_descending, top_positions
+from tango_core.ops.saliency import positions_of, rank_descending, top_positions
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class DART(OneStepPruner):
         if self.pivot_order == "official":
             pivots = torch.tensor(list(set(pivots.tolist())), device=device)
         taken = torch.zeros(context.num_left, dtype=torch.bool, device=device)
-        taken[own - visual.start] = True
+        taken.index_fill_(0, own - visual.start, True)
         free = context.num_left - len(own)
         for similarity in self._similarities(context, pivots):
             count = min(per_pivot, free)
             # The lowest cosines are the highest of what is turned around; so are the ties.
-            taken[top_positions((-similarity).masked_fill(taken, -torch.inf), count)] = True
+            farthest = top_positions((-similarity).masked_fill(taken, -torch.inf), count)
+            taken.index_fill_(0, farthest, True)
             free -= count
-        return context.select(taken.nonzero()[:, 0])
+        return context.select(positions_of(taken, context.num_left - free))
 
     def _similarities(self, context: LayerContext, pivots: Tensor) -> Tensor:
         """(pivots, n) float32 cosines of every pivot with every visual token."""

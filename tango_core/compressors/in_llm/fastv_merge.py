@@ -14,7 +14,7 @@ import torch
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.compressors.options import raise_if_outside
-from tango_core.ops.merging import cluster_sums, most_similar
+from tango_core.ops.merging import cluster_sizes, cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending
 
 
@@ -51,10 +51,9 @@ class FastVMerge(LayerPruner):
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
         states = context.hidden[context.visual]
         nearest = most_similar(states, dropped, kept)
-        absorbed = states.new_zeros(count, dtype=torch.float32)
-        absorbed.index_add_(0, nearest, torch.ones_like(nearest, dtype=torch.float32))
+        absorbed = cluster_sizes(nearest, count).float()
         share = (1 - self.beta) / (1 + absorbed)
-        own = torch.where(absorbed > 0, share + self.beta, 1.0)
+        own = (share + self.beta).masked_fill(absorbed == 0, 1.0)
         merged = cluster_sums(
             states,
             torch.cat([torch.arange(count, device=kept.device), nearest]),

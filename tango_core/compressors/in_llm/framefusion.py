@@ -16,7 +16,7 @@ from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.compressors.options import raise_if_outside
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.merging import cluster_means
-from tango_core.ops.saliency import top_positions
+from tango_core.ops.saliency import positions_of, top_positions
 
 _STATE = "framefusion"
 PUBLISHED_COST = 0.3
@@ -107,6 +107,8 @@ class FrameFusion(LayerPruner):
     def _merge(self, context: LayerContext, budget: _Budget, allowed: float) -> Pruned:
         """Merge what is similar enough, and decide how to go on.
 
+        The host reads from the device once: how many tokens merge.
+
         Args:
             context: At the input of the layer.
             budget: Changed to what is left after this layer.
@@ -118,9 +120,10 @@ class FrameFusion(LayerPruner):
         to_merge = int(context.num_left - allowed)
         if num_merged >= context.num_left - allowed:
             budget.phase = "done"
+            num_merged = to_merge
             merges = torch.zeros_like(merges)
-            merges[top_positions(similarity, to_merge)] = True
-        kept, states = _fused(context, merges, order)
+            merges.index_fill_(0, top_positions(similarity, to_merge), True)
+        kept, states = _fused(context, merges, order, context.num_left - num_merged)
         if budget.phase == "done":
             return context.select_merged(kept, states)
         if num_merged < self.min_merged * context.num_left and self._may_cut(context.layer + 1):
@@ -129,7 +132,7 @@ class FrameFusion(LayerPruner):
         if budget.left <= len(kept):
             budget.phase = "done"
             chosen = _most_attended(context, kept, round(allowed))
-            return context.select_merged(chosen, states[torch.isin(kept, chosen)])
+            return context.select_merged(chosen, states[torch.searchsorted(kept, chosen)])
         budget.left -= len(kept)
         return context.select_merged(kept, states)
 
@@ -173,16 +176,24 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
     return torch.empty_like(cosines).scatter_(0, order, cosines), order
 
 
-def _fused(context: LayerContext, merges: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+def _fused(
+    context: LayerContext, merges: Tensor, order: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
     """Average every run of merging tokens with the token it starts from.
+
+    Args:
+        context: At the input of the layer.
+        merges: (n,) bool, tokens that merge.
+        order: (n,) int64, the tokens ordered by position, then by frame.
+        count: Tokens that do not merge, k.
 
     Returns:
         (k,) ascending indices of the tokens that stay and their (k, D) float32 states.
     """
     starts = ~merges[order]
-    kept, by_track = order[starts].sort()
+    kept, by_track = order[positions_of(starts, count)].sort()
     # Runs are numbered by their first tokens, as these are kept in order.
-    numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(len(kept)).to(kept))
+    numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(count, device=kept.device))
     labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
     return kept, cluster_means(context.hidden[context.visual], labels, len(kept))[0]
 

@@ -16,7 +16,8 @@ from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.saliency import rank_descending
+from tango_core.ops.merging import cluster_means
+from tango_core.ops.saliency import positions_of, rank_descending
 
 _RATERS = "sparsevlm.raters"
 
@@ -83,7 +84,10 @@ class SparseVLM(StagedPruner):
         return (0, *super().layers(num_layers))
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Choose the raters at layer 0; at a stage, rank, keep and recycle."""
+        """Choose the raters at layer 0; at a stage, rank, keep and recycle.
+
+        The host reads from the device once, at layer 0: how many raters there are.
+        """
         if context.layer == 0:
             context.scratch[_RATERS] = _raters(context)
             return context.select(torch.arange(context.num_left, device=context.hidden.device))
@@ -101,9 +105,9 @@ class SparseVLM(StagedPruner):
         kept, order = torch.cat([best, candidates[centers]]).sort()
         keep = context.positions_with(kept)
         hidden = context.hidden.index_select(0, keep)
-        is_mean = (order >= len(best)).nonzero()[:, 0]
+        is_mean = positions_of(order >= len(best), clusters)
         recycled = means[order[is_mean] - len(best)]
-        hidden[is_mean + context.visual.start] = recycled.to(hidden.dtype)
+        hidden.index_copy_(0, is_mean + context.visual.start, recycled.to(hidden.dtype))
         return Pruned(keep, hidden)
 
     def _recycling(self, current: int, total: int) -> tuple[int, int]:
@@ -140,6 +144,4 @@ def _clustered(states: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
     distances = squared_distances(states[None]) / states.shape[1]
     centers = density_peaks(distances, num_clusters, num_clusters, include_self=True)
     labels = assign_to_centers(distances, centers)[0]
-    counts = torch.bincount(labels, minlength=num_clusters)
-    sums = states.new_zeros(num_clusters, states.shape[1]).index_add_(0, labels, states)
-    return centers[0], sums / counts[:, None]
+    return centers[0], cluster_means(states, labels, num_clusters)[0]

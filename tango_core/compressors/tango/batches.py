@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.compressors.tango.budgets import TokenGroup
-from tango_core.compressors.tango.distances import upload
+from tango_core.ops.transfer import upload
 
 
 @dataclass(frozen=True, eq=False)

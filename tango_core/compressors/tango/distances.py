@@ -18,6 +18,7 @@ from tango_core.ops.blocks import take_frames
 from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
+from tango_core.ops.transfer import upload
 
 # Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
 # and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
@@ -43,11 +44,6 @@ class ClipTensors:
     scores: Tensor
     tables: RotationTables | None
     excluded: Tensor | None
-
-
-def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copy an array to the device without waiting for it."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
 def distances_in_frames(clip: ClipTensors, frames: NDArray[np.int64]) -> Tensor:

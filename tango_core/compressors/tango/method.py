@@ -15,29 +15,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import raise_if_missing, raise_if_not_finite, refuse_norms
+from tango_core.combination import Combination, Drawing
+from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
-from tango_core.compressors.tango.distances import ClipTensors, upload
+from tango_core.compressors.tango.distances import ClipTensors
 from tango_core.compressors.tango.select import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
-from tango_core.ops.merging import gather_weighted
 from tango_core.ops.segmentation import (
     adjacent_products,
     cosines,
     cut_segments,
     dyseg_cuts,
+    static_cells,
     static_segments,
 )
 from tango_core.ops.st_rope import rotation_tables
-from tango_core.types import CompressedVideo, VisualFeatures
+from tango_core.ops.transfer import upload
+from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Tango(OuterStep):
             the share kept here.
     """
 
+    checks_in_plan: ClassVar[bool] = True
+
     retention: float = 0.1
     tau: float | None = None
     static_tau: float = 0.8
@@ -111,24 +116,18 @@ class Tango(OuterStep):
             {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
         )
 
-    def _check(self, features: VisualFeatures) -> None:
-        """Check for NaN in `_plan`, whose norms show it without another pass."""
-        raise_if_missing(features, self.needs)
-        if self.outer_retention >= 1:
-            raise_if_not_finite(features, self.needs)
-
-    def _compress(self, features: VisualFeatures) -> CompressedVideo:
+    def _plan(self, features: VisualFeatures) -> Combination:
         """All steps, without a clock."""
-        return self._compress_in_steps(features, NO_TIMER)
+        return self._plan_in_steps(features, NO_TIMER)
 
-    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
-        """Measure, plan on the host, select, merge; the host reads from the device once."""
+    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+        """Measure, set budgets on the host, select; the host reads from the device once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):
             tokens = features.tokens.contiguous()
             squares, products = adjacent_products(tokens)
             scores, excluded = self._scores(features)
-            groups = self._plan(features, squares, products)
+            groups, drawing = self._budgets(features, squares, products)
         with clock.stage("select"):
             times = features.timestamps if self.timestamps else torch.arange(num_frames)
             tables = None
@@ -138,15 +137,14 @@ class Tango(OuterStep):
                 )
             clip = ClipTensors(tokens, squares.sqrt(), scores, tables, excluded)
             picked = select_tokens(clip, groups, self)
-        with clock.stage("merge"):
-            merged = gather_weighted(
-                tokens.reshape(-1, dim), picked.sources, picked.offsets, picked.weights
-            )
-        return CompressedVideo(
-            tokens=merged.to(features.tokens.dtype),
+        return Combination(
             indices=picked.kept,
             grid=(num_frames, *features.grid),
             timestamps=features.timestamps,
+            offsets=F.pad(picked.offsets, (0, 1), value=len(picked.sources)),
+            sources=picked.sources,
+            weights=picked.weights,
+            drawing=drawing,
         )
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
@@ -159,25 +157,20 @@ class Tango(OuterStep):
             return scores, is_sink
         return scores.masked_fill(is_sink, 0.0), None
 
-    def _plan(
+    def _budgets(
         self, features: VisualFeatures, squares: Tensor, products: Tensor
-    ) -> list[TokenGroup]:
+    ) -> tuple[list[TokenGroup], Drawing]:
         """Segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
-        finite = squares.isfinite().all() & getattr(features, self.score).isfinite().all()
         cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
         if features.frame_embeddings is not None and self.segmentation == "dyseg":
-            finite = finite & features.frame_embeddings.isfinite().all()
             cuts = dyseg_cuts(features.frame_embeddings, self.resolved_tau)
         unchanged, static = similarity > self.resolved_tau, similarity > self.static_tau
-        flags = torch.cat([unchanged.flatten(), static.flatten(), cuts, finite[None]]).cpu().numpy()
-        if not flags[-1]:
-            refuse_norms(features, self.needs)
-        num_flags = similarity.numel()
+        is_still, static_pairs, is_cut = read_checked(
+            features, self.needs, unchanged, static, cuts, squares=squares
+        )
         lengths = (
-            cut_segments(flags[2 * num_flags : -1])
-            if self.segmentation == "dyseg"
-            else static_segments(flags[:num_flags].reshape(similarity.shape))
+            cut_segments(is_cut) if self.segmentation == "dyseg" else static_segments(is_still)
         )
         rules = Rules(
             retention=self.outer_retention,
@@ -186,6 +179,6 @@ class Tango(OuterStep):
             budget=self.budget,
             never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
         )
-        return plan_groups(
-            lengths, flags[num_flags : 2 * num_flags].reshape(similarity.shape), rules
-        )
+        cells = static_cells(static_pairs, lengths)
+        drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
+        return plan_groups(lengths, static_pairs, rules), drawing

@@ -1,8 +1,10 @@
 """Tango's selection: which tokens are kept, and into which of them every other is merged.
 
-Groups of one shape run as one batch. A group in one frame needs one matrix of distances, for
-picking, clustering and assignment. In a group across frames candidates compete within their frame
-only: they are compared first, and the large matrix then holds only the tokens that were not picked.
+On a CPU groups of one shape run as one batch. A group in one frame needs one matrix of distances,
+for picking, clustering and assignment. In a group across frames candidates compete within their
+frame only: they are compared first, and the large matrix then holds only the tokens that were not
+picked.
+An accelerator takes another way to the same tokens (`on_device.py`).
 All sizes come from the plan, so nothing here waits for the device.
 """
 
@@ -17,13 +19,13 @@ from torch import Tensor
 
 from tango_core.compressors.tango.batches import Batch, make_batches
 from tango_core.compressors.tango.budgets import TokenGroup
+from tango_core.compressors.tango.clusters import merge_into_anchors, one_per_cluster
 from tango_core.compressors.tango.distances import (
     ClipTensors,
     distances_between,
     distances_in_frames,
 )
-from tango_core.ops.clustering import assign_to_centers, density_peaks
-from tango_core.ops.merging import member_weights
+from tango_core.compressors.tango.on_device import write_anchors
 from tango_core.ops.saliency import rank_descending
 
 if TYPE_CHECKING:
@@ -59,8 +61,11 @@ def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tang
     total = num_frames * tokens_per_frame
     anchors = torch.full((total + 1,), total, device=clip.tokens.device)
     weights = torch.zeros(total + 1, device=clip.tokens.device)
-    for batch in make_batches(groups, clip.tokens.device):
-        _merge_batch(clip, batch, options, anchors, weights)
+    if clip.tokens.device.type == "cpu":
+        for batch in make_batches(groups, clip.tokens.device):
+            _merge_batch(clip, batch, options, anchors, weights)
+    else:
+        write_anchors(clip, groups, options, anchors, weights)
     num_kept = sum(group.num_kept for group in groups)
     num_sources = sum(
         group.parts[0].num_frames * (group.num_kept if not group.merged else group.num_tokens)
@@ -70,7 +75,7 @@ def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tang
     targets, sources = order.values[:num_sources], order.indices[:num_sources]
     positions = torch.arange(total + 1, device=anchors.device)
     is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
-    kept = torch.where(is_kept, positions, total)[:total].sort().values[:num_kept]
+    kept = positions.masked_fill(~is_kept, total)[:total].sort().values[:num_kept]
     return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
 
 
@@ -91,15 +96,13 @@ def _merge_batch(
         target = torch.where(batch.keeps_all[:, None], own, total)
         weight = torch.ones_like(own, dtype=torch.float32)
     elif shared is not None:
-        target, weight = _merge_into_anchors(batch, options, shared, own, left, total)
+        target, weight = _merge(batch, options, shared, own, left, total)
     else:
         num_left = [group.num_left for group in batch.groups]
         slots = left.sort(dim=1, descending=True, stable=True).indices[:, : max(num_left)]
         rows = own.gather(1, slots)
         members = left.gather(1, slots)
-        found = _merge_into_anchors(
-            batch, options, distances_between(clip, rows), rows, members, total
-        )
+        found = _merge(batch, options, distances_between(clip, rows), rows, members, total)
         target = torch.full_like(own, total).scatter_(1, slots, found[0])
         weight = torch.zeros_like(own, dtype=torch.float32).scatter_(1, slots, found[1])
     target = torch.where(picked, own, torch.where(left, target, total))
@@ -120,40 +123,14 @@ def _distances_of_groups(clip: ClipTensors, batch: Batch, own: Tensor) -> Tensor
     return distances_between(clip, own, of_one_frame=True)
 
 
-def _merge_into_anchors(
-    batch: Batch,
-    options: Tango,
-    distances: Tensor,
-    rows: Tensor,
-    members: Tensor,
-    total: int,
+def _merge(
+    batch: Batch, options: Tango, distances: Tensor, rows: Tensor, members: Tensor, total: int
 ) -> tuple[Tensor, Tensor]:
-    """Cluster the members of every group.
-
-    Args:
-        batch: The groups.
-        options: Of the method.
-        distances: (P, M, M) squared.
-        rows: (P, M) flat positions of the points.
-        members: (P, M) bool, the points that take part.
-        total: Means no position.
-
-    Returns:
-        (P, M) the flat position every point is written to, and its weight there.
-    """
-    num_groups, num_points = rows.shape
+    """(P, M) the flat position every point is written to, and its weight there."""
     num_centers = max(group.merged for group in batch.groups)
-    order = density_peaks(distances, num_centers, options.num_neighbors, members=members)
-    ranks = torch.arange(num_centers, device=rows.device)
-    chosen = torch.where(ranks < batch.merged[:, None], order, num_points)
-    centers = chosen.sort(dim=-1).values
-    labels = assign_to_centers(distances, centers)
-    weight = member_weights(labels, centers, members, options.beta)
-    writers = centers
-    if options.legacy_writeback:
-        writers = torch.where(batch.keeps_all[:, None], centers, chosen)
-    padded = torch.cat([rows, rows.new_full((num_groups, 1), total)], dim=1)
-    return padded.gather(1, writers.gather(1, labels)), weight
+    return merge_into_anchors(
+        distances, rows, members, batch.merged, batch.keeps_all, num_centers, options, total
+    )
 
 
 def _pick(
@@ -189,7 +166,10 @@ def _pick(
         else:
             groups = torch.arange(num_groups, device=device)[:, None, None]
             between = shared[groups, ranked[:, 0, :, None], ranked[:, 0, None, :]]
-        chosen = _one_per_cluster(between, batch, num_salient, options.num_neighbors)
+        salient, candidates = batch.salient.flatten(), batch.candidates.flatten()
+        chosen = one_per_cluster(
+            between, salient, candidates, num_salient, options.num_neighbors
+        ).view(num_groups, num_frames, -1)
     local = ranked.gather(2, chosen) if num_salient else chosen
     local = torch.where(slots < batch.salient[..., None], local, num_positions)
     picked = torch.zeros(num_groups, num_frames, num_positions + 1, dtype=torch.bool, device=device)
@@ -208,21 +188,3 @@ def _part_scores(clip: ClipTensors, batch: Batch) -> Tensor:
     if clip.excluded is not None:
         eligible = eligible & ~clip.excluded[batch.spatial]
     return scores.masked_fill(~eligible[:, None], -torch.inf)
-
-
-def _one_per_cluster(
-    distances: Tensor, batch: Batch, num_salient: int, num_neighbors: int
-) -> Tensor:
-    """(P, F, K) ranks of the most salient candidate of every cluster; (P * F, C, C) distances."""
-    num_candidates = distances.shape[1]
-    ranks = torch.arange(num_candidates, device=distances.device)
-    members = ranks < batch.candidates.flatten()[:, None]
-    order = density_peaks(distances, num_salient, num_neighbors, members=members)
-    slots = torch.arange(num_salient, device=distances.device)
-    centers = torch.where(slots < batch.salient.flatten()[:, None], order, num_candidates)
-    labels = assign_to_centers(distances, centers)
-    last = num_candidates - 1
-    best = torch.full_like(centers, last).scatter_reduce_(
-        1, labels, torch.where(members, ranks, last), "amin"
-    )
-    return best.reshape(*batch.salient.shape, num_salient)

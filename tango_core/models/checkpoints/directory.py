@@ -16,20 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
+from tango_core.hub_errors import HUB_ERRORS, reason_of
 from tango_core.local_files import parse_json, read_text
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_SMALL_FILES = ("*.json", "*.txt", "*.model")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+SMALL_FILES = ("*.json", "*.txt", "*.model")
 
 # Below this size a file is hashed whole; above it, its header and evenly spaced blocks are.
 _FULL_HASH_BYTES = 64 * 2**20
@@ -155,7 +149,7 @@ class Checkpoint:
             # Offline, the hub client returns an incomplete snapshot without complaint.
             raise FileNotFoundError(
                 f"{self.setting} {self.source}: {still_absent[0]} is not on this machine and could "
-                f"not be fetched; run `hf download {self.source}` where there is a network"
+                f"not be fetched; run `tango model get {self.source}` where there is a network"
             )
         return tuple(self.directory / name for name in names)
 
@@ -183,8 +177,8 @@ def resolve_checkpoint(
                 "leave it out"
             )
         found = Checkpoint(source, directory, None, setting)
-    elif _HUB_ID.fullmatch(source) and not directory.exists():
-        snapshot = _download(source, revision, _SMALL_FILES, setting)
+    elif HUB_ID.fullmatch(source) and not directory.exists():
+        snapshot = _download(source, revision, SMALL_FILES, setting)
         found = Checkpoint(source, snapshot, snapshot.name, setting)
     else:
         raise FileNotFoundError(
@@ -205,7 +199,7 @@ def is_here(source: str, revision: str | None = None) -> bool:
         source: As in `resolve_checkpoint`.
         revision: As in `resolve_checkpoint`.
     """
-    if Path(os.path.expanduser(source)).exists() or not _HUB_ID.fullmatch(source):
+    if Path(os.path.expanduser(source)).exists() or not HUB_ID.fullmatch(source):
         return True
     try:
         snapshot = Path(snapshot_download(source, revision=revision, local_files_only=True))
@@ -284,18 +278,10 @@ def _download(source: str, revision: str | None, names: Sequence[str], setting: 
     """Fetch files of a hub checkpoint and say in one line why that failed."""
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=list(names)))
-    except RevisionNotFoundError:
-        reason = f"the hub has no revision {revision!r} of it"
-    except (RepositoryNotFoundError, HFValidationError):
-        reason = "there is no such directory here and no such checkpoint on the hub"
-    except (OfflineModeIsEnabled, EntryNotFoundError):
-        reason = (
-            "it is neither a directory here, nor in the hub cache, and the hub cannot be reached"
-        )
-    except (HfHubHTTPError, OSError) as error:
-        reason = f"the hub answered {type(error).__name__}"
+    except HUB_ERRORS as error:
+        reason = reason_of(error, source, revision)
     at = f" at revision {revision}" if revision else ""
     raise FileNotFoundError(
-        f"{setting} {source}{at}: {reason}; download it where there is a network "
-        f"(`hf download {source}`) and give the directory"
+        f"{setting} {source}{at}: {reason}; or give a directory: `tango model get {source} --dir "
+        "DIR` where there is a network"
     )

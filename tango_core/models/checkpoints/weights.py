@@ -85,6 +85,17 @@ def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(sorted(_files_of_tensors(checkpoint)))
 
 
+def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
+    """Names of the files that `load_module` opens with the same `rename`; asks no network.
+
+    A checkpoint without an index is one file, which holds both halves.
+    """
+    listed = checkpoint.weight_map()
+    if listed is None:
+        return checkpoint.weight_files()
+    return tuple(sorted({file for name, file in listed.items() if rename(name) is not None}))
+
+
 def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
     """Name of the file that holds each tensor."""
     listed = checkpoint.weight_map()

@@ -26,6 +26,7 @@ from tango_core.models.language.attention import (
     soft_cap_of,
     window_of,
 )
+from tango_core.ops.precision import full_precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +204,8 @@ class LayerLoop:
             scratch=prompt.scratch,
             attention_ahead=ahead.probabilities,
         )
-        pruned = pruner.prune(context)
+        with full_precision():
+            pruned = pruner.prune(context)
         num_kept = _num_visual_kept(pruner, pruned, context)
         kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
         prompt.visual = prompt.visual[kept]

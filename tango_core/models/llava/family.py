@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.family import ModelFamily, ModelRequest
+from tango_core.models.family import Half, ModelFamily, ModelRequest
 from tango_core.models.llava.options import LlavaOptions, Newlines
 
 if TYPE_CHECKING:
+    from tango_core.models.checkpoints.directory import Checkpoint
     from tango_core.models.language.model import LayoutAndEngine
     from tango_core.models.llava.encoder import LlavaEncoder
 
@@ -46,3 +47,11 @@ class LlavaFamily(ModelFamily):
         from tango_core.models.llava.language_model import load_llava_language_model
 
         return load_llava_language_model(spec, self.newlines)
+
+    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
+        """Weight files of one half; see `ModelFamily.half_files`."""
+        from tango_core.models.checkpoints.weights import files_of_half
+        from tango_core.models.llava.checkpoint import LANGUAGE, VISION, half_of, read_config
+
+        read_config(checkpoint)
+        return files_of_half(checkpoint, half_of(VISION if half == "encoder" else LANGUAGE))

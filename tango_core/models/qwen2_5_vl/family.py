@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.family import ModelFamily, ModelRequest
+from tango_core.models.family import Half, ModelFamily, ModelRequest
 from tango_core.models.qwen2_5_vl.options import QwenOptions
 
 if TYPE_CHECKING:
+    from tango_core.models.checkpoints.directory import Checkpoint
     from tango_core.models.language.model import LayoutAndEngine
     from tango_core.models.qwen2_5_vl.encoder import QwenEncoder
 
@@ -41,6 +42,18 @@ class QwenFamily(ModelFamily):
         from tango_core.models.qwen2_5_vl.language_model import load_qwen_language_model
 
         return load_qwen_language_model(spec)
+
+    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
+        """Weight files of one half; see `ModelFamily.half_files`."""
+        from tango_core.models.checkpoints.weights import files_of_half
+        from tango_core.models.qwen2_5_vl.checkpoint import (
+            language_half,
+            read_qwen_config,
+            vision_half,
+        )
+
+        read_qwen_config(checkpoint)
+        return files_of_half(checkpoint, vision_half if half == "encoder" else language_half)
 
 
 FAMILY = QwenFamily()

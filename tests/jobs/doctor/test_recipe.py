@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from doctor_results import job, result_of
+from hub_server import hub_server
 from releases import videomme_release
 from safetensors.torch import load_file, save_file
 
@@ -50,20 +51,46 @@ def test_a_missing_checkpoint_is_one_problem_and_not_two():
     assert result_of(recipe.methods, absent, "cache").status == "note"
 
 
-@pytest.mark.parametrize(("offline", "status"), [("1", "problem"), ("0", "note")])
-def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path, offline, status):
+SIGLIP = "google/none"
+LLAVA = "llava-hf/llava-onevision-qwen2-7b-ov-hf"
+
+
+def hub_results(monkeypatch, tmp_path, offline, url=""):
+    """What is said about a model and its methods where the model is on the hub alone."""
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    remote = job(model={"name": "llava-onevision-7b", "saliency_from": "google/none"})
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    remote = job(model={"name": "llava-onevision-7b", "saliency_from": SIGLIP})
     checks = [
-        Check("model", recipe.model, (remote,), timeout_s=60),
-        Check("methods", recipe.methods, (remote, "cache"), timeout_s=60),
+        Check("model", recipe.model, (remote,), timeout_s=120),
+        Check("methods", recipe.methods, (remote, "cache"), timeout_s=120),
     ]
     result, methods = (result for _, result in run_checks(checks))
-    assert result.status == status
-    assert "llava-hf/llava-onevision-qwen2-7b-ov-hf and google/none" in result.text
-    assert "hf download google/none" in result.text
     assert methods.status == "note"
+    return result
+
+
+def test_a_hub_checkpoint_cannot_be_downloaded_offline(monkeypatch, tmp_path):
+    result = hub_results(monkeypatch, tmp_path, "1")
+    assert result.status == "problem"
+    assert f"{LLAVA} and {SIGLIP}" in result.text
+    assert f"tango model get {SIGLIP}" in result.text
+
+
+@pytest.mark.slow
+def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
+    with hub_server() as hub:
+        for name in (LLAVA, SIGLIP):
+            hub.publish(f"models/{name}", {"config.json": b"{}"})
+        result = hub_results(monkeypatch, tmp_path, "0", hub.url)
+        assert result.status == "note"
+        assert f"{LLAVA} and {SIGLIP} will be downloaded, and the hub gives it" in result.text
+        hub.repositories[f"models/{SIGLIP}"].gated = True
+        result = hub_results(monkeypatch, tmp_path, "0", hub.url)
+        assert result.status == "problem"
+        assert f"{SIGLIP}: it is gated: ask for access on {hub.url}/{SIGLIP}" in result.text
 
 
 def test_methods_are_built_for_the_model():

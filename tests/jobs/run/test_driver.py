@@ -188,6 +188,7 @@ def test_facts_are_read_back_as_json(run, tmp_path):
     clock = FakeClock()
     run(Executor(clock), clock)
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
+    assert facts["float32_products"]["matmul"] == "ieee"
     assert facts["left_out"] == []
     assert [cell["name"] for cell in facts["cells"]] == ["full"]
 

@@ -70,6 +70,21 @@ class TestEveryCompressor:
         for retention in (0.05, 0.5, 1.0):
             checks.keeps_dtype_and_device(partial(_compressor, name, retention), features)
 
+    def test_its_plan_makes_the_same_tokens_also_when_stored(self, name, shape):
+        features = make_clip(**CLIPS[shape])
+        for retention in (0.05, 0.3, 1.0):
+            make = partial(_compressor, name, retention)
+            checks.makes_its_tokens_by_its_plan(make, features)
+            checks.plans_validly(make, features)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+    def test_its_plan_makes_the_same_tokens_in_half_precision(self, name, dtype):
+        features = make_clip(dtype=dtype)
+        checks.makes_its_tokens_by_its_plan(partial(_compressor, name, 0.3), features)
+
+    def test_every_shipped_method_has_a_plan(self, name):
+        assert METHODS[name].has_plan
+
     def test_what_is_known_of_the_file_is_handed_on(self, name):
         for retention in (0.1, 1.0):
             checks.passes_on_the_source(partial(_compressor, name, retention), make_clip())

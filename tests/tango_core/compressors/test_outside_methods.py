@@ -177,7 +177,7 @@ def test_an_installed_package_announces_methods_by_name(write, tmp_path):
         ),
         (
             HEAD + "@dataclass(frozen=True)\nclass First(Compressor):\n    step: int = 1\n",
-            "does not define _compress; define it",
+            "does not define _plan; define it",
         ),
         (
             HEAD + "@dataclass(frozen=True)\nclass First(LayerPruner):\n    step: int = 1\n",

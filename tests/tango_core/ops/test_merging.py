@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tango_core.ops import merging
 from tango_core.ops.merging import (
     COMPARED,
     cluster_sums,
@@ -74,9 +75,21 @@ def test_padding_and_outsiders_weigh_nothing():
 
 def test_half_precision_sums_are_float32():
     tokens = torch.full((300, 8), 1.0, dtype=torch.bfloat16)
-    sums = gather_weighted(tokens, torch.arange(300), torch.tensor([0]), torch.ones(300))
+    sums = gather_weighted(tokens, torch.arange(300), torch.tensor([0, 300]), torch.ones(300))
     assert sums.dtype == torch.float32
     assert sums.tolist() == [[300.0] * 8]  # bfloat16 stops counting at 256
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_sums_are_those_of_float32_whatever_the_sizes(dtype, monkeypatch):
+    """Bags are made in parts: empty ones, several small ones, one that is larger than a part."""
+    monkeypatch.setattr(merging, "HALF_ELEMENTS", 8 * 20)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(90, 8, generator=generator).to(dtype)
+    offsets = torch.tensor([0, 0, 50, 53, 53, 60, 75, 99, 100])
+    sources, weights = torch.randint(90, (100,), generator=generator), torch.rand(100)
+    sums = gather_weighted(tokens, sources, offsets, weights)
+    assert torch.equal(sums, gather_weighted(tokens.float(), sources, offsets, weights))
 
 
 def test_sums_of_clusters_take_their_rows_from_anywhere():

@@ -52,7 +52,7 @@ def test_links_go_to_the_most_similar_token_wherever_it_is():
     tokens, norms = features.tokens, features.tokens.norm(dim=-1)
     chosen = torch.zeros(3, 16, dtype=torch.bool)
     chosen[0, 5] = chosen[1, 2] = True
-    best, parents = best_links(tokens, norms, chosen, [0])
+    best, parents = best_links(tokens, norms, chosen, torch.zeros(2, dtype=torch.bool))
     units = tokens / norms[..., None]
     for frame in (1, 2):
         similarity = units[frame] @ units[frame - 1].mT
@@ -76,7 +76,8 @@ def test_links_hold_one_pair_of_frames_at_a_time(monkeypatch):
     monkeypatch.setattr(trees, "cross_products", watched)
     features = make_clip(num_frames=6, grid=(4, 4))
     chosen = torch.zeros(6, 16, dtype=torch.bool)
-    best_links(features.tokens, features.tokens.norm(dim=-1), chosen, [0, 3, 4])
+    cuts = torch.tensor([False, False, True, True, False])
+    best_links(features.tokens, features.tokens.norm(dim=-1), chosen, cuts)
     # Scenes of 3, 1 and 2 frames have 2, 0 and 1 pairs.
     assert shapes == [((16, 32), (16, 32))] * 3
 

@@ -1,17 +1,14 @@
 """What Tango must not do: wait for the device in a loop, or hold big copies."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
+from simulated_device import SimulatedDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.tango import method as tango_module
 from tango_core.compressors.tango.method import Tango
-from tango_core.latency import NO_TIMER
-from tango_core.ops.segmentation import adjacent_products
 
 WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "equal", "masked_select"}
 
@@ -65,21 +62,16 @@ def test_the_host_waits_for_the_device_a_fixed_number_of_times(kind):
 @pytest.mark.parametrize("kind", ["scene", "noise", "static"])
 @pytest.mark.parametrize("diverse", [True, False])
 @pytest.mark.parametrize("st_rope", [True, False])
-def test_after_the_plan_nothing_is_read_from_the_device(monkeypatch, kind, diverse, st_rope):
-    """Meta tensors have no data: the way that accelerators take runs, and any read would raise."""
+def test_accelerators_take_another_way_to_the_same_tokens(kind, diverse, st_rope):
+    """After the plan nothing is read: the one other read checks the kept positions."""
     tango, features = Tango(0.2, diverse=diverse, st_rope=st_rope), make_clip(8, (6, 6), kind)
-    kept = tango.compress(features)
-    plan = tango._plan(features, *adjacent_products(features.tokens))
-    monkeypatch.setattr(Tango, "_plan", lambda *_: plan)
-    made = {}
-    monkeypatch.setattr(tango_module, "CompressedVideo", lambda **fields: made.update(fields))
-    tango._compress_in_steps(
-        replace(features, tokens=features.tokens.to("meta"), saliency=features.saliency.to("meta")),
-        NO_TIMER,
-    )
-    assert made["tokens"].is_meta
-    assert made["tokens"].shape == kept.tokens.shape
-    assert made["indices"].shape == kept.indices.shape
+    expected = tango.compress(features)
+    with SimulatedDevice() as device:
+        video = tango.compress(device.move(features))
+    assert torch.equal(video.indices.held, expected.indices)
+    torch.testing.assert_close(video.tokens.held, expected.tokens)
+    reads = [event.where.rpartition(":")[0] for event in device.events if event.kind == "read"]
+    assert reads == ["compressors/finite.py", "types.py"]
 
 
 def test_a_long_segment_needs_one_matrix_of_distances():

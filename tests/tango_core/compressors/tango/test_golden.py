@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
+from simulated_device import SimulatedDevice
 
 from tango_core.compressors import build_method
 from tango_core.types import VisualFeatures
@@ -87,6 +88,14 @@ def test_keeps_the_tokens_that_the_release_keeps(name, config):
     features, options, expected = _load(name, config)
     ours = build_method("tango", **options).compressor.compress(features)
     assert ours.indices.tolist() == expected["kept"].tolist()
+
+
+@pytest.mark.parametrize(("name", "config"), COMPARED)
+def test_the_way_of_accelerators_keeps_them_too(name, config):
+    features, options, expected = _load(name, config)
+    with SimulatedDevice() as device:
+        ours = build_method("tango", **options).compressor.compress(device.move(features))
+    assert ours.indices.held.tolist() == expected["kept"].tolist()
 
 
 @pytest.mark.parametrize(("name", "config"), COMPARED)

@@ -71,7 +71,7 @@ def test_a_hub_checkpoint_that_cannot_be_reached_is_one_line(monkeypatch, tmp_pa
     with pytest.raises(FileNotFoundError) as error:
         describe_model("llava-onevision-7b", "tango-video/no-such-checkpoint")
     assert "model.path tango-video/no-such-checkpoint" in message(error)
-    assert "hf download" in message(error)
+    assert "tango model get" in message(error)
 
 
 def test_a_revision_of_a_directory_is_refused(checkpoint):

@@ -76,6 +76,28 @@ def gapped() -> Tensor:
     )
 
 
+@dataclass(frozen=True)
+class AsksForPrecision(DropOdd):
+    """Notes how float32 is multiplied while it prunes."""
+
+    def prune(self, context: LayerContext) -> Pruned:
+        RECORDED.setdefault("precision", []).append(torch.backends.cuda.matmul.fp32_precision)
+        return super().prune(context)
+
+
+@torch.no_grad()
+def test_pruners_multiply_in_full_precision_whatever_is_set(layer_loop, hidden, gapped):
+    matmul = torch.backends.cuda.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+    try:
+        RECORDED.clear()
+        layer_loop.run(hidden, gapped, pruner=AsksForPrecision(0.5, 1), visual=SPAN)
+        assert RECORDED["precision"] == ["ieee"] * 3
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+
+
 @torch.no_grad()
 def test_attention_and_keys_are_those_of_the_layer_before(layer_loop, eager, hidden, gapped):
     cache = DynamicCache()

@@ -1,0 +1,88 @@
+"""The commands `tango data get` and `tango model get`: files of the hub, before a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from jobs.cli.options import expanded
+
+model = typer.Typer(no_args_is_help=True, help="Fetch checkpoints.")
+
+Jobs = Annotated[int, typer.Option(min=1, max=32, help="Files fetched at once.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Start without a question.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched.")]
+Silent = Annotated[bool, typer.Option("--quiet", help="No bar and no notes.")]
+
+
+def data_get(
+    benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
+    root: Annotated[
+        Path,
+        typer.Option(
+            help="Directory that receives it; benchmark.root afterwards.",
+            show_default=False,
+            callback=expanded,
+        ),
+    ],
+    only: Annotated[
+        list[str],
+        typer.Option(help="A part alone: annotations, videos or subtitles; may be repeated."),
+    ] = [],  # noqa: B006
+    repository: Annotated[
+        str | None, typer.Option(help="Another of its repositories.  [default: the usual one]")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit.  [default: main]")
+    ] = None,
+    jobs: Jobs = 4,
+    keep_archives: Annotated[
+        bool, typer.Option("--keep-archives", help="Leave archives beside what was in them.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    quiet: Silent = False,
+) -> None:
+    """Fetch a benchmark from the hub, unpack it and check it; goes on where it was stopped."""
+    from jobs.fetch.data import HowToGet, data_get
+
+    how = HowToGet(
+        tuple(only), repository, revision, jobs, keep_archives, yes, dry_run, _quiet(quiet)
+    )
+    raise typer.Exit(data_get(benchmark, root, how, Console()))
+
+
+@model.command("get")
+def model_get(
+    name: Annotated[str, typer.Argument(help="Name of a model, or a hub id.", show_default=False)],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Directory for its files.  [default: the hub's cache]"),
+    ] = None,
+    half: Annotated[
+        Literal["encoder", "language"] | None,
+        typer.Option(help="Only the files that one half is loaded from."),
+    ] = None,
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
+    jobs: Jobs = 4,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    quiet: Silent = False,
+) -> None:
+    """Fetch a checkpoint from the hub; goes on where it was stopped."""
+    from jobs.fetch.model import HowToGetModel, model_get
+
+    how = HowToGetModel(folder, half, revision, jobs, yes, dry_run, _quiet(quiet))
+    raise typer.Exit(model_get(name, how, Console()))
+
+
+def _quiet(wanted: bool) -> bool:
+    """Keep notes out of the log, too."""
+    import logging
+
+    if wanted:
+        logging.getLogger().setLevel(logging.WARNING)
+    return wanted

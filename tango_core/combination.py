@@ -1,0 +1,168 @@
+"""What a method does to a clip before the language model, as a sparse linear map of its tokens.
+
+A `Combination` names the tokens that are kept, and the tokens and weights each is made of. It is
+a few kilobytes where the tokens are megabytes, holds for every tensor with one row per token, and
+gives the same bytes whenever it is applied to the same tokens: `Compressor.compress` and readers of
+stored plans use the one kernel here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tango_core.ops.merging import gather_weighted
+from tango_core.types import CompressedVideo
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """What a viewer needs beside the kept positions; nothing of it changes a token.
+
+    Attributes:
+        segments: Frames of every segment in order, adding up to T; empty for methods without
+            segments.
+        static: (T, L) bool, cells that the method averages over their segment's frames; `None` for
+            methods without static cells.
+        saliency: (T, L) uint8 score by which the method ranks tokens, as the encoder gave it: 0 for
+            the lowest of the clip, 255 for the highest; `None` for methods that rank by none.
+        saliency_range: (2,) float32, the scores that 0 and 255 stand for; `None` with `saliency`.
+    """
+
+    segments: tuple[int, ...] = ()
+    static: Tensor | None = None
+    saliency: Tensor | None = None
+    saliency_range: Tensor | None = None
+
+    def with_saliency(self, scores: Tensor) -> Drawing:
+        """The drawing with (T, L) scores, any float dtype, in 8 bits."""
+        scores = scores.float()
+        bounds = torch.stack(scores.aminmax())
+        steps = (scores - bounds[0]) * (255 / (bounds[1] - bounds[0]).clamp(min=1e-38))
+        levels = steps.clamp(0, 255).round().to(torch.uint8)
+        return replace(self, saliency=levels, saliency_range=bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Kept tokens of one clip, each a weighted sum of the clip's tokens.
+
+    Attributes:
+        indices: (K,) int64, ascending and unique; flat position t * H * W + h * W + w of every kept
+            token, as in `CompressedVideo`.
+        grid: (T, H, W) of the clip.
+        timestamps: (T,) float64 seconds.
+        offsets: (K + 1,) int64, from 0 to N and not descending: kept token k is the weighted sum of
+            `sources[offsets[k] : offsets[k + 1]]`. `None` where every kept token is the one at its
+            position, unchanged; `sources` and `weights` are then `None`, too.
+        sources: (N,) int64 flat positions of the tokens that are read.
+        weights: (N,) float32.
+        drawing: For viewers; `None` if nobody asked for it.
+    """
+
+    indices: Tensor
+    grid: tuple[int, int, int]
+    timestamps: Tensor
+    offsets: Tensor | None = None
+    sources: Tensor | None = None
+    weights: Tensor | None = None
+    drawing: Drawing | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes and types; positions are checked when the map is applied."""
+        if self.indices.ndim != 1 or self.indices.dtype != torch.int64:
+            raise ValueError(
+                f"indices must be (K,) int64, got {tuple(self.indices.shape)} {self.indices.dtype}"
+            )
+        if tuple(self.timestamps.shape) != (self.grid[0],):
+            raise ValueError(
+                f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}"
+            )
+        given = [part is not None for part in (self.offsets, self.sources, self.weights)]
+        if any(given) and not all(given):
+            raise ValueError("offsets, sources and weights must be given together, or none of them")
+        if self.offsets is None or self.sources is None or self.weights is None:
+            return
+        if tuple(self.offsets.shape) != (self.num_kept + 1,) or self.offsets.dtype != torch.int64:
+            raise ValueError(
+                f"offsets must be ({self.num_kept + 1},) int64 for {self.num_kept} kept tokens, "
+                f"got {tuple(self.offsets.shape)} {self.offsets.dtype}"
+            )
+        if self.sources.ndim != 1 or self.sources.dtype != torch.int64:
+            raise ValueError(
+                f"sources must be (N,) int64, got {tuple(self.sources.shape)} {self.sources.dtype}"
+            )
+        if self.weights.shape != self.sources.shape or self.weights.dtype != torch.float32:
+            raise ValueError(
+                f"weights must be ({len(self.sources)},) float32, "
+                f"got {tuple(self.weights.shape)} {self.weights.dtype}"
+            )
+
+    @property
+    def num_total(self) -> int:
+        """Tokens of the clip, T * H * W."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def num_kept(self) -> int:
+        """Tokens that are kept, K."""
+        return len(self.indices)
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether every kept token stays as it is."""
+        return self.offsets is None
+
+    def combine(self, rows: Tensor) -> Tensor:
+        """The kept rows of any tensor that has one row per token of the clip.
+
+        Sums are float32 and always made in the order of `sources`, so equal rows give equal bytes.
+
+        Args:
+            rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens, or what else goes
+                with them (DeepStack).
+
+        Returns:
+            (K, D) in the dtype and on the device of `rows`; never a view of it.
+
+        Raises:
+            ValueError: If there are more or fewer rows than tokens.
+        """
+        flat = rows.reshape(-1, rows.shape[-1])
+        if len(flat) != self.num_total:
+            raise ValueError(
+                f"the clip of this plan has {self.num_total} tokens on grid {self.grid}, "
+                f"got {len(flat)} rows"
+            )
+        if self.offsets is None or self.sources is None or self.weights is None:
+            # On a CPU three times as fast as the same rows by [indices].
+            return flat.index_select(0, self.indices.to(flat.device))
+        offsets, sources, weights = (
+            part.to(flat.device) for part in (self.offsets, self.sources, self.weights)
+        )
+        return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
+
+    def apply(self, tokens: Tensor) -> CompressedVideo:
+        """Put the kept tokens together.
+
+        Args:
+            tokens: (T, L, D) or (T * L, D) of the clip that the plan was made for.
+
+        Returns:
+            K tokens in the dtype and on the device of `tokens`.
+
+        Raises:
+            ValueError: If there are more or fewer tokens than the clip has, or the kept positions
+                are not ascending, unique and in range.
+        """
+        return CompressedVideo(
+            tokens=self.combine(tokens),
+            indices=self.indices.to(tokens.device),
+            grid=self.grid,
+            timestamps=self.timestamps,
+        )

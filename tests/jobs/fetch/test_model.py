@@ -1,0 +1,164 @@
+"""A checkpoint from the hub, which a job then finds by its id without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from llava_checkpoints import build_llava, save_llava
+from rich.console import Console
+
+from jobs.fetch.hub import FetchError
+from jobs.fetch.model import HowToGetModel, model_get
+from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.models.checkpoints.directory import is_here
+
+ID = "owner/small-llava"
+NAME = f"models/{ID}"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A checkpoint in several files, as the hub holds it."""
+    folder = save_llava(build_llava(), tmp_path_factory.mktemp("model"), "sharded")
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.iterdir()}
+    return {**found, "README.md": b"---\n", "pytorch_model.bin": b"pickle" * 400}
+
+
+@pytest.fixture
+def published(server, files):
+    server.publish(NAME, files, licence="apache-2.0")
+    return server
+
+
+def get(name=ID, **options):
+    """Exit code and what is printed."""
+    console = Console(record=True, width=200, force_terminal=False)
+    return model_get(name, HowToGetModel(yes=True, **options), console), console.export_text()
+
+
+def fetched(server):
+    """Names of the files whose bytes were sent."""
+    return {
+        each.path.rpartition("/")[2]
+        for each in server.requests
+        if each.method == "GET" and "/api/" not in each.path
+    }
+
+
+def test_a_job_finds_it_by_its_id_without_a_network(monkeypatch, published):
+    code, text = get()
+    assert code == 0
+    assert text.rstrip().endswith(f"model.path: {ID}")
+    assert "licence: apache-2.0" in text
+    assert not fetched(published) & {"README.md", "pytorch_model.bin"}
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert is_here(ID)
+    spec = describe_model("llava-onevision-7b", ID)
+    load_encoder(spec)
+    load_language_model(spec)
+
+
+def test_with_a_network_a_job_fetches_nothing_more(published):
+    get()
+    published.requests.clear()
+    spec = describe_model("llava-onevision-7b", ID)
+    load_encoder(spec)
+    assert fetched(published) == set()
+
+
+def test_it_is_fetched_once(published):
+    get()
+    published.requests.clear()
+    code, text = get()
+    assert (code, "all of it is here" in text) == (0, True)
+    # Two small files say which weights there are.
+    assert fetched(published) <= {"config.json", "model.safetensors.index.json"}
+
+
+@pytest.mark.parametrize(
+    ("half", "load"), [("encoder", load_encoder), ("language", load_language_model)]
+)
+def test_one_half_is_loaded_from_fewer_files(monkeypatch, published, files, half, load):
+    get(half=half)
+    weights = {name for name in files if name.endswith(".safetensors")}
+    assert fetched(published) & weights < weights
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    load(describe_model("llava-onevision-7b", ID))
+
+
+def test_offline_only_the_cache_is_looked_at(monkeypatch, published):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(FetchError, match="not complete in the hub's cache, and HF_HUB_OFFLINE"):
+        get()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    get()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert get() == (0, f"{ID}: all of it is in the hub's cache\n")
+
+
+def test_into_a_folder(published, tmp_path):
+    code, text = get(folder=tmp_path / "llava")
+    assert code == 0
+    assert text.rstrip().endswith(f"model.path: {tmp_path / 'llava'}")
+    load_encoder(describe_model("llava-onevision-7b", str(tmp_path / "llava")))
+    assert not Path(constants.HF_HUB_CACHE).exists()
+
+
+def test_a_stopped_download_goes_on(published, files):
+    (name,) = [name for name in files if name.endswith("00001-of-" + _count(files))]
+    published.cuts[name] = [1000]
+    get()
+    first, second = published.gets(name)
+    assert first is None
+    assert second.startswith("bytes=")
+    blobs = Path(constants.HF_HUB_CACHE) / "models--owner--small-llava" / "blobs"
+    assert not list(blobs.glob("*.incomplete*"))
+
+
+def _count(files):
+    """How the number of weight files ends their names."""
+    return sorted(name for name in files if name.endswith(".safetensors"))[0].partition("-of-")[2]
+
+
+def test_a_new_commit_fetches_what_changed(published, files):
+    get()
+    published.requests.clear()
+    published.publish(NAME, {**files, "extra.json": b"{}"})
+    get()
+    assert fetched(published) <= {"config.json", "model.safetensors.index.json", "extra.json"}
+    refs = Path(constants.HF_HUB_CACHE) / "models--owner--small-llava" / "refs" / "main"
+    assert refs.read_text() == published.repositories[NAME].refs["main"]
+
+
+def test_a_dry_run_writes_nothing(published):
+    console = Console(record=True, width=200, force_terminal=False)
+    assert model_get(ID, HowToGetModel(dry_run=True), console) == 0
+    assert "the checkpoint: " in console.export_text()
+    assert not Path(constants.HF_HUB_CACHE).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tiny", {}, "model tiny comes with this package; there is nothing to fetch"),
+        ("llava-onevison-7b", {}, "llava-onevision-7b"),
+        (ID, {"half": "encoder", "folder": Path("x")}, "--half encoder needs the hub's cache"),
+    ],
+)
+def test_mistakes(server, name, options, said):
+    with pytest.raises(ValueError, match=said):
+        get(name, **options)
+
+
+def test_a_half_of_an_unknown_kind_is_refused(server):
+    server.publish(NAME, {"config.json": b'{"model_type": "bert"}', "model.safetensors": b"x"})
+    with pytest.raises(ValueError, match=r"--half encoder: .* holds a 'bert' model"):
+        get(half="encoder")
+
+
+def test_weights_of_another_format_are_named(server):
+    server.publish(NAME, {"config.json": b'{"model_type": "llava_onevision"}', "a.bin": b"x"})
+    with pytest.raises(FetchError, match=r"has no model\.safetensors at revision main"):
+        get()

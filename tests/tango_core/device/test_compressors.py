@@ -1,0 +1,132 @@
+"""What methods before the model may cost on an accelerator, by the simulated device."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from device_cases import RETENTION, compressor_cases, scenes_of
+from simulated_device import SimulatedDevice, describe
+
+from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import CLIPS, make_clip
+from tango_core.compressors.tango.on_device import MAX_SHAPES, SHAPE_COST, few_shapes
+
+CASES = list(compressor_cases())
+NAMES = [f"{name} {options}" for name, options in CASES]
+# What the host reads: what it plans by, and whether the kept positions are in order.
+MOST_READS = 2
+# A plan of whole numbers, times, weights; one for each of few batches in exact budgets.
+MOST_UPLOADS = 10
+# Operators for a clip of 32 frames of 6 x 6 tokens. DivPrune and FlashVID choose one token after
+# another, EVS goes frame by frame; the last three cluster segment by segment, up to 32 of them.
+MOST_LAUNCHES = {
+    "tango": 350,
+    "visionzip": 110,
+    "vidcom2": 130,
+    "vcast": 60,
+    "divprune": 1000,
+    "evs": 300,
+    "flashvid": 700,
+    "fastvid": 1700,
+    "holitom": 1600,
+    "prunevid": 1500,
+}
+MOST_OF_OTHERS = 40
+LONG_CLIPS = {
+    "many scenes": scenes_of(16),
+    "noise": make_clip(32, (6, 6), "noise"),
+    "frozen": make_clip(32, (6, 6), "static"),
+}
+ODD_CLIPS = ("one-frame", "not-square", "one-token-per-frame", "duplicates")
+
+
+def _run(name, options, features):
+    """The clip compressed on the CPU and on the simulated device, and what that cost."""
+    compressor = build_method(name, **options).compressor
+    expected = compressor.compress(features)
+    with SimulatedDevice() as device:
+        video = compressor.compress(device.move(features))
+    return expected, video, device
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
+def test_long_clips_stay_in_the_budget(name, options):
+    for clip, features in LONG_CLIPS.items():
+        expected, video, device = _run(name, options, features)
+        assert torch.equal(video.indices.held, expected.indices), clip
+        torch.testing.assert_close(video.tokens.held, expected.tokens)
+        assert device.reads <= MOST_READS, describe(device.where("read").items())
+        assert device.uploads <= MOST_UPLOADS, describe(device.where("upload").items())
+        most = MOST_LAUNCHES.get(name, MOST_OF_OTHERS)
+        assert device.launches <= most, describe(device.where("launch").most_common(20))
+        assert not device.varying, describe(device.where("varying").items())
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
+def test_odd_clips_run_on_one_device_and_read_twice(name, options):
+    for clip in ODD_CLIPS:
+        expected, video, device = _run(name, options, make_clip(**CLIPS[clip]))
+        assert video.num_kept == expected.num_kept, clip
+        assert device.reads <= MOST_READS, describe(device.where("read").items())
+        assert not device.varying, describe(device.where("varying").items())
+
+
+@pytest.mark.parametrize("budget", ["official", "exact"])
+def test_tango_costs_the_same_however_many_segments_there_are(budget):
+    costs, segments = set(), []
+    for num_scenes in (4, 8, 16):
+        features = scenes_of(num_scenes)
+        tango = build_method("tango", retention=RETENTION, budget=budget, tau=0.3).compressor
+        drawing = tango.plan(features).drawing
+        segments.append(len(drawing.segments))
+        assert drawing.static.any()
+        with SimulatedDevice() as device:
+            tango.compress(device.move(features))
+        costs.add((device.launches, device.uploads, device.reads))
+    assert segments == [4, 8, 16]
+    assert len(costs) == 1, costs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_keeps_the_same(dtype):
+    for name in ("tango", "divprune", "holitom", "flashvid"):
+        features = make_clip(8, (6, 6), dtype=dtype)
+        expected, video, device = _run(name, {"retention": RETENTION}, features)
+        assert torch.equal(video.indices.held, expected.indices), name
+        assert video.tokens.dtype == dtype
+        assert device.reads <= MOST_READS
+
+
+class TestShapes:
+    """Pools of about one size are padded to one shape."""
+
+    def test_pools_of_about_one_size_share_a_shape(self):
+        assert few_shapes([30, 28, 29, 30]) == [[1, 2, 0, 3]]
+
+    def test_a_large_pool_gets_a_shape_of_its_own(self):
+        assert few_shapes([3000, 100, 90, 110]) == [[2, 1, 3], [0]]
+
+    def test_there_are_never_more_than_few(self):
+        sizes = [2**power * 100 for power in range(7)]
+        shapes = few_shapes(sizes)
+        assert len(shapes) == MAX_SHAPES
+        assert sorted(number for shape in shapes for number in shape) == list(range(7))
+
+    def test_no_way_with_other_bounds_costs_less(self):
+        sizes = sorted([3100, 1500, 1450, 800, 3000, 100, 90])
+
+        def cost(bounds):
+            return sum(
+                SHAPE_COST + (stop - start) * sizes[stop - 1] ** 2
+                for start, stop in pairwise(bounds)
+            )
+
+        shapes = few_shapes(sizes)
+        ours = cost([0, *torch.tensor([len(shape) for shape in shapes]).cumsum(0).tolist()])
+        ways = [[0, 7]]
+        ways += [[0, a, 7] for a in range(1, 7)]
+        ways += [[0, a, b, 7] for a in range(1, 7) for b in range(a + 1, 7)]
+        assert ours == min(map(cost, ways))
+
+    def test_without_pools_there_is_no_shape(self):
+        assert few_shapes([]) == []

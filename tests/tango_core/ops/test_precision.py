@@ -1,0 +1,148 @@
+"""What chooses tokens multiplies in full precision, and leaves the user's settings as they were."""
+
+import threading
+
+import pytest
+import torch
+from simulated_device import SimulatedDevice, allows_tf32
+
+from tango_core.compressors import build_method
+from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
+from tango_core.ops import precision
+from tango_core.ops.precision import float32_products, full_precision
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    """Whatever a test sets is as before after it."""
+    before = precision._settings()
+    yield
+    precision._set(*before)
+
+
+def _old(monkeypatch):
+    monkeypatch.setattr(precision, "_is_new", lambda: False)
+    torch.set_float32_matmul_precision("high")
+
+
+def _new(monkeypatch):
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+def _flag(monkeypatch):
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _process_wide(monkeypatch):
+    torch.set_float32_matmul_precision("high")
+
+
+WAYS = [_old, _new, _flag, _process_wide]
+
+
+@pytest.mark.parametrize("allow", WAYS)
+class TestTheUsersSetting:
+    def test_is_off_inside_and_back_after(self, monkeypatch, allow):
+        allow(monkeypatch)
+        assert allows_tf32()
+        with full_precision():
+            assert not allows_tf32()
+        assert allows_tf32()
+
+    def test_is_back_after_an_error(self, monkeypatch, allow):
+        allow(monkeypatch)
+        with pytest.raises(KeyError), full_precision():
+            raise KeyError
+        assert allows_tf32()
+
+    def test_is_off_until_the_last_one_leaves(self, monkeypatch, allow):
+        allow(monkeypatch)
+        entered, leave = threading.Event(), threading.Event()
+
+        def other():
+            with full_precision():
+                entered.set()
+                leave.wait(60)
+
+        thread = threading.Thread(target=other)
+        with full_precision():
+            thread.start()
+            assert entered.wait(60)
+        inside = allows_tf32()
+        leave.set()
+        thread.join(60)
+        assert (inside, allows_tf32()) == (False, True)
+
+    def test_is_what_is_recorded(self, monkeypatch, allow):
+        allow(monkeypatch)
+        assert float32_products()["matmul"] == "tf32"
+        with full_precision():  # of another thread: the models' setting is the user's
+            assert float32_products()["matmul"] == "tf32"
+
+
+def test_nothing_set_is_recorded_as_full_precision():
+    assert float32_products()["matmul"] == "ieee"
+    assert set(float32_products()) == {"matmul", "convolution"}
+
+
+def test_the_flag_can_be_read_again_after_it():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    with full_precision():
+        pass
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+# Method -> its options, and clips in which distances are close to each other.
+SENSITIVE = {
+    "divprune": ({}, "static"),
+    "tango": ({"tau": -1.0, "static_tau": 0.999}, "noise"),
+}
+NUM_CLIPS = 6
+
+
+def _changed_by_tf32(name, run):
+    """Share of the kept tokens that emulated TF32 changes, and how many products it rounded."""
+    options, kind = SENSITIVE[name]
+    method = build_method(name, retention=0.2, **options).compressor
+    changed = total = rounded = 0
+    for seed in range(NUM_CLIPS):
+        features = make_clip(16, (8, 8), kind, seed=seed, dim=256)
+        noise = torch.randn(features.tokens.shape, generator=torch.Generator().manual_seed(seed))
+        features.tokens.add_(0.02 * noise)
+        kept = []
+        for tf32 in (False, True):
+            with SimulatedDevice(tf32=tf32) as device:
+                kept.append(set(run(method, device.move(features)).indices.held.tolist()))
+        changed += len(kept[0] - kept[1])
+        total += len(kept[0])
+        rounded += device.rounded
+    return changed / total, rounded
+
+
+@pytest.mark.parametrize("name", SENSITIVE)
+def test_tf32_would_change_what_is_kept(name):
+    """Or the tests below would show nothing: `_plan` is the method without its protection."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    changed, rounded = _changed_by_tf32(name, lambda method, features: method._plan(features))
+    assert rounded > 0
+    assert 0 < changed < 0.1
+
+
+@pytest.mark.parametrize("name", SENSITIVE)
+@pytest.mark.parametrize("call", ["compress", "plan"])
+def test_it_is_off_while_a_method_chooses(name, call):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert _changed_by_tf32(name, lambda method, clip: getattr(method, call)(clip)) == (0, 0)
+
+
+def test_it_is_off_while_a_pruner_chooses(monkeypatch):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    pruner, seen = build_method("fastv", retention=0.2).pruner, []
+    choose = type(pruner).prune
+    monkeypatch.setattr(
+        type(pruner), "prune", lambda *args: seen.append(allows_tf32()) or choose(*args)
+    )
+    run_layers(pruner, 28, SyntheticPrompt())
+    assert seen == [False]
