@@ -27,8 +27,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all test-gpu lint types format methods bench \
-        bench-gpu bench-gpu-overlap ui resolve wheel clean
+.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos lint types format methods \
+        bench bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ test-system: $(READY)  ## Run the tests that need the Debian packages of infra/d
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(MAKE) --no-print-directory --keep-going test-system test-slow test
+
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
+	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.answer_parts import (
@@ -146,7 +147,7 @@ class AnswerWriter:
             if (len(clips) and stays.all()) or not self.storage.exists(name):
                 continue
             if stays.any() and (table := parts.read(name)) is not None:
-                self._write_kept(table, clips[stays])
+                self._write_kept(table, np.sort(clips[stays]))
             self._may_write()
             with suppress(FileNotFoundError):
                 self.storage.delete(name)

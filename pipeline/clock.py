@@ -9,6 +9,22 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 
+class Repeated(Protocol):
+    """A function that is called at intervals, beside the thread that asked for it."""
+
+    def start(self) -> None:
+        """Call from now on, the first time after one interval."""
+        ...
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Call no more.
+
+        Args:
+            wait: Whether to wait for a call that is under way.
+        """
+        ...
+
+
 class Clock(Protocol):
     """What the pipeline and the driver ask of time."""
 
@@ -22,6 +38,10 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+        ...
+
+    def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
+        """Something that calls a function at intervals once it is started; see `Ticker`."""
         ...
 
 
@@ -39,6 +59,10 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """See `Clock`."""
         time.sleep(seconds)
+
+    def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
+        """See `Clock`."""
+        return Ticker(call, every_s, name)
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
@@ -60,15 +84,11 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Call from now on, the first time after one interval."""
+        """See `Repeated`."""
         self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Call no more.
-
-        Args:
-            wait: Whether to wait for a call that is under way.
-        """
+        """See `Repeated`."""
         self._end.set()
         if wait and self._thread.is_alive():
             self._thread.join()

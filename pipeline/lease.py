@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -201,22 +200,23 @@ class FileLease:
 
 
 class KeptLease:
-    """A lease that a thread renews; ask it before every write.
+    """A lease that is renewed beside the work; ask it before every write.
 
     Args:
         lease: Has been taken.
         every_s: Seconds between two renewals.
+        clock: Says when they have passed.
     """
 
-    def __init__(self, lease: Lease, every_s: float = RENEWED_EVERY_S) -> None:
+    def __init__(
+        self, lease: Lease, every_s: float = RENEWED_EVERY_S, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._lease = lease
-        self._every_s = every_s
         self._lost: LeaseError | None = None
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="tango-lease", daemon=True)
+        self._renewals = clock.repeat(self._renew, every_s, "tango-lease")
 
     def raise_if_lost(self) -> None:
-        """Raise what the thread found; costs nothing.
+        """Raise what a renewal found; costs nothing.
 
         Raises:
             LeaseError: If another driver has taken the run.
@@ -235,34 +235,33 @@ class KeptLease:
 
     def start(self) -> None:
         """Renew from now on."""
-        self._thread.start()
+        self._renewals.start()
 
     def stop(self) -> None:
         """Renew no more."""
-        self._end.set()
-        self._thread.join()
+        self._renewals.stop()
 
     def _renew(self) -> None:
-        """Until the end; a disk that fails may be back at the next try."""
-        while not self._end.wait(self._every_s):
-            try:
-                self._lease.renew()
-            except LeaseError as error:
-                self._lost = error
-                return
-            except OSError as error:
-                logger.warning("the lease of the run could not be renewed: %s", error)
+        """One renewal; a disk that fails may be back at the next one."""
+        if self._lost:
+            return
+        try:
+            self._lease.renew()
+        except LeaseError as error:
+            self._lost = error
+        except OSError as error:
+            logger.warning("the lease of the run could not be renewed: %s", error)
 
 
 @contextmanager
-def held(lease: Lease, *, steal: bool = False) -> Iterator[KeptLease]:
+def held(lease: Lease, *, steal: bool = False, clock: Clock = SYSTEM_CLOCK) -> Iterator[KeptLease]:
     """Take a lease, keep it while the block runs, and release it however the block ends.
 
     Raises:
         LeaseError: If a living driver has it.
     """
     lease.take(steal=steal)
-    kept = KeptLease(lease)
+    kept = KeptLease(lease, clock=clock)
     kept.start()
     try:
         yield kept

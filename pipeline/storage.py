@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
+from pipeline.disk import Disk
 from pipeline.remote.objects import ObjectStore, Stored
 from pipeline.remote.urls import Place, Url, place
 
@@ -27,11 +26,11 @@ class Storage:
     directory that fails.
 
     Attributes:
-        filesystem: The pyarrow file system of this machine, or the store behind a URL.
+        filesystem: The disk of this machine, or the store behind a URL.
         root: Path inside that file system.
     """
 
-    filesystem: pafs.FileSystem | ObjectStore
+    filesystem: Disk | ObjectStore
     root: str
 
     @classmethod
@@ -52,9 +51,7 @@ class Storage:
             except ValueError as error:
                 raise ValueError(f"cannot open {where}: {error}") from error
             return cls(store, where.path)
-        import pyarrow.fs as pafs
-
-        return cls(pafs.LocalFileSystem(), str(where.absolute()))
+        return cls(Disk(), str(where.absolute()))
 
     def child(self, name: str) -> Storage:
         """The directory `name` inside this one."""
@@ -70,8 +67,9 @@ class Storage:
         return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
 
     @property
-    def _disk(self) -> Any:
-        """The file system of this machine, where `store` is `None`."""
+    def _disk(self) -> Disk:
+        """The disk of this machine, where `store` is `None`."""
+        assert isinstance(self.filesystem, Disk)
         return self.filesystem
 
     @property
@@ -104,19 +102,15 @@ class Storage:
 
     def _entries(self) -> list[pafs.FileInfo]:
         """Everything directly in here; nothing if the directory is not there."""
-        import pyarrow.fs as pafs
-
         if self.store is not None:
             return [_file_info(entry) for entry in self.store.listing(self.root)]
-        selector = pafs.FileSelector(self.root, allow_not_found=True)
-        found: list[pafs.FileInfo] = self._disk.get_file_info(selector)
-        return found
+        return self._disk.entries(self.root)
 
     def is_folder(self) -> bool:
         """Whether there is anything here to look into."""
         if self.store is not None:
             return self.store.is_folder(self.root)
-        return Path(self.root).is_dir()
+        return self._disk.is_folder(self.root)
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` is there and not empty."""
@@ -127,8 +121,7 @@ class Storage:
         if self.store is not None:
             found = self.store.stat(self.path(name))
             return found.size if found else 0
-        path = Path(self.path(name))
-        return path.stat().st_size if path.is_file() else 0
+        return self._disk.size(self.path(name))
 
     def read(self, name: str) -> bytes:
         """All bytes of a file.
@@ -151,7 +144,7 @@ class Storage:
             import pyarrow as pa
 
             return pa.PythonFile(self.store.opened(self.path(name)), mode="r")
-        return self._disk.open_input_file(self.path(name))
+        return self._disk.opened(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""
@@ -180,7 +173,7 @@ class Storage:
         aside = f".{uuid.uuid4().hex}.tmp"
         self.write(aside, data)
         try:
-            os.link(self.path(aside), self.path(name))  # NFS does this in one step, too
+            self._disk.link(self.path(aside), self.path(name))
         finally:
             self.delete(aside)
 
@@ -191,32 +184,35 @@ class Storage:
             with self.store.writing(self.path(name)) as remote:
                 yield remote
             return
-        self._disk.create_dir(self.root, recursive=True)
+        self._disk.make_folder(self.root, exist_ok=True)
         # A leading dot hides the unfinished file from every Parquet reader of the directory.
-        aside = Path(self.path(f".{uuid.uuid4().hex}.tmp"))
+        aside = self.path(f".{uuid.uuid4().hex}.tmp")
         try:
-            with aside.open("wb") as file:
+            with self._disk.new_file(aside) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self.path(name))
+                self._disk.sync(file)
+            self._disk.replace(aside, self.path(name))
         except OSError as error:
             if error.errno is not None and error.filename is None:  # such as a full disk
                 error.filename = self.path(name)
             raise
         finally:
-            aside.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                self._disk.remove(aside)
 
     def move(self, name: str, new_name: str) -> None:
         """Give a file another name in this directory; one of that name is replaced."""
-        (self.store or self._disk).move(self.path(name), self.path(new_name))
+        if self.store is not None:
+            self.store.move(self.path(name), self.path(new_name))
+        else:
+            self._disk.replace(self.path(name), self.path(new_name))
 
     def delete(self, name: str) -> None:
         """Remove a file."""
         if self.store is not None:
             self.store.delete(self.path(name))
         else:
-            self._disk.delete_file(self.path(name))
+            self._disk.remove(self.path(name))
 
     def create(self) -> None:
         """Make this directory; of several callers exactly one succeeds.
@@ -228,7 +224,7 @@ class Storage:
             OSError: If it cannot be made.
         """
         if self.is_local:
-            Path(self.root).mkdir(parents=True)
+            self._disk.make_folder(self.root, exist_ok=False)
         elif self.is_folder():
             raise FileExistsError(self.location)
         else:
@@ -238,7 +234,7 @@ class Storage:
         """Remove this directory if nothing is in it; object stores have no empty directories."""
         if self.is_local:
             with suppress(OSError):  # something is in it
-                Path(self.root).rmdir()
+                self._disk.remove_folder(self.root)
 
 
 def _file_info(entry: Stored) -> pafs.FileInfo:

@@ -141,7 +141,7 @@ def execute(
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
     watching = (JobProgress(console, clock, board), *observers)
-    with held(lease, steal=locations.steal) as kept:
+    with held(lease, steal=locations.steal, clock=clock) as kept:
         return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
 
 

@@ -22,7 +22,7 @@ from jobs.tracking.server import (
 )
 from jobs.tracking.spool import EVENTS, FOLDER, Sent, Spool
 from jobs.tracking.upload import IDLE_S, Sender
-from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
+from pipeline.clock import SYSTEM_CLOCK, Clock, Repeated
 from pipeline.lease import LeaseError
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -75,7 +75,7 @@ class LiveRun:
         self._spool = Spool(run_dir / FOLDER / EVENTS)
         self._lock = threading.RLock()
         self._sender: Sender | None = None
-        self._ticker: Ticker | None = None
+        self._ticker: Repeated | None = None
         self._numbers = RunningNumbers(self._board, [])
         self._num_caches = self._before = 0
         self._begun = self._sampled = clock.monotonic()
@@ -120,7 +120,7 @@ class LiveRun:
         }
         self._spool.write({"kind": "start", "time": self._now_ms(), **about})
         self._sender = Sender(self._run_dir, self.uri, self._every_s)
-        self._ticker = Ticker(self._tick, self._every_s, "tango-live")
+        self._ticker = self._clock.repeat(self._tick, self._every_s, "tango-live")
         self._ticker.start()
 
     def result(self, row: Row) -> None:

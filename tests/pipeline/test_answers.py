@@ -81,6 +81,20 @@ def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_a
     assert sorted(clips(folder)) == ["done"] * 2 + ["failed"] * 2 + ["unparsed"] * 2
 
 
+@pytest.mark.parametrize("failed", range(0, 12, 3))
+def test_of_a_part_with_many_clips_only_the_failed_one_is_dropped(folder, failed):
+    names = [f"v{number}" for number in range(12)]
+    first = AnswerWriter(folder)
+    for index, name in enumerate(names):
+        first.add([answer(name, status="answer_failed" if index == failed else "ok")])
+    first.flush()
+    second = AnswerWriter(folder)
+    second.keep(second.finished(["full"]))
+    second.add([answer(names[failed])])
+    second.flush()
+    assert sorted(clips(folder)) == sorted(names)
+
+
 def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
     writer = AnswerWriter(folder)
     writer.add([answer("v1", text="old")])

@@ -33,7 +33,7 @@ INJECTED = sorted(
         ("jobs/run", "*.py"),
     )
     for path in (ROOT / folder).glob(pattern)
-    if path.name not in {*OTHERS, *LIVE, *ASIDE, "clock.py", "storage.py"}
+    if path.name not in {*OTHERS, *LIVE, *ASIDE, "clock.py", "disk.py", "storage.py"}
 )
 CLOCKS = {"time", "shutil", "tempfile", "os"}
 FILES = {

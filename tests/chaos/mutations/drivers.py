@@ -1,0 +1,174 @@
+"""Faults of drivers: the lease, the end of a job, what a run says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from pipeline.answers import AnswerWriter
+from pipeline.lease import EXPIRES_S, FileLease, LeaseError
+from pipeline.object_lease import ObjectLease
+from pipeline.remote.objects import ObjectStore
+from pipeline.rows import Row
+from pipeline.storage import Storage
+from tests.chaos.mutations import Mutation
+from tests.chaos.simulator.disk import SimulatedDisk
+
+
+class _NoLease:
+    def raise_if_lost(self) -> None: ...
+    def renew(self) -> None: ...
+
+
+@contextmanager
+def _nothing_held(lease: Any, **options: Any) -> Iterator[_NoLease]:
+    yield _NoLease()
+
+
+def _renew_file_unchecked(self: FileLease) -> None:
+    self.storage.write(f".lease-{self._number:05d}.json", self._content())
+
+
+def _renew_object_unchecked(self: ObjectLease) -> None:
+    self._store.write(self._path, self._content())
+
+
+def _raise_if_alive_by_date(self: ObjectLease, holder: Any, version: str) -> None:
+    """By the dates of two machines, not by the store's clock."""
+    silent = self._clock.now() - datetime.fromisoformat(holder.renewed_at)
+    if silent.total_seconds() <= EXPIRES_S:
+        raise LeaseError("works on this run")
+
+
+def _raise_always(self: ObjectLease, holder: Any, version: str) -> None:
+    raise LeaseError("works on this run")
+
+
+@contextmanager
+def _unflushed(writer: AnswerWriter | None, clock: Any) -> Iterator[None]:
+    yield
+
+
+def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
+    """Without a file aside."""
+    if self.store is not None:
+        self.store.write(self.path(name), data)
+        return
+    self._disk.make_folder(self.root, exist_ok=True)
+    with self._disk.new_file(self.path(name)) as file:
+        file.write(data)
+        self._disk.sync(file)
+
+
+def _sync_nothing(self: SimulatedDisk, file: Any) -> None:
+    """As if nobody called fsync."""
+
+
+def _keep_and_drop(self: AnswerWriter, clips: Any) -> None:
+    """Drops what failed as soon as the run is resumed."""
+    self._kept = clips.digests
+    self._drop_the_others()
+
+
+_delete = Storage.delete
+
+
+def _delete_but_facts(self: Storage, name: str) -> None:
+    if name != "facts.json":
+        _delete(self, name)
+
+
+def _put_always(self: ObjectStore, path: str, data: bytes, version: str = "") -> str:
+    self.write(path, data)
+    found = self.stat(path)
+    return found.version if found else ""
+
+
+def _no_missing(*args: Any) -> tuple[list[Row], int]:
+    job, built = args[:2]
+    from jobs.run.build import items_of
+
+    return [], sum(len(item.questions) for _, item in items_of(job, built)) * len(built.methods)
+
+
+def _run_as_given(run_plan: Any, plan: Any, settings: Any, clock: Any) -> Iterator[Row]:
+    yield from run_plan(plan, settings)
+
+
+DRIVERS = (
+    Mutation(
+        "two drivers: no lease is taken",
+        {"jobs.run.driver.held": _nothing_held},
+        ("second driver", "second driver", "decode", "death"),
+    ),
+    Mutation(
+        "a lease without fencing: a robbed driver renews it and goes on",
+        {
+            "pipeline.lease.FileLease.renew": _renew_file_unchecked,
+            "pipeline.object_lease.ObjectLease.renew": _renew_object_unchecked,
+        },
+        ("second driver", "decode", "stop"),
+    ),
+    Mutation(
+        "a lease judged by the dates of two machines",
+        {"pipeline.object_lease.ObjectLease._raise_if_alive": _raise_if_alive_by_date},
+        ("second driver", "jump"),
+        ("store",),
+    ),
+    Mutation(
+        "a lease that does not end with its driver",
+        {
+            "pipeline.lease.FileLease._lives": lambda self, holder: True,
+            "pipeline.object_lease.ObjectLease._raise_if_alive": _raise_always,
+        },
+        ("death",),
+    ),
+    Mutation(
+        "a lease by PUTs without a condition",
+        {
+            "pipeline.remote.objects.ObjectStore.create": _put_always,
+            "pipeline.remote.objects.ObjectStore.replace": _put_always,
+        },
+        ("second driver", "decode"),
+        ("store",),
+    ),
+    Mutation(
+        "answers that are not flushed when a job ends",
+        {"jobs.run.driver._flushed": _unflushed},
+        ("death",),
+    ),
+    Mutation(
+        "files that are written in place",
+        {"pipeline.storage.Storage.write": _write_in_place},
+        ("death",),
+        ("disk", "shared"),
+    ),
+    Mutation(
+        "files that are not synchronised before they get their names",
+        {"tests.chaos.simulator.disk.SimulatedDisk.sync": _sync_nothing},
+        ("death",),
+        ("disk",),
+    ),
+    Mutation(
+        "a resume that drops rows before it has others",
+        {"pipeline.answers.AnswerWriter.keep": _keep_and_drop},
+        ("decode", "death", "death"),
+    ),
+    Mutation(
+        "a run that is continued and says that it is finished",
+        {"pipeline.storage.Storage.delete": _delete_but_facts},
+        ("decode", "death", "death"),
+    ),
+    Mutation(
+        "answers that nobody counts at the end",
+        {"jobs.run.driver.add_missing": _no_missing},
+        ("rot",),
+    ),
+    Mutation(
+        "a store that is away fails the clips that meet it",
+        {"jobs.run.driver.patient": _run_as_given},
+        ("away",),
+    ),
+)

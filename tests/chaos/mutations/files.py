@@ -1,0 +1,258 @@
+"""Faults of what is read and written: parts of answers, token sets, shards, stages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.answers import AnswerWriter
+from pipeline.cache.compact import _key
+from pipeline.cache.rows import ClipIdentity, StoredClip, _from_row
+from pipeline.cache.shards import Shards
+from pipeline.cache.tokens import Entry, TokenCache, read_clip
+from pipeline.executors import attempts
+from pipeline.finished import AnsweredClips
+from pipeline.rows import Row, bounds
+from pipeline.seal import DAMAGE, DamagedFileError, SealedTable
+from pipeline.storage import Storage
+from tests.chaos.mutations import Mutation
+
+
+def _read_unsealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
+    """Whatever can be parsed is believed."""
+    try:
+        table = pq.read_table(pa.BufferReader(folder.read(name)))
+        seal = json.loads((table.schema.metadata or {})[b"tango_seal"])
+    except DAMAGE as error:
+        raise DamagedFileError(str(error)) from error
+    return SealedTable(table.replace_schema_metadata(None), seal["run"])
+
+
+def _read_blindly(folder: Storage, name: str, *, must: bool) -> SealedTable:
+    """What cannot be parsed is an empty part."""
+    from pipeline.rows import ANSWER
+
+    try:
+        return _read_unsealed(folder, name, must=must)
+    except DamagedFileError:
+        return SealedTable(ANSWER.empty_table(), folder.root.split("/")[-2])
+
+
+def _checked_nothing(table: pa.Table, key: str, cache: str) -> StoredClip:
+    """Whatever can be parsed is the clip."""
+    (row,) = table.to_pylist()
+    clip = ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
+    return StoredClip(clip, _from_row(row), table, True)
+
+
+_checked = None
+
+
+def _checked_but_key(table: pa.Table, key: str, cache: str) -> StoredClip:
+    """Everything but whose tokens they are."""
+
+    own = table["clip_key"][0].as_py()
+    return rows_checked(table, own, rows_cache_of(table))
+
+
+def rows_cache_of(table: pa.Table) -> str:
+    return str(table["checksum"][0].as_py().partition("@")[2])
+
+
+from pipeline.cache.rows import _checked as rows_checked  # noqa: E402
+
+
+def _drop_unread(self: AnswerWriter) -> None:
+    """Deletes every part but its own last one, also those that it has not read."""
+    if self._kept is None or self._read is None:
+        return
+    kept = self._kept
+    for name in self.storage.names(".parquet"):
+        if name.startswith(f"part-{self._next - 1:05d}"):
+            continue
+        table = pq.read_table(pa.BufferReader(self.storage.read(name)))
+        self._write_kept(table.replace_schema_metadata(None), kept)
+        self.storage.delete(name)
+    self._kept = self._read = None
+
+
+def _drop_before_writing(self: AnswerWriter) -> None:
+    """Deletes a part before what is kept of it is in another one."""
+    if self._kept is None or self._read is None:
+        return
+    kept, parts = self._kept, self._read
+    tables = [parts.read(name) for name in parts.overview.names]
+    for name in parts.overview.names:
+        if self.storage.exists(name):
+            self.storage.delete(name)
+    for table in tables:
+        if table is not None:
+            self._write_kept(table, kept)
+    self._kept = self._read = None
+
+
+_refresh = Shards.refresh
+
+
+def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None) -> None:
+    names = sorted(self.storage.names() if names is None else names)
+    _refresh(self, [name for name in names if not name.endswith(".gone")])
+
+
+def _read_own_file_only(self: TokenCache, key: str) -> Entry:
+    return read_clip(self.storage, key).entry
+
+
+def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
+    """Removes the files before the shard is in place."""
+    from pipeline.cache import compact
+
+    tables = {file.base_name: compact._read(folder.storage, file) for file in batch}
+    for file in batch:
+        folder.remove(file.base_name)
+    keys = []
+    name = compact.shard_name(clock.now())
+    with (
+        folder.storage.writing(name) as sink,
+        pq.ParquetWriter(sink, compact.SCHEMA, **compact.WRITE_OPTIONS) as writer,
+    ):
+        for file in batch:
+            table = tables[file.base_name]
+            if isinstance(table, pa.Table):
+                writer.write_table(table)
+                keys.append(_key(file))
+        writer.add_key_value_metadata({compact.KEYS: json.dumps(keys)})
+    yield from ((f"{key}.parquet", None) for key in keys)
+
+
+def _remove_unseen(folder: Any, written: Any, key: str) -> None:
+    """Removes a clip's own file, and whatever was put in its place, without a look at the copy."""
+    folder.remove(f"{key}.parquet")
+
+
+_COLLIDING = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="0" * 32))
+
+
+def _first_number(self: AnswerWriter, table: pa.Table) -> None:
+    """Names parts by their number alone, counted from the start of this driver."""
+    from pipeline.seal import write_sealed
+
+    self._may_write()
+    self._next = getattr(self, "_own", -1) + 1
+    self._own = self._next
+    write_sealed(table, self.storage, f"part-{self._next:05d}-{'0' * 12}.parquet", self._run)
+
+
+def _unbounded(self: attempts.BoundedAttempts, row: Row) -> Row:
+    return self._stage(row)
+
+
+def _no_fault(error: BaseException, where: str) -> None:
+    return None
+
+
+def _last_is_first(table: pa.Table) -> pa.Table:
+    return table
+
+
+def _discard_nothing(self: TokenCache, key: str) -> None:
+    """A damaged clip stays where it is."""
+
+
+def _of_any(tables: Any, cells: Any) -> Callable[..., Any]:
+    return AnsweredClips.of(tables, cells)
+
+
+FILES = (
+    Mutation(
+        "parts of answers whose seal nobody checks",
+        {"pipeline.answer_parts.read_sealed": _read_unsealed},
+        ("rot", "death"),
+    ),
+    Mutation(
+        "a part that cannot be read counts as empty",
+        {
+            "pipeline.answer_parts.read_sealed": _read_blindly,
+            "jobs.run.driver.add_missing": lambda *a: ([], 4 * len(a[1].methods)),
+        },
+        ("rot", "death"),
+    ),
+    Mutation(
+        "parts of two attempts with one name",
+        {"pipeline.answers.AnswerWriter._write": _first_number},
+        ("death", "second driver"),
+    ),
+    Mutation(
+        "parts are deleted before what is kept of them is written",
+        {"pipeline.answers.AnswerWriter._drop_the_others": _drop_before_writing},
+        ("decode", "death", "rot"),
+    ),
+    Mutation(
+        "parts are deleted that the driver has not read",
+        {"pipeline.answers.AnswerWriter._drop_the_others": _drop_unread},
+        ("decode", "second driver", "death"),
+    ),
+    Mutation(
+        "rows that are there twice count twice",
+        {"pipeline.answer_parts.last_of_each": _last_is_first},
+        ("death", "decode", "second driver"),
+    ),
+    Mutation(
+        "failed clips count as finished",
+        {"pipeline.finished.AnsweredClips.without_failed": lambda self: self},
+        ("decode",),
+    ),
+    Mutation(
+        "tokens whose checksum nobody checks",
+        {"pipeline.cache.rows._checked": _checked_nothing},
+        ("swapped", "rot"),
+    ),
+    Mutation(
+        "a cache file that was swapped with another clip's",
+        {"pipeline.cache.rows._checked": _checked_but_key},
+        ("swapped",),
+    ),
+    Mutation(
+        "a damaged clip that stays in its cache",
+        {"pipeline.cache.tokens.TokenCache.discard": _discard_nothing},
+        ("rot", "death"),
+    ),
+    Mutation(
+        "tombstones that nobody reads",
+        {"pipeline.cache.shards.Shards.refresh": _refresh_without_tombstones},
+        ("damaged shard",),
+    ),
+    Mutation(
+        "a clip that is put into a shard while a job runs is not found there",
+        {"pipeline.cache.tokens.TokenCache.read": _read_own_file_only},
+        ("keeper",),
+    ),
+    Mutation(
+        "compaction removes files before their shard is there",
+        {"pipeline.cache.compact._write_shard": _remove_then_write},
+        ("killed keeper",),
+    ),
+    Mutation(
+        "compaction does not look at its copy",
+        {"pipeline.cache.compact._read_back_and_remove": _remove_unseen},
+        ("keeper", "rot"),
+    ),
+    Mutation(
+        "a ledger that counts nothing",
+        {"pipeline.executors.attempts.BoundedAttempts.__call__": _unbounded},
+        ("poison",),
+    ),
+    Mutation(
+        "a full disk is the clip's own fault",
+        {
+            "pipeline.stages.compress.store_fault": _no_fault,
+            "pipeline.stages.answer.store_fault": _no_fault,
+        },
+        ("away",),
+    ),
+)

@@ -1,0 +1,68 @@
+"""`make chaos SEED= N=`: many schedules on all processors; the failing ones made small."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tests.chaos.simulator.schedules import schedule_of
+from tests.chaos.simulator.shrink import as_test, shrink
+from tests.chaos.simulator.simulate import Outcome, simulate
+
+BATCH = 20
+
+
+def run_batch(first: int, count: int) -> list[tuple[int, str, Counter[str], int]]:
+    """Some seeds: seed, problem, faults by kind, steps."""
+    return [summary(seed, simulate(schedule_of(seed))) for seed in range(first, first + count)]
+
+
+def summary(seed: int, outcome: Outcome) -> tuple[int, str, Counter[str], int]:
+    """What is told of a schedule."""
+    kinds = Counter(type(fault).__name__ for fault in outcome.struck)
+    return seed, outcome.problem, kinds, outcome.steps
+
+
+def batches(seed: int, number: int) -> Iterator[tuple[int, int]]:
+    """The seeds, in pieces."""
+    for first in range(seed, seed + number, BATCH):
+        yield first, min(BATCH, seed + number - first)
+
+
+def main() -> int:
+    """Run, shrink, tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--number", type=int, default=10_000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shrink", type=int, default=3, help="failures that are made small")
+    options = parser.parse_args()
+    begun, kinds, steps, done = time.monotonic(), Counter[str](), 0, 0
+    failures: list[tuple[int, str]] = []
+    # Children of this process share what it has imported, and end without its libraries' threads.
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as workers:
+        pieces = [workers.submit(run_batch, *b) for b in batches(options.seed, options.number)]
+        for piece in pieces:
+            for seed, problem, struck, taken in piece.result():
+                done, steps, kinds = done + 1, steps + taken, kinds + struck
+                if problem:
+                    failures.append((seed, problem))
+                    print(f"seed {seed}: {problem.splitlines()[0][:200]}", flush=True)
+    seconds = time.monotonic() - begun
+    print(f"{done} schedules, {steps} steps, {seconds:.0f} s, {len(failures)} failed")
+    print(", ".join(f"{name} {count}" for name, count in kinds.most_common()))
+    for seed, problem in failures[: options.shrink]:
+        print(f"\n{as_test(shrink(schedule_of(seed)), seed, problem)}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # libraries' threads could abort an orderly end of the interpreter

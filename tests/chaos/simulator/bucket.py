@@ -1,0 +1,244 @@
+"""An object store in memory, under the real `ObjectStore`: its requests fail, its answers get lost.
+
+A PUT is all or nothing. What was refused has had no effect; what was done and not answered has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline.remote.dialects import Dialect
+from pipeline.remote.objects import ObjectStore
+from pipeline.remote.retries import ConflictError, Patience
+from tests.chaos.simulator.world import START, Process
+
+T = TypeVar("T")
+
+PATIENCE = Patience(first_s=0.0)
+TRY_S = 2.0
+"""How long a request takes that fails, the pause before the next one included."""
+
+
+class RefusedError(Exception):
+    """An answer 503."""
+
+    response: Mapping[str, Any] = {
+        "Error": {"Code": "SlowDown"},
+        "ResponseMetadata": {"HTTPStatusCode": 503},
+    }
+
+
+@dataclass(frozen=True)
+class Object:
+    """One object."""
+
+    data: bytes
+    version: str
+    written: float
+
+
+@dataclass(eq=False)
+class BucketState:
+    """What a store holds, and how it answers.
+
+    Attributes:
+        objects: By path.
+        down_until: Until when it answers 503.
+        refused: Requests that are answered 503.
+        unanswered: Writes whose answers get lost.
+    """
+
+    objects: dict[str, Object] = field(default_factory=dict)
+    down_until: float = -1.0
+    refused: int = 0
+    unanswered: int = 0
+    writes: int = 0
+
+    def read(self, path: str) -> bytes | None:
+        """Without a request, for the oracle."""
+        found = self.objects.get(path)
+        return None if found is None else found.data
+
+    def paths(self) -> list[str]:
+        """Of all objects."""
+        return sorted(self.objects)
+
+    def store(self, path: str, data: bytes, time: float) -> str:
+        """Put an object in place."""
+        self.writes += 1
+        version = hashlib.md5(data + str(self.writes).encode()).hexdigest()
+        self.objects[path] = Object(data, version, time)
+        return version
+
+    def put(self, path: str, data: bytes) -> None:
+        """Without a request, as something outside of the world does."""
+        self.store(path, data, self.objects[path].written)
+
+    def lose(self, path: str) -> None:
+        """Without a request."""
+        self.objects.pop(path, None)
+
+
+class SimulatedStore(ObjectStore):
+    """The store as one process reaches it."""
+
+    def __init__(
+        self,
+        state: BucketState,
+        process: Process,
+        listed: Callable[[str, list[Any]], list[Any]],
+    ) -> None:
+        super().__init__("s3", PATIENCE)
+        self.state, self.process = state, process
+        self.__dict__["_dialect"] = SimulatedDialect(Requests(state, process, listed))
+
+    def __reduce__(self) -> Any:
+        """A worker reaches it itself."""
+        from tests.chaos.simulator.running import store_of_this_process
+
+        return store_of_this_process, ()
+
+
+class Requests:
+    """What fsspec offers, as far as `ObjectStore` asks for it."""
+
+    def __init__(
+        self,
+        state: BucketState,
+        process: Process,
+        listed: Callable[[str, list[Any]], list[Any]],
+    ) -> None:
+        self.state, self.process, self._listed = state, process, listed
+
+    def ask(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
+        """One request."""
+        self.process.step(f"{what} {path}")
+        state, world = self.state, self.process.world
+        if state.refused or world.time < state.down_until:
+            state.refused = max(0, state.refused - 1)
+            self.process.wait(TRY_S, frozen="/.lease" in path)
+            raise RefusedError("503 Slow Down")
+        value = effect()
+        if writes and state.unanswered:
+            state.unanswered -= 1
+            self.process.wait(TRY_S, frozen="/.lease" in path)
+            raise ConnectionResetError("the answer was lost")
+        return value
+
+    def info(self, path: str) -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            found = self.state.objects.get(path)
+            if found is None:
+                raise FileNotFoundError(path)
+            return _line(path, found)
+
+        return self.ask("HEAD", path, look)
+
+    def ls(self, path: str, detail: bool = True) -> list[Any]:
+        def look() -> list[Any]:
+            beginning = f"{path.strip('/')}/"
+            found: dict[str, Any] = {}
+            for name, one in self.state.objects.items():
+                if name.startswith(beginning):
+                    head, slash, _ = name[len(beginning) :].partition("/")
+                    below = beginning + head
+                    found[below] = (
+                        {"name": below, "type": "directory", "size": 0}
+                        if slash
+                        else _line(name, one)
+                    )
+            if not found:
+                raise FileNotFoundError(path)
+            return list(found.values())
+
+        return self._listed(path, self.ask("LIST", path, look))
+
+    def find(self, path: str, detail: bool = True) -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            beginning = f"{path.strip('/')}/"
+            return {
+                name: _line(name, one)
+                for name, one in self.state.objects.items()
+                if name.startswith(beginning)
+            }
+
+        return self.ask("LIST", path, look)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        def look() -> bytes:
+            found = self.state.objects.get(path)
+            if found is None:
+                raise FileNotFoundError(path)
+            return found.data[start:end]
+
+        return self.ask("GET", path, look)
+
+    def pipe_file(self, path: str, data: bytes) -> None:
+        self.ask("PUT", path, lambda: self._store(path, data), writes=True)
+
+    def put_file(self, source: str, path: str) -> None:
+        data = Path(source).read_bytes()
+        self.ask("PUT", path, lambda: self._store(path, data), writes=True)
+
+    def rm_file(self, path: str) -> None:
+        self.ask("DELETE", path, lambda: self.state.objects.pop(path, None), writes=True)
+
+    def cp_file(self, path: str, new_path: str) -> None:
+        def copy() -> None:
+            found = self.state.objects.get(path)
+            if found is None:
+                raise FileNotFoundError(path)
+            self._store(new_path, found.data)
+
+        self.ask("COPY", path, copy, writes=True)
+
+    def _store(self, path: str, data: bytes) -> str:
+        return self.state.store(path, bytes(data), self.process.world.time)
+
+
+class SimulatedDialect(Dialect):
+    """Conditional PUTs and the store's own clock."""
+
+    has_conditions = True
+    fs: Requests
+
+    def create(self, path: str, data: bytes) -> str:
+        def put() -> str:
+            if path in self.fs.state.objects:
+                raise FileExistsError(path)
+            return self.fs._store(path, data)
+
+        return self.fs.ask("PUT if absent", path, put, writes=True)
+
+    def replace(self, path: str, data: bytes, version: str) -> str:
+        def put() -> str:
+            found = self.fs.state.objects.get(path)
+            if found is None or found.version != version:
+                raise ConflictError(f"{path} has another version")
+            return self.fs._store(path, data)
+
+        return self.fs.ask("PUT if unchanged", path, put, writes=True)
+
+    def age_s(self, path: str) -> float | None:
+        def look() -> float:
+            found = self.fs.state.objects.get(path)
+            if found is None:
+                raise FileNotFoundError(path)
+            return self.fs.process.world.time - found.written
+
+        return self.fs.ask("HEAD", path, look)
+
+
+def _line(path: str, one: Object) -> dict[str, Any]:
+    return {
+        "name": path,
+        "type": "file",
+        "size": len(one.data),
+        "ETag": one.version,
+        "LastModified": START + timedelta(seconds=one.written),
+    }

@@ -1,0 +1,227 @@
+"""What can go wrong, as plain values: a schedule is a list of them and says everything.
+
+Every fault names the step at which it strikes: steps count what the processes of the world ask of
+stores and of the time. Nothing is drawn while a schedule runs, so that it can be run again, made
+smaller and printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+WorldKind = Literal["disk", "shared", "store"]
+"""One machine with a disk; two machines with a shared disk; two machines with an object store."""
+
+Executor = Literal["loop", "cluster"]
+
+Role = Literal["continue", "steal", "compact", "verify", "gc", "report"]
+"""What a process does: drive the run (in its turn, or at once), look after caches, read."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Strikes at a step.
+
+    Attributes:
+        at: The step, counted from 1.
+    """
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Kill(Fault):
+    """The process at work is gone before the step (SIGKILL).
+
+    Attributes:
+        before: Of the steps from this one on, the first that puts a file in place or removes one.
+    """
+
+    before: Literal["", "put", "remove"] = ""
+
+
+@dataclass(frozen=True)
+class Signal(Fault):
+    """The driver at work is asked to end, and hears it after the next clip (SIGTERM)."""
+
+
+@dataclass(frozen=True)
+class PowerCut(Fault):
+    """All processes of the machine are gone, and of its disk what was not synchronised.
+
+    Attributes:
+        lost: Changes of names that do not survive: the last ones, as they are in order, and none
+            that a synchronised file has made last.
+        torn: Share of the bytes of a file that was not synchronised that survives, in [0, 1].
+    """
+
+    lost: int = 0
+    torn: float = 0.5
+
+
+@dataclass(frozen=True)
+class NodeLoss(Fault):
+    """All processes of the machine are gone; its files are elsewhere."""
+
+
+@dataclass(frozen=True)
+class Pause(Fault):
+    """The process at work stands still, its renewals, too (SIGSTOP, a suspended machine)."""
+
+    seconds: float = 100.0
+
+
+@dataclass(frozen=True)
+class Slow(Fault):
+    """The step takes long; what the process does beside it goes on."""
+
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Switch(Fault):
+    """Another process goes on first; `to` counts those that could."""
+
+    to: int = 0
+
+
+@dataclass(frozen=True)
+class FullDisk(Fault):
+    """From this step on nothing can be written for some seconds."""
+
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class Outage(Fault):
+    """From this step on the store answers nothing but 503 for some seconds."""
+
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Refused(Fault):
+    """The store answers the next requests with 503: they have no effect."""
+
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class LostAnswer(Fault):
+    """The next writes are done, and their answers are lost."""
+
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class StaleListing(Fault):
+    """The next listing of a token cache shows what was there some seconds ago."""
+
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class PartialListing(Fault):
+    """The next listing of a token cache lacks every `every`-th name."""
+
+    every: int = 2
+
+
+@dataclass(frozen=True)
+class ClockJump(Fault):
+    """The date of the machine at work jumps; what counts its seconds does not."""
+
+    seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class Rot(Fault):
+    """A file that was written whole is damaged.
+
+    Attributes:
+        kind: `flip` a byte, `cut` the end off, `swap` with another file of its directory, `empty`
+            it, or `lose` it.
+        of: Which kind of file: one token set, a shard, or a part of the answers.
+        which: Counts the files of this kind, modulo their number.
+    """
+
+    kind: Literal["flip", "cut", "swap", "empty", "lose"] = "flip"
+    of: Literal["entry", "shard", "part"] = "entry"
+    which: int = 0
+
+
+@dataclass(frozen=True)
+class LostLedger(Fault):
+    """The ledger of a cluster starts again with nothing counted."""
+
+
+@dataclass(frozen=True)
+class Poison(Fault):
+    """A clip kills every worker that holds a model, as long as the driver at work lives.
+
+    Attributes:
+        clip: Its number.
+    """
+
+    clip: int = 0
+
+
+@dataclass(frozen=True)
+class BadDecode(Fault):
+    """The next decoding fails: the child crashes, or hangs until its time is over."""
+
+    how: Literal["crash", "hang"] = "crash"
+
+
+@dataclass(frozen=True)
+class ServerHangs(Fault):
+    """The tracking server takes requests and does not answer for some seconds."""
+
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class Arrive(Fault):
+    """One more process starts.
+
+    Attributes:
+        role: What it does.
+        machine: Where.
+    """
+
+    role: Role = "steal"
+    machine: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A world and what goes wrong in it.
+
+    Attributes:
+        world: Where files are.
+        executor: A loop, or workers as on a cluster.
+        clips: Clips of the benchmark; each has two questions.
+        moves: Whether attempts after the first start on the other machine.
+        compacted: Whether the token caches are filled, and compacted, before the job starts.
+        order: Decides in which order a cluster gives out its work.
+        faults: What goes wrong.
+    """
+
+    world: WorldKind = "disk"
+    executor: Executor = "loop"
+    clips: int = 4
+    moves: bool = False
+    compacted: bool = False
+    order: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def printed(self) -> str:
+        """As Python; what is as always is left out."""
+        lines = [
+            f"    {one.name}={getattr(self, one.name)!r},\n"
+            for one in fields(self)
+            if one.name != "faults" and getattr(self, one.name) != one.default
+        ]
+        faults = "".join(f"        {fault!r},\n" for fault in self.faults)
+        return f"Schedule(\n{''.join(lines)}    faults=(\n{faults}    ),\n)"
