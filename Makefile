@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos lint types format methods \
+.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos fuzz lint types format methods \
         bench bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
@@ -65,6 +65,9 @@ test-all: $(READY)  ## Run the whole test suite on the CPU
 
 chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
+
+fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, runs, annotations, recipes
+	@$(BIN)/python -m tests.chaos.fuzz --seed $(or $(SEED),0) --number $(or $(N),5000)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .

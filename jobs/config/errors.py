@@ -33,9 +33,13 @@ def explain(error: ValidationError, schema: type) -> str:
         schema: The dataclass that the recipe was checked against.
     """
     first = error.errors()[0]
-    location = [str(part) for part in first["loc"] if not _TYPE.match(str(part))]
+    *above, last = map(str, first["loc"] or ("",))
+    unknown = first["type"] in ("unexpected_keyword_argument", "extra_forbidden")
+    location = [part for part in above if not _TYPE.match(part)]
+    if unknown or not _TYPE.match(last):  # an unknown key may look like a type: `Model`
+        location += [last] if first["loc"] else []
     key = ".".join(location)
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    if unknown:
         allowed = _keys_at(schema, location[:-1])
         close = difflib.get_close_matches(location[-1], allowed, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"

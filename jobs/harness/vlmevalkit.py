@@ -114,7 +114,7 @@ def read_vlmevalkit(
                 f"{path}, row {number}: no columns 'index' and 'prediction'; "
                 "this is no prediction file of VLMEvalKit"
             )
-        asked.append((by_index.get(int(float(row["index"]))), _content(row)))
+        asked.append((by_index.get(_index_of(row["index"], path, number)), _content(row)))
     # In a file of another order an index says nothing about which of two equal questions it is.
     in_order = all(found in by_content.get(key, []) for found, key in asked)
     replies: dict[str, str | None] = {}
@@ -139,6 +139,20 @@ def read_vlmevalkit(
         missing = is_missing(reply) and reply != ""
         replies[found.question.id] = None if missing else str(reply)
     return answer_rows(replies, benchmark, path.stem, path, partial=partial)
+
+
+def _index_of(value: object, path: Path, number: int) -> int:
+    """The number of a question; spreadsheets may have made a decimal of it.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    try:
+        return int(float(str(value)))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{path}, row {number}: index must be a whole number, got {str(value)[:60]!r}"
+        ) from error
 
 
 def _content(columns: Mapping[str, Any]) -> _Content:

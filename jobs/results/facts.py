@@ -189,7 +189,9 @@ class JobFacts:
                 f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
             )
         try:
-            return cls.from_json(parse_json(read_text(path), path.name))
+            facts = cls.from_json(parse_json(read_text(path), path.name))
+            _raise_if_mistyped(facts)
+            return facts
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({type(error).__name__}: {error}); "
@@ -211,6 +213,27 @@ class JobFacts:
             llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
             work=from_plain(WorkCounts, facts["work"]) if facts.get("work") else None,
         )
+
+
+def _raise_if_mistyped(facts: JobFacts) -> None:
+    """Refuse texts and numbers of another kind, which summaries would stumble over.
+
+    Raises:
+        TypeError: Naming the key.
+    """
+    expected: dict[str, tuple[object, type | tuple[type, ...]]] = {
+        key: (getattr(facts, key), str)
+        for key in ("run_id", "kind", "model", "mode", "started_at", "note", "git_commit", "device")
+    }
+    for key in ("wall_s", "peak_gib", "num_frames", "num_answers"):
+        expected[key] = getattr(facts, key), (int, float, type(None))
+    for cell in facts.cells:
+        expected[f"cells: {cell.name}: options"] = cell.options, Mapping
+        for key in ("name", "benchmark", "method", "protocol", "cache"):
+            expected[f"cells: {cell.name}: {key}"] = getattr(cell, key), str
+    for key, (value, kind) in expected.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{key} is of the kind {type(value).__name__}")
 
 
 def _shares(cell: Mapping[str, Any]) -> tuple[float, ...] | None:

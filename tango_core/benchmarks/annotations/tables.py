@@ -184,7 +184,12 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
             f"{path} is Parquet, which needs pandas and pyarrow; pip install pandas pyarrow, "
             "or convert the file to JSON lines beside it"
         ) from None
-    rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
+    try:
+        rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        # Of damaged notes on the columns; damaged data is a ValueError or an OSError.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: damaged ({type(error).__name__}: {reason})") from error
     return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 

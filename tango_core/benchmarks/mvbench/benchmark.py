@@ -190,12 +190,17 @@ def _one_json(path: Path) -> list[Table]:
     """Read the branch `video`'s file: `{"root": {task: folder}, "meta": {task: [rows]}}`."""
     content: Any = read_json(path)
     meta = content.get("meta") if isinstance(content, dict) else None
-    if not isinstance(meta, dict) or not all(isinstance(rows, list) for rows in meta.values()):
+    folders = (content.get("root") or {}) if isinstance(content, dict) else None
+    if not isinstance(meta, dict) or not isinstance(folders, dict):
         raise ValueError(f"{path}: must be an object with 'root' and 'meta', by task")
+    for task, rows in meta.items():
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(
+                f"{path}: 'meta' of {task} must be a list of objects, one per question"
+            )
     unknown = sorted(set(meta) - set(TASK_OF))
     if unknown:
         raise ValueError(f"{path}: unknown tasks {', '.join(unknown)}")
-    folders = content.get("root") or {}
     return [
         Table(path, rows, TASK_OF[task].name, str(folders.get(task) or ""))
         for task, rows in meta.items()

@@ -12,6 +12,7 @@ from tango_core.video.readers.errors import VideoDecodeError
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
     from av.video.stream import VideoStream
 
 
@@ -43,6 +44,21 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
         yield container, _choose_stream(path, container)
 
 
+def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The packets of a stream, and an empty one behind the last.
+
+    Raises:
+        VideoDecodeError: If another stream begins inside the file, which PyAV cannot read past.
+    """
+    try:
+        yield from container.demux(stream)
+    except IndexError as error:
+        raise VideoDecodeError(
+            f"{container.name}: another stream begins inside the file; it is damaged, or put "
+            "together of several ones: copy it with `ffmpeg -i FILE -c copy NEW.mkv`"
+        ) from error
+
+
 def _why_unreadable(path: str, error: Exception) -> str:
     """Tell a truncated mp4 and a file without permission from something that is no video."""
     try:
@@ -64,6 +80,12 @@ def _choose_stream(path: str, container: InputContainer) -> VideoStream:
         raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
     best = container.streams.best("video")
     stream = best if best in videos else videos[0]
+    # None, whatever its type says: the file's header names no codec, or one that is not built in.
+    if not stream.codec_context:
+        raise VideoDecodeError(
+            f"{path}: the codec of its video stream is unknown; the file is damaged, or FFmpeg has "
+            "no decoder for it"
+        )
     stream.codec_context.thread_count = 1
     return stream
 

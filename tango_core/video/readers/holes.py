@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tango_core.video.readers.base import Indices
-from tango_core.video.readers.container import opened
+from tango_core.video.readers.container import demuxed, opened
 from tango_core.video.readers.errors import VideoDecodeError
 
 # FFmpeg searches the next readable packet in these without telling the caller about it.
@@ -115,7 +115,7 @@ def reports_damage(path: str) -> bool:
         with av.logging.Capture() as messages, opened(path) as (container, stream):
             name = container.format.name
             try:
-                for _ in container.demux(stream):
+                for _ in demuxed(container, stream):
                     pass
             except (av.FFmpegError, OSError):
                 return True

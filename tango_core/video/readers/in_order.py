@@ -84,7 +84,8 @@ class SequentialReader:
             known: Packets known to be bad although the decoder may not say so.
         """
         found = _Pass([], [0], [], {}, 0)
-        delay = num_inside = 0
+        delay = 0
+        num_inside: int | None = None
         with opened(self._path) as (container, stream):
             if strict:
                 refuse_concealment(stream)
@@ -95,7 +96,7 @@ class SequentialReader:
                     position = len(found.stamps)
                     if frame.is_corrupt:
                         found.faults.append((position, f"frame {position} is damaged"))
-                    if index.trusted and goes_back(found.stamps, frame.pts):
+                    if index.stores_times and goes_back(found.stamps, frame.pts):
                         found.faults.append((position, "frames came out in a wrong order"))
                     if frame.key_frame:
                         found.keyframes.append(position)
@@ -110,7 +111,8 @@ class SequentialReader:
                 elif packet is not None:
                     num_inside = len(found.faults)
                 delay += not found.stamps and packet is not None
-        del found.faults[num_inside:]
+        if num_inside is not None:  # else not one packet was good: that is no end of a file
+            del found.faults[num_inside:]
         return found._replace(delay=delay)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
-from tango_core.video.readers.container import opened, real_videos
+from tango_core.video.readers.container import demuxed, opened, real_videos
 from tango_core.video.readers.doubts import SEEKABLE_CONTAINERS, decord_doubt
 from tango_core.video.readers.holes import (
     RESYNCING_CONTAINERS,
@@ -109,6 +109,14 @@ class PacketIndex:
         return self.trusted and self.info.container.startswith(SEEKABLE_CONTAINERS)
 
     @property
+    def stores_times(self) -> bool:
+        """Whether a frame that is shown before the one in front of it is a fault of the file.
+
+        Times of a damaged index repeat, so that they are not trusted; they are what the file says.
+        """
+        return self.trusted or self.info.container.startswith(SEEKABLE_CONTAINERS)
+
+    @property
     def has_gaps(self) -> bool:
         """Whether numbers of packets are left out: those of dropped frames."""
         return _num_left_out(self.numbers) > 0
@@ -149,7 +157,7 @@ def read_index(path: str) -> PacketIndex:
         problem = ""
         promised = _avi_index(container, stream)
         try:
-            for packet in container.demux(stream):
+            for packet in demuxed(container, stream):
                 if packet.size:
                     hidden = packet.is_discard or _is_hidden(packet, stream.codec_context.name)
                     packets.append(

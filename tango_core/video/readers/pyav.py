@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Picture
-from tango_core.video.readers.container import opened
+from tango_core.video.readers.container import demuxed, opened
 from tango_core.video.readers.errors import ReaderError
 from tango_core.video.readers.probe import PacketIndex
 
@@ -72,7 +72,7 @@ def read_packets(
     import av
 
     try:
-        for packet in container.demux(stream):
+        for packet in demuxed(container, stream):
             if packet.size:
                 yield packet
     except MemoryError:

@@ -78,6 +78,8 @@ def tango(*arguments: object) -> tuple[int, str]:
 def _where(error: BaseException) -> str:
     """Kind and text of an error, and the innermost places of this project that it came through."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if any(room in f.filename for room in ("jobs/", "pipeline/", "tango_"))]
+    ours = [
+        f for f in frames if any(room in f.filename for room in ("jobs/", "pipeline/", "tango_"))
+    ]
     places = [f"{'/'.join(f.filename.split('/')[-3:])}:{f.lineno}" for f in ours[-3:]]
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({' > '.join(places)})"

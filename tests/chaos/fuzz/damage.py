@@ -13,9 +13,9 @@ ON_PIECES = ("size", "name", "remove", "double", "swap", "word", "nudge", "bit",
 _WORDS = (0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 # Where an index or a time is wrong, decoders disagree most.
 _INTERESTING = frozenset(
-    ("stts", "ctts", "stco", "stsz", "stss", "stsc", "elst", "mdhd", "tkhd", "stsd", "mvhd")
-    + ("Cues", "CueTime", "CueClusterPosition", "Timestamp", "Cluster", "SimpleBlock", "Info")
-    + ("idx1", "strh", "avih", "strf", "first packet", "tag 9", "tag 18", "DefaultDuration")
+    "stts ctts stco stsz stss stsc elst mdhd tkhd stsd mvhd".split()
+    + "Cues CueTime CueClusterPosition Timestamp Cluster SimpleBlock Info DefaultDuration".split()
+    + ["idx1", "strh", "avih", "strf", "first packet", "tag 9", "tag 18"]
 )
 
 
@@ -110,7 +110,9 @@ def _resized(data: bytes, piece: Piece, value: int) -> bytes:
     """Another size than the piece has: near, none, one, enormous."""
     at, number = piece.size_at, piece.size_bytes
     old = int.from_bytes(data[at : at + number], piece.order)
-    new = (old + 1, old - 1, old * 2, 0, 1, (1 << 8 * number) - 1, value, old + 8, old - 8)[value % 9]
+    new = (old + 1, old - 1, old * 2, 0, 1, (1 << 8 * number) - 1, value, old + 8, old - 8)[
+        value % 9
+    ]
     return _with(data, at, (new % (1 << 8 * number)).to_bytes(number, piece.order))
 
 
@@ -123,4 +125,3 @@ def _swapped(data: bytes, piece: Piece) -> bytes:
     between = data[piece.end : other.start]
     one, two = data[piece.start : piece.end], data[other.start : other.end]
     return data[: piece.start] + two + between + one + data[other.end :]
-

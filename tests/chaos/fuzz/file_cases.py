@@ -1,4 +1,4 @@
-"""Damaged files of the program itself: token caches, shards, and everything in a run's directory."""
+"""Damaged files of the program itself: token caches, shards, all that is in a run's folder."""
 
 from __future__ import annotations
 

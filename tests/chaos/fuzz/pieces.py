@@ -12,7 +12,17 @@ from typing import Literal
 Order = Literal["big", "little"]
 
 _BOXES_OF_BOXES = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"dinf", b"udta", b"moof")
-_ELEMENTS_OF_ELEMENTS = ("18538067", "1654ae6b", "ae", "e0", "1c53bb6b", "bb", "b7", "1f43b675", "a0")
+_ELEMENTS_OF_ELEMENTS = (
+    "18538067",
+    "1654ae6b",
+    "ae",
+    "e0",
+    "1c53bb6b",
+    "bb",
+    "b7",
+    "1f43b675",
+    "a0",
+)
 _NAMES = {
     "1a45dfa3": "EBML",
     "18538067": "Segment",

@@ -39,6 +39,7 @@ def decode_everything(path: str) -> list[Shown]:
         ValueError: Likewise.
     """
     found: list[Shown] = []
+    hidden: set[int | None] = set()
     with av.open(path, metadata_errors="replace") as container:
         stream = container.streams.best("video")
         if stream is None:
@@ -55,7 +56,11 @@ def decode_everything(path: str) -> list[Shown]:
                 frames = stream.codec_context.decode(packet if packet and packet.size else None)
             except av.FFmpegError:
                 frames = []
+            if packet is not None and packet.is_discard:
+                hidden.add(packet.pts)
             for frame in frames:
+                if frame.pts is not None and frame.pts in hidden:  # by the file's edit list
+                    continue
                 pixels = frame.to_ndarray(format="rgb24")
                 if turns := round(frame.rotation / 90) % 4:  # upright, as its display matrix says
                     pixels = np.rot90(pixels, turns)

@@ -10,7 +10,18 @@ STRANGE: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 0.5, -0.5, 1e308, 10**40, 2**63, -(2**63), 1e-320),
     *(float("nan"), float("inf"), "", " ", "null", "1", "a\nb", "x" * 3000, "\x00", "=1+1", "auto"),
     *("é漢🎞", "../../x", "/", "~", "$(x)", "{{x}}", "[bold]", "s3://", "-1", "0.25", "2025-13-99"),
-    *([], {}, [[]], [{}], {"": None}, ["a"], [0.1, 0.2], {"name": "full"}, [None], {"a": {"b": {}}}),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        {"": None},
+        ["a"],
+        [0.1, 0.2],
+        {"name": "full"},
+        [None],
+        {"a": {"b": {}}},
+    ),
 )
 
 
@@ -96,7 +107,19 @@ def damaged_text(data: bytes, dice: random.Random, done: list[str]) -> bytes:
         case "lines":
             return b"".join(lines) + b"".join(lines[dice.randrange(len(lines) + 1) :])
         case "insert":
-            new = (b"{", b"]", b'"', b"\n", b"\t", b"\xff\xfe", b"\x00", b"&a *a", b",", b": ", b"-")
+            new = (
+                b"{",
+                b"]",
+                b'"',
+                b"\n",
+                b"\t",
+                b"\xff\xfe",
+                b"\x00",
+                b"&a *a",
+                b",",
+                b": ",
+                b"-",
+            )
             return data[:at] + dice.choice(new) + data[at:]
         case "empty":
             return dice.choice((b"", b"\n", b"{}", b"[]", b"null", b"0", b"\xef\xbb\xbf" + data))

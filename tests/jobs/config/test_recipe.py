@@ -78,6 +78,9 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
     [
         ({"benchmrk": {}}, r"unknown key 'benchmrk'; did you mean 'benchmark'\?"),
         ({"model": {"nam": "tiny"}}, r"unknown key 'model.nam'; did you mean 'name'\?"),
+        ({"Model": {"name": "tiny"}}, r"unknown key 'Model'; did you mean 'model'\?"),
+        ({"model": {"Name": "tiny"}}, r"unknown key 'model.Name'; did you mean 'name'\?"),
+        ({"int": 1}, r"unknown key 'int'; "),
         ({"model": {"poling": "average"}}, r"unknown key 'model.poling'; did you mean 'pooling'\?"),
         ({"model": {"options": {}}}, r"unknown key 'model.options'; write its keys directly"),
         ({"model": {"pooling": "average"}}, r"model.pooling is no setting of model tiny"),

@@ -68,3 +68,12 @@ def test_the_harnesses_own_sentences_are_failures(reply, tmp_path):
     assert row["harness_score"] == benchmark.protocol.harness_score(
         reply, benchmark.records()[1].question
     )
+
+
+@pytest.mark.parametrize("index", [None, {"at": 1}, [1], "", "one", float("inf")])
+def test_an_index_that_is_no_number_is_refused_in_one_line(index, tmp_path):
+    benchmark = build_benchmark("videomme", root=str(videomme_release(tmp_path / "root")))
+    path = tmp_path / "replies.json"
+    path.write_text(json.dumps([{"index": index, "prediction": "A"}]))
+    with pytest.raises(ValueError, match=r"replies\.json, row 1: index must be a whole number"):
+        read_vlmevalkit(path, benchmark)

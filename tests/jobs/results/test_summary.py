@@ -318,3 +318,22 @@ class TestForm:
         assert data["left_out"][0]["name"] == "fastv r=0.1"
         assert not {"llm", "skipped"} & data.keys()
         assert JobFacts.from_json(data) == facts
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("wall_s", "[3.5]"),
+        ("git_commit", ["a"]),
+        ("cells.name", {"a": 1}),
+        ("cells.options", 7),
+        ("cells.protocol", {"vlmevalkit": "vlmevalkit"}),
+    ],
+)
+def test_facts_of_another_kind_are_called_damaged(key, value, tmp_path):
+    facts = facts_of(TANGO).to_json()
+    section = facts["cells"][0] if "." in key else facts
+    section[key.rpartition(".")[2]] = value
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"facts.json is damaged .* --resume"):
+        JobFacts.load(tmp_path)

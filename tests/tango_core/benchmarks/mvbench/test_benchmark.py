@@ -1,5 +1,6 @@
 """MVBench: bounds, withheld clips, and the places where videos lie."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from releases import (
     write_tsv,
 )
 
+from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.mvbench.tasks import ALL_TASKS
 
 
@@ -102,3 +104,14 @@ def test_mvbench_bounds_that_are_missing_or_run_backwards(tmp_path):
     assert first.problem == "bounds must satisfy 0 <= start <= end, got 1 and 0.5"
     assert second.problem == "no start and end, which this task needs"
     assert third.notes == ("the clip starts and ends at 1 s: one frame",)
+
+
+@pytest.mark.parametrize(
+    ("part", "broken"),
+    [("root", ["a"]), ("meta", {"Action Count": ["a"]}), ("meta", {"Action Count": {}})],
+)
+def test_mvbench_json_of_another_form_is_refused_in_one_line(part, broken, tmp_path):
+    path = mvbench_cut(tmp_path) / "test.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: broken}))
+    with pytest.raises(ValueError, match=r"test\.json: .*must be"):
+        list(build_benchmark("mvbench", root=str(tmp_path)).items())
