@@ -16,6 +16,7 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.estimate.counts import Counts, count
+from jobs.estimate.features import feature_bytes
 from jobs.estimate.memory import ActorMemory, Questions, encoder_memory, language_memory
 from jobs.estimate.rates import Rates, first_answers, measured, rates_of
 from jobs.estimate.table import Estimate, render
@@ -133,6 +134,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         timing=timings[0],
         pools=suggested,
         suggested=timings[1] if on_ray else None,
+        feature_bytes=feature_bytes(plan, encoder),
     )
 
 
