@@ -39,6 +39,7 @@ from tango_core.models.options import (
     option_names,
     raise_unless_one_of,
 )
+from tango_core.models.placement import raise_if_not_computed
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.video import DecoderName
 from tango_core.video.sampling import SAMPLINGS, Sampling
@@ -215,8 +216,12 @@ def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any
         model: A description, or a name with the arguments of `describe_model`.
         path: As in `describe_model`.
         options: As in `describe_model`.
+
+    Raises:
+        ValueError: If the GPU does not compute in the model's dtype.
     """
     spec = _spec(model, path, options)
+    raise_if_not_computed(spec.dtype, spec.device)
     return model_entry(spec.name).load_family().load_encoder(spec)
 
 
@@ -229,8 +234,12 @@ def load_language_model(
         model: A description, or a name with the arguments of `describe_model`.
         path: As in `describe_model`.
         options: As in `describe_model`.
+
+    Raises:
+        ValueError: If the GPU does not compute in the model's dtype.
     """
     spec = _spec(model, path, options)
+    raise_if_not_computed(spec.dtype, spec.device)
     return model_entry(spec.name).load_family().load_language_model(spec)
 
 
