@@ -39,7 +39,6 @@ from tango_core.models.options import (
     option_names,
     raise_unless_one_of,
 )
-from tango_core.models.placement import raise_if_not_computed
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.video import DecoderName
 from tango_core.video.sampling import SAMPLINGS, Sampling
@@ -220,8 +219,7 @@ def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any
     Raises:
         ValueError: If the GPU does not compute in the model's dtype.
     """
-    spec = _spec(model, path, options)
-    raise_if_not_computed(spec.dtype, spec.device)
+    spec = _placed(model, path, options)
     return model_entry(spec.name).load_family().load_encoder(spec)
 
 
@@ -238,9 +236,17 @@ def load_language_model(
     Raises:
         ValueError: If the GPU does not compute in the model's dtype.
     """
+    spec = _placed(model, path, options)
+    return model_entry(spec.name).load_family().load_language_model(spec)
+
+
+def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
+    """The description of what is to be loaded, on a device that computes in its dtype."""
+    from tango_core.models.placement import raise_if_not_computed  # imports torch
+
     spec = _spec(model, path, options)
     raise_if_not_computed(spec.dtype, spec.device)
-    return model_entry(spec.name).load_family().load_language_model(spec)
+    return spec
 
 
 def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
