@@ -177,10 +177,11 @@ def root_of(caches: Mapping[str, TokenCache]) -> str:
 def on_cpu(plan: Combination) -> Combination:
     """The same plan in host memory, copied in one piece."""
     parts = _tensors_of(plan)
-    drawn = {} if plan.drawing is None else _tensors_of(plan.drawing)
+    drawn: dict[str, Any] = {} if plan.drawing is None else _tensors_of(plan.drawing)
     moved = iter(download_together([*parts.values(), *drawn.values()]))
     parts = {name: next(moved) for name in parts}
-    drawing = plan.drawing and replace(plan.drawing, **{name: next(moved) for name in drawn})
+    drawn = {name: next(moved) for name in drawn}
+    drawing = plan.drawing and replace(plan.drawing, **drawn)
     return replace(plan, **parts, drawing=drawing)
 
 
