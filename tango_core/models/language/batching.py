@@ -20,7 +20,6 @@ import torch
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.budget import MAX_SEQUENCES
 from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.layer_loop import counts
 from tango_core.models.language.parts import (
     LaidOutRequest,
     Part,
@@ -32,6 +31,7 @@ from tango_core.models.language.parts import (
 )
 from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.models.language.prompt import TextTokens
+from tango_core.models.language.pruned_rows import counts
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
