@@ -105,6 +105,15 @@ class WorkCounts:
     compressed: int = 0
     answered: int = 0
 
+    def __add__(self, other: WorkCounts) -> WorkCounts:
+        """The work of both."""
+        return WorkCounts(
+            self.decoded + other.decoded,
+            self.encoded + other.encoded,
+            self.compressed + other.compressed,
+            self.answered + other.answered,
+        )
+
 
 @dataclass(frozen=True)
 class JobFacts:
