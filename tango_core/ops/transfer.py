@@ -51,8 +51,8 @@ def download_together(tensors: Sequence[Tensor]) -> list[Tensor]:
     # Wide types first: then every part begins where its type may begin.
     there = [index for index, tensor in enumerate(found) if tensor.device.type != "cpu"]
     there.sort(key=lambda index: -found[index].element_size())
-    if len(there) < 2:
-        return [tensor.cpu() for tensor in found]
+    if not there:
+        return found
     flat = [found[index].detach().contiguous().view(-1).view(torch.uint8) for index in there]
     parts = torch.cat(flat).cpu().split_with_sizes([len(one) for one in flat])
     for index, part in zip(there, parts, strict=True):
