@@ -7,6 +7,7 @@ import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 
 def host() -> str:
@@ -74,3 +75,8 @@ def _parents() -> dict[int, int]:
         with suppress(OSError, IndexError, ValueError):
             found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return found
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End this process without another step of its own, buffers and threads included."""
+    os._exit(code)

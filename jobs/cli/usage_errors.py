@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 from pydantic import ValidationError
+from rich.markup import escape
+from typer.main import get_command
 
 from jobs import exit_codes
 
@@ -34,7 +36,9 @@ def run_app(app: typer.Typer) -> int:
         CommandLineError: In one line that names the flag or value and says where to look.
     """
     try:
-        return int(app(prog_name=app.info.name, standalone_mode=False) or 0)
+        command = get_command(app)
+        show_brackets(command)
+        return int(command(prog_name=app.info.name, standalone_mode=False) or 0)
     except typer.Abort:
         return exit_codes.FAILED
     except _USAGE_ERROR as error:
@@ -43,6 +47,23 @@ def run_app(app: typer.Typer) -> int:
             _print_plain_help(error)
             return exit_codes.MISTAKE
         raise CommandLineError(explain(error)) from error
+
+
+def show_brackets(command: Any) -> None:
+    """Let the help of a command and of those below it show `[default: main]` as it is written.
+
+    Rich would take it for a tag of its markup and leave it out.
+
+    Args:
+        command: Made by typer, which shows help by Rich where `rich_markup_mode` says so.
+    """
+    if getattr(command, "rich_markup_mode", None) != "rich":
+        return
+    for one in (command, *command.params):
+        if getattr(one, "help", None):
+            one.help = escape(one.help)
+    for below in getattr(command, "commands", {}).values():
+        show_brackets(below)
 
 
 def explain(error: Any) -> str:

@@ -2,6 +2,7 @@
 
     counts    clips and questions of a plan: cached, to encode, to answer
     tokens    tokens and cache bytes of every method, from caches, earlier runs or a made-up clip
+    features  bytes of the feature store
     memory    bytes of one actor: weights, activations, keys and values
     rates     seconds per clip that earlier runs measured
     timing    time of every stage, the slowest of them, cost

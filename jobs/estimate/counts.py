@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from pipeline.plan import Plan
-from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Counts:
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
         missing: Cache name -> clips that it lacks.
+        from_features: Clips that some cache lacks and that are neither decoded nor encoded: their
+            features are stored.
     """
 
     clips: int
@@ -33,6 +35,7 @@ class Counts:
     questions: int
     answers: int
     missing: dict[str, int]
+    from_features: int = 0
 
 
 def count(plan: Plan) -> Counts:
@@ -40,6 +43,7 @@ def count(plan: Plan) -> Counts:
     there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
     to_encode = int(pc.sum(DECODE_VIDEO.taken(there)).as_py() or 0)
     cached = int(pc.sum(pc.equal(pc.list_value_length(there["missing"]), 0)).as_py() or 0)
+    compressed = int(pc.sum(COMPRESS_VIDEO.taken(there)).as_py() or 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"]))
     missing = {str(one["values"]): int(one["counts"]) for one in lacking.to_pylist()}
     questions = sum(
@@ -55,4 +59,5 @@ def count(plan: Plan) -> Counts:
         questions=questions,
         answers=questions * len(plan.methods) if plan.answer else 0,
         missing={name: missing.get(name, 0) for name in plan.caches},
+        from_features=compressed - to_encode,
     )

@@ -1,7 +1,9 @@
 """Memory of one actor: weights, activations, keys and values at the longest prompt.
 
 Weights are exact where the checkpoint is on this machine. Activations are the widest layer's, which
-is what the stock kernels keep at once; allocators and CUDA itself take about a gibibyte more.
+is what the stock kernels keep at once; allocators and CUDA itself take about a gibibyte more. On a
+GPU that this machine does not have, `answer.batch_tokens: auto` counts with its fewest tokens: it
+takes half of what the weights leave.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch import nn
 
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.frame_batches import largest_batch
-from tango_core.models.language.native import MAX_BATCH
+from tango_core.models.language import budget
 from tango_core.models.weight_bytes import bytes_of, modules_of
 
 
@@ -25,7 +27,7 @@ class ActorMemory:
     Attributes:
         weights: Of the half of the model that it holds.
         activations: While it works on its largest input.
-        kv: Keys and values of the longest prompt; 0 for an encoder.
+        kv: Keys and values of all prompts that are worked on at once; 0 for an encoder.
     """
 
     weights: float
@@ -38,18 +40,38 @@ class ActorMemory:
         return self.weights + self.activations + self.kv
 
 
-def encoder_memory(encoder: VisionEncoder) -> ActorMemory:
+@dataclass(frozen=True)
+class Questions:
+    """What the answer actors of a job are asked.
+
+    Attributes:
+        longest: Tokens of the longest prompt, its reply left out.
+        reply: Tokens that a reply may have.
+        together: Questions about one clip that share the computation of it; 1 for none.
+        prompts: Of the whole job.
+        batch_tokens: Tokens that are worked on at once; `None` is `auto`.
+    """
+
+    longest: int
+    reply: int = 16
+    together: int = 1
+    prompts: int = 1
+    batch_tokens: int | None = None
+
+
+def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
     """Of an actor with the vision half.
 
     Args:
         encoder: Loaded on the device `meta`.
+        device: Where the job will have it; `"auto"` is decided as on this machine.
     """
     modules = modules_of(encoder)
     spec = encoder.spec
     frames = spec.frames
     height, width = frames.size or _largest_size(frames.max_pixels or frames.multiple**2)
     patches = [_patches(module, height, width) for one in modules for module in one.modules()]
-    at_once = largest_batch(spec.encode_batch, spec.device, frames.num_frames)
+    at_once = largest_batch(spec.encode_batch, device, frames.num_frames)
     rows = max(patches, default=1) * at_once
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     pixels = 4.0 * 3 * height * width * frames.num_frames
@@ -60,35 +82,54 @@ def encoder_memory(encoder: VisionEncoder) -> ActorMemory:
 
 
 def language_memory(
-    model: nn.Module | None, spec: ModelSpec, longest: int, questions: int
+    model: nn.Module | None, spec: ModelSpec, asked: Questions, device: str
 ) -> ActorMemory:
     """Of an actor with the language half.
 
     Args:
         model: On the device `meta`; `None` counts the weights from the shape alone.
         spec: From `describe_model`.
-        longest: Tokens of the longest prompt.
-        questions: About one clip at most: a batch of them repeats the keys and values of the clip.
+        asked: What it answers.
+        device: Where the job will have it; `"auto"` is decided as on this machine.
     """
     shape = spec.llm
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _weights(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
-    copies = 1 if questions <= 1 else 1 + min(questions, MAX_BATCH)
-    # Residual stream, its norm and both inner matrices of the gated MLP.
-    width = 2 * shape.hidden_size + 2 * shape.intermediate_size
+    per_row = budget.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
+    room = asked.batch_tokens
+    if room is None:
+        room = _auto(shape, itemsize, device, weights, per_token + per_row)
+    need = asked.longest + asked.reply
+    held = budget.held_tokens(room, need, asked.together, asked.prompts)
+    prompts = held // need
+    # Prompts that share a prefix compute it once; what they have of their own is short.
+    passes = -(-prompts // min(asked.together, budget.MAX_BATCH))
     return ActorMemory(
         weights=weights,
-        activations=longest * width * itemsize + 4.0 * shape.vocab_size,
-        kv=float(copies * longest * per_token),
+        activations=passes * asked.longest * per_row + 4.0 * shape.vocab_size * prompts,
+        kv=float(held * per_token),
     )
 
 
+def _auto(shape: LLMShape, itemsize: int, device: str, weights: float, token_bytes: int) -> int:
+    """What `answer.batch_tokens: auto` will be."""
+    here = torch.cuda.is_available()
+    if device == "cpu" or (device == "auto" and not here):
+        return budget.on_cpu(int(_layer(shape) * itemsize))
+    free = torch.cuda.mem_get_info()[0] if here else 0
+    return budget.on_gpu(max(0, int(free - weights)), token_bytes)
+
+
 def _weights(shape: LLMShape) -> float:
-    """Parameters of a stock decoder with grouped queries and a gated MLP, untied output."""
+    """Parameters of a stock decoder, untied output."""
+    return shape.num_layers * _layer(shape) + 2.0 * shape.vocab_size * shape.hidden_size
+
+
+def _layer(shape: LLMShape) -> int:
+    """Parameters of a stock layer with grouped queries and a gated MLP."""
     attention = shape.hidden_size * shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
-    mlp = 3 * shape.hidden_size * shape.intermediate_size
-    return shape.num_layers * (attention + mlp) + 2.0 * shape.vocab_size * shape.hidden_size
+    return attention + 3 * shape.hidden_size * shape.intermediate_size
 
 
 def _widest(modules: Iterable[nn.Module]) -> int:

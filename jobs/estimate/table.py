@@ -30,6 +30,7 @@ class Estimate:
         timing: With the recipe's pools, or with the suggested ones if it says `auto`.
         pools: Pools that are suggested for these nodes.
         suggested: Time with those; `None` in a loop.
+        feature_bytes: Bytes that the feature store grows by.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Estimate:
     timing: Timing
     pools: Pools
     suggested: Timing | None
+    feature_bytes: float = 0.0
 
     @property
     def prompt_tokens(self) -> float:
@@ -50,7 +52,7 @@ class Estimate:
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes that the caches grow by."""
+        """Bytes that the token caches grow by."""
         return total_bytes(self.cells, self.counts.missing)
 
     def to_json(self) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class Estimate:
             "counts": asdict(self.counts),
             "prompt_tokens": round(self.prompt_tokens),
             "cache_bytes": round(self.cache_bytes),
+            "feature_bytes": round(self.feature_bytes),
             "methods": [asdict(one) for one in self.cells],
             "actor_bytes": {
                 name: {**asdict(one), "total": one.total} for name, one in self.memory.items()
@@ -89,12 +92,16 @@ def _timing(timing: Timing) -> dict[str, Any]:
 def _lines(estimate: Estimate) -> Iterator[str]:
     counts = estimate.counts
     lacking = f", {counts.without_file} without a file" if counts.without_file else ""
+    stored = f", {counts.from_features} from stored features" if counts.from_features else ""
     yield (
-        f"clips:    {counts.clips} ({counts.to_encode} to encode, {counts.cached} cached{lacking})"
+        f"clips:    {counts.clips} ({counts.to_encode} to encode{stored}, {counts.cached} cached"
+        f"{lacking})"
     )
     yield f"answers:  {counts.answers} ({counts.questions} questions)"
     yield f"tokens:   {estimate.prompt_tokens:,.0f} in prompts"
-    yield f"cache:    {human_bytes(estimate.cache_bytes)} to write"
+    features = estimate.feature_bytes
+    beside = f", and {human_bytes(features)} of features" if features else ""
+    yield f"cache:    {human_bytes(estimate.cache_bytes)} to write{beside}"
     for name, one in estimate.memory.items():
         parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)

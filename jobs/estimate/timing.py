@@ -65,6 +65,7 @@ def stage_seconds(
     found: dict[str, float | None] = {}
     if counts.to_encode:
         found["decode"] = _times(rates.decode_s, counts.to_encode)
+    if counts.to_encode or counts.from_features:
         found["compress"] = _compress(counts, cells, rates)
     if counts.answers:
         found["answer"] = _answer(counts, cells, rates)
@@ -115,8 +116,12 @@ def _times(each: float | None, number: int) -> float | None:
 
 
 def _compress(counts: Counts, cells: Sequence[CellTokens], rates: Rates) -> float | None:
-    """Encoder once per clip, every compressor once per clip that its cache lacks."""
-    if rates.encode_s is None:
+    """Encoder once per clip without stored features, compressors once per clip their caches lack.
+
+    To read stored features takes little beside them.
+    """
+    encode_s = _times(rates.encode_s, counts.to_encode) if counts.to_encode else 0.0
+    if encode_s is None:
         return None
     known = {
         name: one.compress_s for name, one in rates.cells.items() if one.compress_s is not None
@@ -124,7 +129,7 @@ def _compress(counts: Counts, cells: Sequence[CellTokens], rates: Rates) -> floa
     slowest = max(known.values(), default=0.0)
     caches = {one.cache: known.get(one.name, slowest) for one in cells}
     each = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
-    return rates.encode_s * counts.to_encode + each
+    return encode_s + each
 
 
 def _answer(counts: Counts, cells: Sequence[CellTokens], rates: Rates) -> float | None:

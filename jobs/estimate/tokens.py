@@ -19,14 +19,15 @@ import torch
 from jobs.estimate.rates import CellRates
 from pipeline.cache.checks import count_tokens
 from pipeline.cache.folders import CacheFolder
+from pipeline.cache.plans import PlanEntry, plan_to_table
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
 from pipeline.rows import questions_of
-from tango_core.compressors.base import Compressor
+from tango_core.combination import Combination
 from tango_core.compressors.contract.clips import make_clip
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.model import LayoutAndEngine
-from tango_core.types import CompressedVideo, Question
+from tango_core.types import CompressedVideo, Question, VisualFeatures
 
 Source = Literal["cache", "measured", "made-up clip"]
 
@@ -76,7 +77,17 @@ def expect_tokens(
         measured: Cell name -> what earlier runs measured.
         folders: Cache name -> the cache, where it exists.
     """
-    videos = {name: _made_up(plan.model, one) for name, one in plan.compressors.items()}
+    clip = _made_up(plan.model)
+    # Where the job stores features, token sets are plans.
+    combinations = {
+        name: one.plan(clip)
+        for name, one in plan.compressors.items()
+        if plan.features is not None and (one.has_plan or one.outer_retention >= 1)
+    }
+    videos = {
+        name: combinations[name].apply(clip.tokens) if name in combinations else one.compress(clip)
+        for name, one in plan.compressors.items()
+    }
     texts = _text_lengths(plan, language_model, videos)
     found = []
     for planned in plan.methods:
@@ -96,7 +107,13 @@ def expect_tokens(
                 source=source,
                 prompt=visual + sum(texts) / len(texts) if texts else 0.0,
                 longest=round(visual + max(texts)) if texts else 0,
-                clip_bytes=_clip_bytes(plan.model, planned.cache, video, kept, folders),
+                clip_bytes=_clip_bytes(
+                    plan.model,
+                    video,
+                    combinations.get(planned.cache),
+                    kept,
+                    folders.get(planned.cache),
+                ),
             )
         )
     return tuple(found)
@@ -117,10 +134,10 @@ def _kept(
     return video.num_kept, video.num_total, "made-up clip"
 
 
-def _made_up(model: ModelSpec, compressor: Compressor) -> CompressedVideo:
-    """What the compressor keeps of a clip of the model's size: a scene that drifts."""
+def _made_up(model: ModelSpec) -> VisualFeatures:
+    """A clip of the model's size: a scene that drifts."""
     num_frames, grid = grid_of(model)
-    return compressor.compress(make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH))
+    return make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
 
 
 def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
@@ -176,24 +193,48 @@ def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
 
 def _clip_bytes(
     model: ModelSpec,
-    cache: str,
     video: CompressedVideo,
+    combination: Combination | None,
     kept: float,
-    folders: Mapping[str, CacheFolder],
+    folder: CacheFolder | None,
 ) -> float:
-    """Bytes of a clip in the cache: what is there already, else a file as the cache writes it."""
-    folder = folders.get(cache)
+    """Bytes of a clip in the cache: what is there already, else a file as the cache writes it.
+
+    Args:
+        model: Whose tokens.
+        video: What is kept of the made-up clip.
+        combination: The same as a plan, for a cache of plans; else `None`.
+        kept: Tokens that are expected.
+        folder: The cache, if it exists.
+    """
+    # Of a cache that holds both, neither is known from the sum.
     if folder is not None and folder.num_clips:
-        return folder.num_bytes / folder.num_clips
-    generator = torch.Generator().manual_seed(0)
-    shape = (video.num_kept, model.llm.hidden_size)
-    dtype = getattr(torch, model.dtype)
-    entry = Entry(
-        replace(video, tokens=torch.randn(shape, generator=generator).to(dtype)), 1.0, 1.0, 1.0
-    )
-    clip = ClipIdentity("0" * 20, "a clip", None, "0" * 40)
+        of_this_kind = 0 if combination is None else folder.num_clips
+        if folder.num_plans == of_this_kind:
+            return folder.num_bytes / folder.num_clips
+    now, made_up = datetime.now(UTC), ClipIdentity("0" * 20, "a clip", None, "0" * 40)
+    if combination is not None:
+        entry = PlanEntry(
+            plan=combination,
+            features=f"{model.name}-features-{'0' * 12}",
+            tokens_digest="0" * 32,
+            dtype=model.dtype,
+            width=model.llm.hidden_size,
+            source=None,
+            decode_video_ms=1.0,
+            encode_ms=1.0,
+            compress_ms=1.0,
+        )
+        table = plan_to_table(made_up, entry, now, "0" * 12)
+    else:
+        generator = torch.Generator().manual_seed(0)
+        shape = (video.num_kept, model.llm.hidden_size)
+        dtype = getattr(torch, model.dtype)
+        tokens = torch.randn(shape, generator=generator).to(dtype)
+        tokens_entry = Entry(replace(video, tokens=tokens), 1.0, 1.0, 1.0)
+        table = to_table(made_up, tokens_entry, now, "0" * 12)
     sink = pa.BufferOutputStream()
-    pq.write_table(to_table(clip, entry, datetime.now(UTC), "0" * 12), sink, **WRITE_OPTIONS)
+    pq.write_table(table, sink, **WRITE_OPTIONS)
     return float(sink.getvalue().size) * kept / max(1, video.num_kept)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
-from jobs.results.facts import JOB_FILE, JobFacts, ShardSize
+from jobs.results.facts import JOB_FILE, JobFacts, ShardSize, WorkCounts
 from pipeline.clip_digests import Digests
 
 _NAMED = 10
@@ -69,6 +69,7 @@ class RunGroup:
                 if any(facts.num_answers is None for facts in self.facts)
                 else sum(facts.num_answers or 0 for facts in self.facts)
             ),
+            work=_work_of(self.facts),
         )
 
     def notes(self) -> list[str]:
@@ -120,6 +121,12 @@ class RunGroup:
             index for shard in self.shards for index in range(shard.index, number, shard.number)
         }
         return [index for index in range(number) if index not in there], number
+
+
+def _work_of(runs: Sequence[JobFacts]) -> WorkCounts | None:
+    """What all runs did; `None` if one does not say."""
+    told = [facts.work for facts in runs if facts.work is not None]
+    return sum(told, WorkCounts()) if len(told) == len(runs) else None
 
 
 def grouped(folders: Sequence[Path]) -> list[RunGroup]:

@@ -105,6 +105,15 @@ class WorkCounts:
     compressed: int = 0
     answered: int = 0
 
+    def __add__(self, other: WorkCounts) -> WorkCounts:
+        """The work of both."""
+        return WorkCounts(
+            self.decoded + other.decoded,
+            self.encoded + other.encoded,
+            self.compressed + other.compressed,
+            self.answered + other.answered,
+        )
+
 
 @dataclass(frozen=True)
 class JobFacts:
@@ -128,7 +137,8 @@ class JobFacts:
         peak_gib: Largest device memory any actor allocated, in GiB.
         versions: Library -> version.
         float32_products: Operation -> how precisely the models multiply float32 on a GPU, `"ieee"`
-            or `"tf32"`; what chooses tokens is `"ieee"` in any case. Empty if unknown.
+            or `"tf32"`, as set in the driver and not asked of its workers; what chooses tokens is
+            `"ieee"` in any case. Empty if unknown.
         skipped: Methods of the recipe that the model cannot run (`infeasible: skip`). JSON key
             `left_out`.
         shards: Sizes of all shards of a job of which this run is one, in order; empty for a job

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.estimate.counts import Counts, count
-from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
+from jobs.estimate.features import feature_bytes
+from jobs.estimate.memory import ActorMemory, Questions, encoder_memory, language_memory
 from jobs.estimate.rates import Rates, first_answers, measured, rates_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
@@ -29,6 +30,7 @@ from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.provenance import device_name
 from pipeline.cache.folders import existing_caches
+from pipeline.devices import device_of
 from pipeline.plan import Plan
 from pipeline.pools import Pools
 from pipeline.remote.urls import Place
@@ -91,11 +93,21 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     encoder, language = _halves(plan.model)
     folders = existing_caches(storage, plan.caches)
     cells = expect_tokens(plan, language, rates.cells, folders)
-    memory = _memory(plan, cells, counts, encoder, language)
     seconds = stage_seconds(counts, cells, rates)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
+    memory = {}
+    if encoder is not None:
+        memory["compress"] = encoder_memory(encoder, _device(job, plan, "compress", on_ray))
+    if plan.answer:
+        engine = language.engine if language is not None else None
+        memory["answer"] = language_memory(
+            engine.model if isinstance(engine, NativeEngine) else None,
+            plan.model,
+            _asked(job, plan, cells, counts),
+            _device(job, plan, "answer", on_ray),
+        )
     nodes = _nodes(locations.address if on_ray else None)
     work = _work(plan, counts, seconds, memory, gpus=job.model.device != "cpu")
     suggested = suggest_pools(nodes, work)
@@ -122,6 +134,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         timing=timings[0],
         pools=suggested,
         suggested=timings[1] if on_ray else None,
+        feature_bytes=feature_bytes(plan, encoder),
     )
 
 
@@ -165,25 +178,26 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
     return encoder, language
 
 
-def _memory(
-    plan: Plan,
-    cells: Sequence[CellTokens],
-    counts: Counts,
-    encoder: VisionEncoder | None,
-    language: LayoutAndEngine | None,
-) -> dict[str, ActorMemory]:
-    """Stage -> memory of an actor."""
-    found = {}
-    if encoder is not None:
-        found["compress"] = encoder_memory(encoder)
-    if plan.answer:
-        engine = language.engine if language is not None else None
-        model = engine.model if isinstance(engine, NativeEngine) else None
-        longest = max((one.longest for one in cells), default=0)
-        num_clips = max(1, counts.clips - counts.without_file)
-        questions = -(-counts.questions // num_clips)
-        found["answer"] = language_memory(model, plan.model, longest, questions)
-    return found
+def _device(job: Job, plan: Plan, stage: str, on_ray: bool) -> str:
+    """Where the actors of a stage will compute."""
+    if not on_ray or isinstance(job.pools, str):
+        return plan.model.device
+    return device_of(job.model.device, getattr(job.pools, stage))
+
+
+def _asked(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:
+    """What an answer actor works on."""
+    alone = job.mode == "profile"
+    shares = not alone and any(one.method.pruner is None for one in plan.methods)
+    num_clips = max(1, counts.clips - counts.without_file)
+    batch_tokens = job.answer.batch_tokens
+    return Questions(
+        longest=max((one.longest for one in cells), default=0),
+        reply=max((one.max_new_tokens for one in plan.protocols.values()), default=16),
+        together=max(1, -(-counts.questions // num_clips)) if shares else 1,
+        prompts=max(1, counts.answers),
+        batch_tokens=1 if alone else None if batch_tokens == "auto" else batch_tokens,
+    )
 
 
 def _work(

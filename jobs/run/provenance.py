@@ -46,7 +46,12 @@ def device_name(wanted: str) -> str:
 
 
 def float32_products() -> dict[str, str]:
-    """Operation -> how precisely models multiply float32 on a GPU; see `full_precision`."""
+    """Operation -> how precisely models multiply float32 on a GPU; see `full_precision`.
+
+    This is what is set in the driver; a worker whose own environment sets something else, as
+    `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` does, is not asked. What chooses tokens does not depend on
+    it.
+    """
     from tango_core.ops.precision import float32_products
 
     return float32_products()

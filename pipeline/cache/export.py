@@ -121,7 +121,7 @@ def write_features(
         for key, own in parts.items():
             problem = None
             try:
-                opened = folder.cache.open(key, own)
+                opened = folder.cache.opened(key, own)
                 features = opened.features(frozenset(opened.signals))
                 about = clip_columns(opened.row.clip)
                 tensors = {

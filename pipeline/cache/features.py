@@ -112,7 +112,7 @@ class FeatureCache(CacheDirectory):
         table = signals_table(clip, features, signals, ms, created_at=now, cache=self.hash)
         self._put(entry_name(clip.key, part), table)
 
-    def open(self, key: str, parts: Iterable[str] = (TOKENS,)) -> StoredFeatures:
+    def opened(self, key: str, parts: Iterable[str] = (TOKENS,)) -> StoredFeatures:
         """Open a clip; its tokens are read when they are asked for. The last one stays open.
 
         Args:

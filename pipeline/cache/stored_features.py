@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -214,18 +213,14 @@ def _from_disk(
     """Fill rows from a local file, in place."""
     row_bytes = data.shape[1]
     flat = data.reshape(-1).data
-    descriptor = os.open(place.storage.path(place.file), os.O_RDONLY)
+    pieces = []
+    for run in _runs(places, tokens, 0):
+        at, source = int(places[run.start]) * row_bytes, int(tokens[run.start]) * row_bytes
+        pieces.append((start + source, flat[at : at + (run.stop - run.start) * row_bytes]))
     try:
-        for run in _runs(places, tokens, 0):
-            at, source = int(places[run.start]) * row_bytes, int(tokens[run.start]) * row_bytes
-            end = at + (run.stop - run.start) * row_bytes
-            while at < end:
-                got = os.preadv(descriptor, [flat[at:end]], start + source)
-                if got == 0:
-                    raise CacheError("it ends before its tokens do")
-                at, source = at + got, source + got
-    finally:
-        os.close(descriptor)
+        place.storage.fill(place.file, pieces)
+    except EOFError as error:
+        raise CacheError("it ends before its tokens do") from error
 
 
 def _from_store(

@@ -158,7 +158,7 @@ class TokenCache(CacheDirectory):
         if features is None or features.name != plan.features:
             raise CacheError(f"{about} for {plan.features}, which is not the one of its settings")
         try:
-            found = features.open(clip.key)
+            found = features.opened(clip.key)
             if found.digest != plan.tokens_digest:
                 raise CacheError(f"{about} for other tokens than {features.name} holds now")
             video = _applied(plan.plan, found)

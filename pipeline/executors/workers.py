@@ -5,7 +5,6 @@ A worker imports this module, so it imports little: a worker that decodes loads 
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
 from pipeline.metrics import Metered
 from pipeline.pools import ActorPool
+from pipeline.process import leave_at_once
 from pipeline.rows import to_table
 from pipeline.stages.declarations import Stage
 from pipeline.streams import stream_of
@@ -81,7 +81,7 @@ class StageActor:
         try:
             done = to_table(self._run(block.to_pylist()), self._schema)
         except DeviceError:
-            os._exit(LOST_GPU)  # in order it could not: that waits for the GPU
+            leave_at_once(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()
         return done
 

@@ -138,7 +138,7 @@ class FeatureSource:
         """The stored features of a clip; damaged ones are removed."""
         assert self.store is not None
         try:
-            return self.store.cache.open(clip.key, stored)
+            return self.store.cache.opened(clip.key, stored)
         except FeaturesDamagedError as error:
             raise self._removed(clip.key, error) from error
 

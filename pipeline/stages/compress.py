@@ -25,6 +25,7 @@ from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
+from tango_core.ops.transfer import download_together
 from tango_core.types import CompressedVideo, VideoFrames
 
 _OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
@@ -174,23 +175,25 @@ def root_of(caches: Mapping[str, TokenCache]) -> str:
 
 
 def on_cpu(plan: Combination) -> Combination:
-    """The same plan in host memory."""
+    """The same plan in host memory, copied in one piece."""
+    parts = _tensors_of(plan)
+    drawn: dict[str, Any] = {} if plan.drawing is None else _tensors_of(plan.drawing)
+    moved = iter(download_together([*parts.values(), *drawn.values()]))
+    parts = {name: next(moved) for name in parts}
+    drawn = {name: next(moved) for name in drawn}
+    drawing = plan.drawing and replace(plan.drawing, **drawn)
+    return replace(plan, **parts, drawing=drawing)
 
-    def moved(value: Any) -> Any:
-        return value.cpu() if isinstance(value, torch.Tensor) else value
 
-    drawing = plan.drawing and replace(
-        plan.drawing, **{name: moved(value) for name, value in vars(plan.drawing).items()}
-    )
-    parts = {name: moved(value) for name, value in vars(plan).items()}
-    return replace(plan, **{**parts, "drawing": drawing})
+def _tensors_of(record: object) -> dict[str, Any]:
+    """The attributes that are tensors, by name."""
+    return {name: part for name, part in vars(record).items() if isinstance(part, torch.Tensor)}
 
 
 def tokens_on_cpu(video: CompressedVideo) -> CompressedVideo:
-    """The same tokens in host memory."""
-    return CompressedVideo(
-        video.tokens.cpu(), video.indices.cpu(), video.grid, video.timestamps.cpu(), video.source
-    )
+    """The same tokens in host memory, copied in one piece."""
+    tokens, indices, timestamps = download_together([video.tokens, video.indices, video.timestamps])
+    return CompressedVideo(tokens, indices, video.grid, timestamps, video.source)
 
 
 def _ms_since(started: float) -> float:

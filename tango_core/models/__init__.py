@@ -215,8 +215,11 @@ def load_encoder(model: ModelSpec | str, path: str | None = None, **options: Any
         model: A description, or a name with the arguments of `describe_model`.
         path: As in `describe_model`.
         options: As in `describe_model`.
+
+    Raises:
+        ValueError: If the GPU does not compute in the model's dtype.
     """
-    spec = _spec(model, path, options)
+    spec = _placed(model, path, options)
     return model_entry(spec.name).load_family().load_encoder(spec)
 
 
@@ -229,9 +232,21 @@ def load_language_model(
         model: A description, or a name with the arguments of `describe_model`.
         path: As in `describe_model`.
         options: As in `describe_model`.
+
+    Raises:
+        ValueError: If the GPU does not compute in the model's dtype.
     """
-    spec = _spec(model, path, options)
+    spec = _placed(model, path, options)
     return model_entry(spec.name).load_family().load_language_model(spec)
+
+
+def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
+    """The description of what is to be loaded, on a device that computes in its dtype."""
+    from tango_core.models.placement import raise_if_not_computed  # imports torch
+
+    spec = _spec(model, path, options)
+    raise_if_not_computed(spec.dtype, spec.device)
+    return spec
 
 
 def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:

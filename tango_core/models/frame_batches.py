@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.options import EncodeBatch
 
 logger = logging.getLogger(__name__)
@@ -88,14 +89,15 @@ class FrameBatches:
             refused = ""
             try:
                 parts.append(encode(batch))
-            except torch.OutOfMemoryError as error:
-                refused = str(error).splitlines()[0]
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                refused = next(iter(str(error).splitlines()), type(error).__name__)
             if not refused:
                 done += len(batch)
                 continue
             # Outside of `except`: the error holds the tensors of the failed attempt.
-            if self.device.type == "cuda" and torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            free_memory()
             if size == 1:
                 raise torch.OutOfMemoryError(
                     f"{self.device} has no room to encode {_frames(frames_per_row)} ({refused}); "

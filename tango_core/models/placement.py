@@ -46,15 +46,37 @@ def resolve_devices(device: str) -> tuple[torch.device, ...]:
 def resolve_dtype(dtype: str, device: str) -> str:
     """The dtype that `"auto"` means: bfloat16 on a GPU, float32 on a CPU.
 
-    A driver without a GPU plans for workers that have one, so `device="cuda"` needs no GPU here. A
-    GPU that this process sees and that cannot compute in bfloat16 gets float16.
+    It names caches, so it follows from the settings: not from which GPU the process has that asks.
+    A driver without a GPU plans for workers that have one, so `device="cuda"` needs none here.
     """
     if dtype != "auto":
         return dtype
-    sees_gpu = torch.cuda.is_available()
-    if device == "cpu" or (device == "auto" and not sees_gpu):
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "float32"
-    return "float16" if sees_gpu and torch.cuda.get_device_capability()[0] < 8 else "bfloat16"
+    return "bfloat16"
+
+
+def raise_if_not_computed(dtype: str, device: str) -> None:
+    """Refuse a GPU that does not compute in a dtype; CUDA alone would imitate it, very slowly.
+
+    Args:
+        dtype: Of a model, resolved.
+        device: As for `resolve_devices`; one that this process does not see is passed over.
+
+    Raises:
+        ValueError: If the dtype is bfloat16 and a GPU is older than that.
+    """
+    if dtype != "bfloat16" or not torch.cuda.is_available():
+        return
+    if device != "auto" and not device.startswith("cuda"):
+        return
+    for one in resolve_devices(device):
+        if torch.cuda.get_device_capability(one)[0] < 8:
+            raise ValueError(
+                f"model.dtype is bfloat16 (what auto means on CUDA), but {one} is a "
+                f"{torch.cuda.get_device_name(one)}, which does not compute in it; "
+                "set model.dtype to float16 or float32"
+            )
 
 
 def spread_layers(

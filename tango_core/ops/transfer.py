@@ -1,4 +1,4 @@
-"""Copy small arrays of the host to a device, as few copies as possible."""
+"""Copy small arrays to a device, and results to the host, in as few copies as possible."""
 
 from __future__ import annotations
 
@@ -35,3 +35,26 @@ def upload_together(arrays: Sequence[ArrayLike], device: torch.device) -> list[T
     flat = upload(np.concatenate([array.ravel() for array in whole]), device)
     parts = flat.split_with_sizes([array.size for array in whole])
     return [part.view(array.shape) for part, array in zip(parts, whole, strict=True)]
+
+
+def download_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy tensors to the host, those of a device in one piece, for which it is waited once.
+
+    Args:
+        tensors: Of any shapes and dtypes; of one device, or of the host.
+
+    Returns:
+        Tensors of the same values in host memory: those that came from the device are views of one
+        buffer, those of the host the very same.
+    """
+    found = list(tensors)
+    # Wide types first: then every part begins where its type may begin.
+    there = [index for index, tensor in enumerate(found) if tensor.device.type != "cpu"]
+    there.sort(key=lambda index: -found[index].element_size())
+    if not there:
+        return found
+    flat = [found[index].detach().contiguous().view(-1).view(torch.uint8) for index in there]
+    parts = torch.cat(flat).cpu().split_with_sizes([len(one) for one in flat])
+    for index, part in zip(there, parts, strict=True):
+        found[index] = part.view(found[index].dtype).view(found[index].shape)
+    return found

@@ -37,6 +37,7 @@ def test_on_ray_every_stage_loads_its_half_where_its_pool_is():
         compressors={},
         methods=(),
         caches={},
+        features=None,
         protocols={},
     )
     pools = Pools(answer=ActorPool(num_gpus=1))

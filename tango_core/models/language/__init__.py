@@ -4,11 +4,11 @@
 - `chat.py`: the text of a conversation around clip and question.
 - `model.py`: a language model is a `PromptLayout` (per family) and an `Engine`, put together.
 - `native.py`: the engine of this project: greedy tokens from stock layers, timers. It uses
-  `layer_loop.py` (the loop over layers, pruning between them) and `attention.py` (what a layer
-  attends to, for pruners).
+  `layer_loop.py` (the loop over layers, pruning between them), `pruned_rows.py` (a prompt under a
+  pruner) and `attention.py` (what a layer attends to, for pruners).
 - `batching.py`: requests of many clips answered together. `parts.py` cuts them, `prefill.py` and
   `decoding.py` are the two kinds of passes, `packed_attention.py` keeps sequences of one pass
-  apart, `arena.py` holds their keys and values.
+  apart, `arena.py` holds their keys and values, `budget.py` says how many.
 - `spread.py`: layers on several devices.
 
 This room imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and

@@ -142,3 +142,26 @@ class LayerAttention:
         first, second = heads.chunk(2, dim=-1)
         rotated: Tensor = heads * cosine + torch.cat([-second, first], dim=-1) * sine
         return rotated
+
+
+def raise_if_unsupported(model: Any) -> None:
+    """Refuse a text model whose layers do something that the loop does not."""
+    for index, layer in enumerate(model.layers):
+        attention = getattr(layer, "self_attn", None)
+        raise_if_unknown(attention)
+        if (window := window_of(attention)) is not None:
+            raise ValueError(
+                f"layer {index} of the language model attends within a sliding window of {window} "
+                "tokens, which is not supported; set use_sliding_window to false (or "
+                "sliding_window to null) in the checkpoint's config.json"
+            )
+        if (cap := soft_cap_of(attention)) is not None:
+            raise ValueError(
+                f"layer {index} of the language model soft-caps its attention logits at {cap}, "
+                "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
+            )
+    if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
+        raise ValueError(
+            f"the language model soft-caps its output logits at {cap}, which is not supported; "
+            "use a checkpoint without final_logit_softcapping"
+        )

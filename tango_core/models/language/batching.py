@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tango_core.models.language.arena import KVArena
+from tango_core.models.language.budget import MAX_SEQUENCES
 from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.layer_loop import counts
 from tango_core.models.language.parts import (
     LaidOutRequest,
     Part,
@@ -31,6 +31,7 @@ from tango_core.models.language.parts import (
 )
 from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.models.language.prompt import TextTokens
+from tango_core.models.language.pruned_rows import counts
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
@@ -38,8 +39,6 @@ from tango_core.types import Answer
 if TYPE_CHECKING:
     from tango_core.models.language.native import NativeEngine
 
-# Sequences at once, whatever their length.
-MAX_SEQUENCES = 64
 # Capacities are multiples of this, so that an arena fits the next batch, too.
 _ROUNDED_TO = 64
 # Steps of decoding between two looks at the tokens on a device; each look waits for it.

@@ -12,64 +12,26 @@ for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.language.attention import (
-    LayerAttention,
-    raise_if_unknown,
-    soft_cap_of,
-    window_of,
-)
+from tango_core.compressors.base import LayerContext, LayerPruner
+from tango_core.models.language.attention import LayerAttention, raise_if_unsupported
 from tango_core.models.language.packed_attention import Work
+from tango_core.models.language.pruned_rows import (
+    PrunedRows,
+    VisualSpan,
+    counts,
+    go_on,
+    num_visual_kept,
+)
 from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.precision import full_precision
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
-
-
-@dataclass(frozen=True, eq=False)
-class VisualSpan:
-    """Where the clip is in a sequence.
-
-    Attributes:
-        start: Position of its first token in the sequence.
-        indices: (V,) int64 flat grid position of every visual token, -1 for newline tokens.
-        grid: (T, H, W) of the clip before any compression.
-    """
-
-    start: int
-    indices: Tensor
-    grid: tuple[int, int, int]
-
-
-@dataclass(eq=False)
-class PrunedRows:
-    """What is left of a prompt while it runs through the layers under a pruner.
-
-    Attributes:
-        pruner: Drops visual tokens between layers.
-        visual: Where the clip is in this sequence.
-        start: First row of the sequence among all rows of the pass.
-        length: Tokens of the prompt still there. Rows behind them are tokens generated since, which
-            a pruner is not shown.
-        at: Layers before which the pruner acts.
-        left: (n,) int64, of every visual token still there its index among the original ones.
-        scratch: Memory of the pruner for this prompt.
-    """
-
-    pruner: LayerPruner
-    visual: VisualSpan
-    start: int
-    length: int
-    at: frozenset[int]
-    left: Tensor
-    scratch: dict[str, Any] = field(default_factory=dict)
 
 
 class LayerLoop:
@@ -85,7 +47,7 @@ class LayerLoop:
 
     def __init__(self, text_model: nn.Module, lm_head: nn.Module) -> None:
         model: Any = text_model
-        _raise_if_unsupported(model)
+        raise_if_unsupported(model)
         self.config: Any = model.config
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
@@ -222,7 +184,7 @@ class LayerLoop:
                     index, hidden, positions, layer_input, rotary, pruned
                 )
                 if work is None:  # tokens generated since go on where the prompt now ends
-                    positions = _go_on(positions, pruned[0].length)
+                    positions = go_on(positions, pruned[0].length)
                 rotary = self._rotary(hidden, positions)
             layer_input = hidden
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, **options)
@@ -306,7 +268,7 @@ class LayerLoop:
         )
         with full_precision():
             pruned = pruner.prune(context)
-        num_kept = _num_visual_kept(pruner, pruned, context)
+        num_kept = num_visual_kept(pruner, pruned, context)
         kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
         prompt.left = prompt.left[kept]
         prompt.length = len(pruned.keep)
@@ -314,61 +276,3 @@ class LayerLoop:
             count = torch.arange(prompt.length, device=positions.device)
             return pruned.hidden, positions[..., :1] + count
         return pruned.hidden, positions[..., pruned.keep]
-
-
-def _raise_if_unsupported(model: Any) -> None:
-    """Refuse a text model whose layers do something that the loop does not."""
-    for index, layer in enumerate(model.layers):
-        attention = getattr(layer, "self_attn", None)
-        raise_if_unknown(attention)
-        if (window := window_of(attention)) is not None:
-            raise ValueError(
-                f"layer {index} of the language model attends within a sliding window of {window} "
-                "tokens, which is not supported; set use_sliding_window to false (or "
-                "sliding_window to null) in the checkpoint's config.json"
-            )
-        if (cap := soft_cap_of(attention)) is not None:
-            raise ValueError(
-                f"layer {index} of the language model soft-caps its attention logits at {cap}, "
-                "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
-            )
-    if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
-        raise ValueError(
-            f"the language model soft-caps its output logits at {cap}, which is not supported; "
-            "use a checkpoint without final_logit_softcapping"
-        )
-
-
-def _go_on(positions: Tensor, length: int) -> Tensor:
-    """Positions whose rows behind the prompt of this length follow its last one, in steps of 1."""
-    rest = positions.shape[-1] - length
-    steps = torch.arange(1, rest + 1, device=positions.device)
-    return torch.cat([positions[..., :length], positions[..., length - 1 : length] + steps], dim=-1)
-
-
-def counts(positions: Tensor) -> bool:
-    """Whether positions are (B, S) counts, as opposed to (3, B, S) coordinates."""
-    return positions.ndim == 2
-
-
-def _num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext) -> int:
-    """Count the visual tokens that stay, after checking that all text stays, in order."""
-    length, dim = context.hidden.shape
-    start, stop = context.visual.start, context.visual.stop
-    keep = pruned.keep
-    num_kept: int = len(keep) - (length - (stop - start))
-    ok = (
-        num_kept >= 0
-        and tuple(pruned.hidden.shape) == (len(keep), dim)
-        and bool(
-            (keep[1:] > keep[:-1]).all()
-            & (keep[:start] == torch.arange(start, device=keep.device)).all()
-            & (keep[start + num_kept :] == torch.arange(stop, length, device=keep.device)).all()
-        )
-    )
-    if not ok:
-        raise ValueError(
-            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
-            f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
-        )
-    return num_kept

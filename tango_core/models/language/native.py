@@ -10,25 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token
 from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.model import Engine
 from tango_core.models.language.packed_attention import use_packed_attention
-from tango_core.models.language.parts import MAX_BATCH as MAX_BATCH
 from tango_core.models.language.parts import LaidOutRequest, Reply
 from tango_core.models.language.prefill import embed_spans, visual_span
 from tango_core.models.language.prompt import LaidOutPrompt, Span
 from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.models.session import OneByOne
 from tango_core.types import Answer
-
-# Tokens that are answered together on a CPU: enough that a call costs little against its work.
-# Small layers stay in the cache of the CPU with few tokens; large ones are read less often with
-# many.
-_SMALL_LAYER_BYTES = 8 * 2**20
-_ON_CPU = {"small": 1024, "large": 4096}
-_AT_MOST = 65_536
 
 
 class NativeEngine(Engine):
@@ -176,12 +169,9 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     the widest layer keeps of every row while it computes.
     """
     if layer_loop.device.type != "cuda" or not cuda_is_in_use():
-        layer = sum(int(weight.nbytes) for weight in layer_loop.layers[0].parameters())
-        return _ON_CPU["small" if layer < _SMALL_LAYER_BYTES else "large"]
+        return budget.on_cpu(sum(int(one.nbytes) for one in layer_loop.layers[0].parameters()))
     free, _ = torch.cuda.mem_get_info(layer_loop.device)
     config = layer_loop.config
-    width = 4 * config.hidden_size + 3 * config.intermediate_size
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
-    per_token = bytes_per_token(layer_loop.layers) + width * itemsize
-    room: int = int(free) // 2 // per_token
-    return max(_ON_CPU["large"], min(_AT_MOST, room))
+    row = budget.row_bytes(config.hidden_size, config.intermediate_size, itemsize)
+    return budget.on_gpu(int(free), bytes_per_token(layer_loop.layers) + row)

@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.models.language.budget import MAX_BATCH
 from tango_core.models.language.prompt import LaidOutPrompt, Span, TextTokens
 from tango_core.types import Answer
-
-# Questions that go on from one prefix at once: each has a copy of its keys and values, 0.36 GB for
-# 6,273 tokens of a 7B model.
-MAX_BATCH = 8
 
 
 @dataclass(frozen=True, eq=False)

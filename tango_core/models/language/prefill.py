@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.language.arena import KVArena
-from tango_core.models.language.layer_loop import LayerLoop, PrunedRows, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_attention import (
     Work,
     attend_onwards,
@@ -18,6 +18,7 @@ from tango_core.models.language.packed_attention import (
     onwards_mask,
 )
 from tango_core.models.language.prompt import Span, TextTokens, VisualTokens
+from tango_core.models.language.pruned_rows import PrunedRows, VisualSpan
 
 
 @dataclass(eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.answers import AnswerWriter
-from pipeline.cache.compact import _key
+from pipeline.cache.compact import _entry
+from pipeline.cache.names import file_of
 from pipeline.cache.rows import ClipIdentity, StoredClip, _from_row
-from pipeline.cache.shards import Shards
+from pipeline.cache.shards import KEYS, Shards, shard_name
+from pipeline.cache.stored import layout_of
 from pipeline.cache.tokens import Entry, TokenCache, read_clip
 from pipeline.executors import attempts
 from pipeline.finished import AnsweredClips
@@ -112,27 +114,27 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Removes the files before the shard is in place."""
     from pipeline.cache import compact
 
-    tables = {file.base_name: compact._read(folder.storage, file) for file in batch}
+    tables = {file.base_name: compact._read(folder, file) for file in batch}
     for file in batch:
         folder.remove(file.base_name)
     keys = []
-    name = compact.shard_name(clock.now())
+    schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
-        folder.storage.writing(name) as sink,
-        pq.ParquetWriter(sink, compact.SCHEMA, **compact.WRITE_OPTIONS) as writer,
+        folder.storage.writing(shard_name(clock.now())) as sink,
+        pq.ParquetWriter(sink, schema, **options) as writer,
     ):
         for file in batch:
             table = tables[file.base_name]
             if isinstance(table, pa.Table):
                 writer.write_table(table)
-                keys.append(_key(file))
-        writer.add_key_value_metadata({compact.KEYS: json.dumps(keys)})
-    yield from ((f"{key}.parquet", None) for key in keys)
+                keys.append(_entry(file))
+        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
+    yield from ((file_of(key), None) for key in keys)
 
 
 def _remove_unseen(folder: Any, written: Any, key: str) -> None:
     """Removes a clip's own file, and whatever was put in its place, without a look at the copy."""
-    folder.remove(f"{key}.parquet")
+    folder.remove(file_of(key))
 
 
 _COLLIDING = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="0" * 32))
@@ -148,8 +150,8 @@ def _first_number(self: AnswerWriter, table: pa.Table) -> None:
     write_sealed(table, self.storage, f"part-{self._next:05d}-{'0' * 12}.parquet", self._run)
 
 
-def _unbounded(self: attempts.BoundedAttempts, row: Row) -> Row:
-    return self._stage(row)
+def _unbounded(self: attempts.BoundedAttempts, rows: Iterable[Row]) -> Iterator[Row]:
+    return self._stage(rows)
 
 
 def _no_fault(error: BaseException, where: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.plan import Plan
-from pipeline.rows import Row, result, to_table
+from pipeline.rows import Row, to_table
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, stages_of
+from pipeline.stages.declarations import Stage, filled, stages_of
+from pipeline.streams import RowStream, stream_of
 from tests.chaos.simulator.world import Killed, Process
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Cluster:
         self._closed = False
         rows = plan.clips.to_pylist()
         for row in rows:
-            first = next((one for one in stages if row["missing"] or one.on_hits), None)
+            first = next((one for one in stages if one.takes(row)), None)
             if first is None:
                 self.results.append(row)
             else:
@@ -93,7 +94,7 @@ class Cluster:
                 while self.results:
                     given += 1
                     row = self.results.popleft()
-                    yield row if plan.answer else result(row, [])
+                    yield row if plan.answer else filled(row)
         finally:
             self._closed = True
             if not self.driver.dead:
@@ -116,23 +117,26 @@ class Cluster:
         """What a worker does until its driver needs it no more."""
         stage, queue = worker.stage, self.queues[worker.stage.name]
         caches = pickle.loads(pickle.dumps(dict(plan.caches)))
-        started = stage.start(replace(plan, caches=caches), settings)
+        started = stream_of(stage.start(replace(plan, caches=caches), settings))
 
-        def run(row: Row) -> Row:
-            poisoned = self.running.poisoned.get(self.driver.pid) == row["video_id"]
-            if poisoned and row["status"] == "ok":
-                self.running.world.kill(process)
-                process.raise_if_dead()
-            return started(row)
+        def looked_at(rows: Iterable[Row]) -> Iterator[Row]:
+            for row in rows:
+                poisoned = self.running.poisoned.get(self.driver.pid) == row["video_id"]
+                if poisoned and row["status"] == "ok":
+                    self.running.world.kill(process)
+                    process.raise_if_dead()
+                yield row
 
-        run = BoundedAttempts(run, stage.failure, self.ledger) if _is_actor(stage) else started
+        run: RowStream = started
+        if _is_actor(stage):
+            run = BoundedAttempts(lambda rows: started(looked_at(rows)), stage.failure, self.ledger)
         while True:
             process.wait_for(lambda: queue or self._closed or self.driver.ended)
             if self._closed or self.driver.ended:
                 return
             worker.row = queue.pop(self._draw.randrange(len(queue)))
             process.step(f"{stage.name} takes {worker.row['video_id']}")
-            (done,) = to_table([run(worker.row)], stage.output).to_pylist()
+            (done,) = to_table(list(run([worker.row])), stage.output).to_pylist()
             process.step(f"{stage.name} gives {worker.row['video_id']}")
             worker.row = None
             if self._closed or self.driver.ended:

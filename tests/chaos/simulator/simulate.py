@@ -9,6 +9,7 @@ from functools import cache, partial
 
 from jobs.config.recipe import RecipeError
 from pipeline.lease import LeaseError
+from pipeline.seal import DamagedFileError
 from pipeline.stopping import Stopped
 from pipeline.store_faults import StoreError
 from tests.chaos.simulator import faults as f
@@ -181,6 +182,8 @@ def _resume(
     """A finished run that is resumed has nothing to do."""
     world = running.world
     world.faults.clear()
+    # On a full disk it would end in a line, as any driver.
+    world.time = max(world.time, running.disk.full_until, running.bucket.down_until)
     process = world.spawn(f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run))
     world.run()
     outcome.attempts.append(_how(process))
@@ -192,6 +195,11 @@ def _resume(
             f"resuming a finished run asks {process.value.result.num_clips} clips again"
         )
     check_finished(running, run, reference)
+
+
+def _has_rotted(running: Running, what: str) -> bool:
+    """Whether a file of a kind has been damaged."""
+    return any(isinstance(fault, f.Rot) and fault.of == what for fault in running.world.struck)
 
 
 def _how(process: Process) -> str:
@@ -218,6 +226,8 @@ def _judge(running: Running, process: Process) -> None:
         return
     if isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, FileExistsError)):
         return  # a disk or a store that does not work, outside of what waits for it
+    if isinstance(error, DamagedFileError) and _has_rotted(running, "part"):
+        return  # after it was written; the next driver sets it aside
     if isinstance(error, ValueError) and not process.is_driver:
         return  # what looks after caches may refuse in one line; the job goes on
     lines = traceback.format_exception(error)

@@ -133,3 +133,21 @@ def test_what_a_command_raises_is_not_explained_away(monkeypatch):
     with pytest.raises(ValueError, match="retention") as failure:
         run_app(_leaves(_raising(ValueError("retention must be in (0, 1], got 2"))))
     assert not isinstance(failure.value, CommandLineError)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("data get --help", ["[default: main]", "[default: the usual one]", "[default: 4]"]),
+        ("ask --help", ["[default: its own]", "[default: 0.1]", "[default: the model's]"]),
+        ("export --help", ["[default: RUN/export/FORMAT]"]),
+    ],
+)
+def test_help_shows_defaults_that_a_command_chooses_itself(tango, monkeypatch, line, shown):
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, _ = tango(*line.split())
+    assert code == 0
+    lines = " ".join(out.replace("│", " ").split())
+    for text in shown:
+        assert text in lines
+    assert "\\[" not in out

@@ -90,6 +90,29 @@ def test_the_job_does_what_was_promised(recipe, tmp_path):
     assert "answer" not in filling["actor_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("features", "dtype"), [("all", "auto"), ("tokens", "auto"), ("all", "int8")]
+)
+def test_a_job_with_a_feature_store_writes_what_was_promised(recipe, tmp_path, features, dtype):
+    cache = {"features": features, "feature_dtype": dtype}
+    one = recipe(cache=cache, methods=METHODS[1:2])
+    before = estimate(one, tmp_path, kind="precompute")
+    run(one, tmp_path, kind="precompute")
+    folders = {path.parent for path in (tmp_path / "cache").rglob("*.parquet")}
+    of_features = sum(written_bytes(one) for one in folders if "-features-" in one.name)
+    of_plans = sum(written_bytes(one) for one in folders if "-features-" not in one.name)
+    assert before["feature_bytes"] == pytest.approx(of_features, rel=0.02)
+    assert before["cache_bytes"] == pytest.approx(of_plans, rel=0.1)
+    assert of_plans < of_features / 5
+
+    again = estimate(recipe(cache=cache), tmp_path)
+    assert (again["counts"]["to_encode"], again["counts"]["from_features"]) == (
+        (0, 5) if features == "all" else (5, 0)  # the method that is new reads a signal
+    )
+    assert ("decode" in again["time"]["unknown"]) == (features == "tokens")
+    assert again["feature_bytes"] == 0
+
+
 def test_a_probe_measures_and_leaves_nothing(recipe, tmp_path):
     found = estimate(recipe(limit=2), tmp_path, probe=True)
     assert found["measured_in"] == ["a probe of 2 clips"]

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jobs.estimate.memory import encoder_memory, language_memory
+from jobs.estimate.memory import Questions, encoder_memory, language_memory
 from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.models.language.arena import KVArena, bytes_per_token
+from tango_core.models.language.native import auto_batch_tokens
+from tango_core.models.session import ClipPrompts
+from tango_core.types import CompressedVideo, Prompt
+
+ONE = Questions(longest=100, reply=1, batch_tokens=1)
 
 
 @pytest.fixture(scope="module")
@@ -14,24 +20,29 @@ def tiny():
     return describe_model("tiny", device="cpu")
 
 
+@pytest.fixture(scope="module")
+def language(tiny):
+    return load_language_model(tiny)
+
+
 def loaded_bytes(*modules):
     tensors = {id(t): t for m in modules for t in (*m.parameters(), *m.buffers())}.values()
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def test_weights_are_those_that_an_actor_loads(tiny):
-    encoder, language = load_encoder(tiny), load_language_model(tiny)
-    found = encoder_memory(load_encoder(tiny, device="meta"))
+def test_weights_are_those_that_an_actor_loads(tiny, language):
+    encoder = load_encoder(tiny)
+    found = encoder_memory(load_encoder(tiny, device="meta"), "cpu")
     assert found.weights == loaded_bytes(encoder.model, encoder.pooling_head)
     model = load_language_model(tiny, device="meta").engine.model
-    found = language_memory(model, tiny, 100, 1)
+    found = language_memory(model, tiny, ONE, "cpu")
     assert found.weights == loaded_bytes(language.engine.model)
 
 
 def test_without_a_checkpoint_the_weights_follow_from_the_shape(tiny):
     model = load_language_model(tiny, device="meta").engine.model
-    exact = language_memory(model, tiny, 100, 1).weights
-    assert language_memory(None, tiny, 100, 1).weights == pytest.approx(exact, rel=0.05)
+    exact = language_memory(model, tiny, ONE, "cpu").weights
+    assert language_memory(None, tiny, ONE, "cpu").weights == pytest.approx(exact, rel=0.05)
 
 
 def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
@@ -42,5 +53,51 @@ def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
     for layer in range(tiny.llm.num_layers):
         cache.update(torch.zeros(shape), torch.zeros(shape), layer)
     held = sum(t.numel() * t.element_size() for one in cache.layers for t in (one.keys, one.values))
-    assert language_memory(None, tiny, 100, 1).kv == held
-    assert language_memory(None, tiny, 100, 3).kv == 4 * held  # the prefix, and three copies
+    asked = Questions(longest=98, reply=2, batch_tokens=1)
+    assert language_memory(None, tiny, asked, "cpu").kv == held
+    # Each question about a clip has a copy of what they share; one of eight is answered later.
+    asked = Questions(longest=98, reply=2, together=9, prompts=9, batch_tokens=1)
+    assert language_memory(None, tiny, asked, "cpu").kv == 8 * held
+
+
+@pytest.mark.parametrize(("together", "batch_tokens"), [(1, None), (1, 300), (3, 300), (3, 1)])
+def test_keys_and_values_are_those_that_a_session_holds(
+    tiny, language, monkeypatch, together, batch_tokens
+):
+    arenas, give_back = [], KVArena.give_back
+
+    def noted(arena, slot):
+        arenas.append(sum(arena.lengths[0]))
+        give_back(arena, slot)
+
+    monkeypatch.setattr(KVArena, "give_back", noted)
+    session = language.session(batch_tokens)
+    video = CompressedVideo(
+        torch.zeros(60, 128), torch.arange(60), (4, 4, 4), torch.arange(4, dtype=torch.float64)
+    )
+    prompts = [Prompt("", "which color?"), Prompt("", "which shape?"), Prompt("", "what moves?")]
+    for _ in range(12):
+        session.add(ClipPrompts(video, prompts[:together], max_new_tokens=4))
+    length = len(language.layout.lay_out(video, prompts[0]))
+    while session.busy:
+        session.step()
+    asked = Questions(length, 4, together, 12 * together, batch_tokens)
+    promised = language_memory(None, tiny, asked, "cpu").kv
+    held = max(arenas) * bytes_per_token(language.engine.layers)
+    assert 0.6 * promised <= held <= promised
+
+
+def test_an_automatic_budget_is_that_of_the_session(tiny, language):
+    many = Questions(longest=100, reply=1, prompts=10_000)
+    of_auto = language_memory(None, tiny, many, "cpu").kv
+    told = Questions(100, 1, 1, 10_000, auto_batch_tokens(language.engine.layer_loop))
+    assert of_auto == language_memory(None, tiny, told, "cpu").kv
+    assert language_memory(None, tiny, many, "cuda").kv > of_auto
+
+
+def test_frames_at_once_are_those_of_the_job_s_device(tiny):
+    encoder = load_encoder(describe_model("tiny", device="cuda", dtype="float32"), device="meta")
+    on_cpu, on_gpu = encoder_memory(encoder, "cpu"), encoder_memory(encoder, "cuda")
+    assert on_cpu.weights == on_gpu.weights
+    assert on_cpu.activations < on_gpu.activations
+    assert encoder_memory(load_encoder(tiny, device="meta"), "cpu") == on_cpu

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jobs.estimate.counts import Counts
@@ -32,6 +34,16 @@ def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered(
         "compress": pytest.approx(1.0 * 40 + 0.5 * 40 + 0.5 * 10),
         "answer": pytest.approx(100 * 2.0 + 100 * 3.0),
     }
+
+
+def test_clips_with_stored_features_are_compressed_and_nothing_else():
+    stored = replace(COUNTS, to_encode=0, from_features=40)
+    known = rates(a=(2.0, 100))
+    found = stage_seconds(stored, CELLS, known)
+    assert "decode" not in found
+    before = stage_seconds(COUNTS, CELLS, known)["compress"]
+    assert found["compress"] == pytest.approx(before - 40 * known.encode_s)
+    assert stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
 
 
 def test_a_method_that_was_never_measured_is_scaled_by_its_tokens():

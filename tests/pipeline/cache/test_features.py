@@ -33,7 +33,7 @@ def path_of(cache, part="tokens"):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_features_come_back_bit_for_bit(tmp_path, dtype):
     cache, written = filled(tmp_path, tokens=dtype), features(dtype=dtype)
-    opened = cache.open(KEY, ALL)
+    opened = cache.opened(KEY, ALL)
     read = opened.features(frozenset(SIGNALS))
     assert read.tokens.dtype == dtype
     for name in ("tokens", "timestamps", *SIGNALS):
@@ -57,11 +57,11 @@ def test_signals_are_added_beside_the_tokens(tmp_path):
     cache.write(clip(), given, (), (1.0, 2.0))
     before = path_of(cache).read_bytes()
     with pytest.raises(CacheError, match="has no saliency"):
-        cache.open(KEY).features(frozenset({"saliency"}))
+        cache.opened(KEY).features(frozenset({"saliency"}))
     for names in (("saliency",), ("keys", "attention")):
         cache.write_signals(clip(), given, {n: getattr(given, n) for n in names}, (1.0, 3.0))
     assert set(cache.parts()) == {"tokens", "saliency", "attention-keys"}
-    read = cache.open(KEY, cache.parts()).features(frozenset({"saliency", "keys"}))
+    read = cache.opened(KEY, cache.parts()).features(frozenset({"saliency", "keys"}))
     assert torch.equal(read.saliency, given.saliency)
     assert torch.equal(read.keys, given.keys)
     assert path_of(cache).read_bytes() == before
@@ -90,13 +90,13 @@ def test_a_reader_of_some_tokens_sees_damage_in_those_alone(tmp_path):
     flat = features().tokens.flatten(0, 1)
     spoil(path_of(cache), flat[17].numpy().tobytes())
     for wanted in ([0, 1, 16, 18, 47], [3]):
-        opened, where = cache.open(KEY), torch.tensor(wanted)
+        opened, where = cache.opened(KEY), torch.tensor(wanted)
         assert torch.equal(opened.rows(where), flat[wanted])
         assert torch.equal(opened.tokens(where).flatten(0, 1)[wanted], flat[wanted])
     with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
-        cache.open(KEY).rows(torch.tensor([16, 17]))
+        cache.opened(KEY).rows(torch.tensor([16, 17]))
     with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
-        cache.open(KEY).tokens()
+        cache.opened(KEY).tokens()
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
         cache.read(KEY)
 
@@ -112,7 +112,7 @@ def test_another_value_in_any_column_is_damage(tmp_path, column):
     table = table.set_column(index, field, pa.array([changed], field.type))
     pq.write_table(table, path_of(cache), compression="none", use_dictionary=False)
     with pytest.raises(FeaturesDamagedError, match="checksum differs"):
-        cache.open(KEY)
+        cache.opened(KEY)
 
 
 @pytest.mark.parametrize("length", [0, 7, 100, -30])
@@ -120,7 +120,7 @@ def test_a_file_that_was_cut_short_is_damage_or_a_miss(tmp_path, length):
     cache = filled(tmp_path)
     path_of(cache).write_bytes(path_of(cache).read_bytes()[:length])
     with pytest.raises((FeaturesDamagedError, FileNotFoundError)):
-        cache.open(KEY)
+        cache.opened(KEY)
     assert (KEY in cache.parts().get("tokens", ())) == (length != 0)
 
 
@@ -128,14 +128,14 @@ def test_tokens_in_another_layout_are_damage_and_not_wrong_tokens(tmp_path):
     cache = filled(tmp_path)
     pq.write_table(pq.read_table(path_of(cache)), path_of(cache), compression="zstd")
     with pytest.raises(FeaturesDamagedError, match="does not hold 3072 plain bytes"):
-        cache.open(KEY).tokens()
+        cache.opened(KEY).tokens()
 
 
 def test_an_entry_of_another_cache_is_refused(tmp_path):
     cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
     other.storage.write(file_of(KEY), path_of(cache).read_bytes())
     with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
-        other.open(KEY)
+        other.opened(KEY)
 
 
 def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
@@ -148,7 +148,7 @@ def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
     again = pickle.loads(pickle.dumps(cache))
     for number in (3, 0):
         key, given = clip(number).key, features(number)
-        opened = again.open(key, ALL)
+        opened = again.opened(key, ALL)
         wanted = torch.tensor([0, 5, 6, 40])
         assert torch.equal(opened.rows(wanted), given.tokens.flatten(0, 1)[wanted])
         assert torch.equal(opened.features(frozenset({"keys"})).keys, given.keys)
@@ -173,7 +173,7 @@ def test_a_store_is_asked_for_ranges(tmp_path, monkeypatch):
         "read_range",
         lambda self, path, start, stop: asked.append(stop - start) or read(self, path, start, stop),
     )
-    opened = cache.open(KEY)
+    opened = cache.opened(KEY)
     assert len(asked) == 1, "footer and small columns come in one request"
     asked.clear()
     wanted = torch.arange(8, 20)
@@ -189,10 +189,10 @@ def test_a_store_is_asked_for_ranges(tmp_path, monkeypatch):
 def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
     cache, given = filled(tmp_path, dtype="int8"), features()
     flat = given.tokens.flatten(0, 1)
-    read = cache.open(KEY, ALL).features(frozenset({"saliency"}))
+    read = cache.opened(KEY, ALL).features(frozenset({"saliency"}))
     rounded = restore(*quantise(flat), "float32")
     assert torch.equal(read.tokens.flatten(0, 1), rounded)
-    assert torch.equal(cache.open(KEY).rows(torch.tensor([4, 9])), rounded[[4, 9]])
+    assert torch.equal(cache.opened(KEY).rows(torch.tensor([4, 9])), rounded[[4, 9]])
     steps = flat.abs().amax(dim=1, keepdim=True) / 127
     assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
     assert torch.equal(read.saliency, given.saliency)
@@ -206,6 +206,6 @@ def test_a_token_of_zeros_stays_one():
 
 def test_the_memory_of_features_that_were_handed_out_is_not_used_again(tmp_path):
     cache = filled(tmp_path, (0, 1))
-    first = cache.open(clip(0).key).features(frozenset())
-    cache.open(clip(1).key).tokens()
+    first = cache.opened(clip(0).key).features(frozenset())
+    cache.opened(clip(1).key).tokens()
     assert torch.equal(first.tokens, features(0).tokens)

@@ -108,9 +108,9 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     fresh = planned(shapes, tmp_path / "other", TOPK, VISIONZIP, features="all")
     compressed(fresh)
     for one in (plan.features.cache, fresh.features.cache):
-        one.open(row["clip_key"], one.parts())
+        one.opened(row["clip_key"], one.parts())
     stored, expected = (
-        one.open(row["clip_key"], one.parts()).signals
+        one.opened(row["clip_key"], one.parts()).signals
         for one in (plan.features.cache, fresh.features.cache)
     )
     assert stored.keys() == expected.keys()

@@ -16,14 +16,17 @@ ROWS = torch.arange(10.0)[:, None]
 class Tower:
     """Doubles rows; has room for some of them at once."""
 
-    def __init__(self, room=10):
+    def __init__(self, room=10, error=None):
         self.room = room
+        self.error = error or torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2 GiB.\nMore lines"
+        )
         self.batches = []
 
     def __call__(self, rows):
         self.batches.append(len(rows))
         if len(rows) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore lines")
+            raise self.error
         return {"tokens": rows * 2, "sums": rows.sum(dim=1)}
 
 
@@ -93,6 +96,23 @@ def test_what_was_encoded_before_the_device_was_full_is_kept():
 
     assert torch.equal(run(batches, fills_up)["tokens"], ROWS * 2)
     assert calls[:3] == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        MemoryError(),
+    ],
+)
+def test_lack_of_memory_in_other_words_makes_batches_smaller_too(error):
+    batches = FrameBatches(10, CPU)
+    assert torch.equal(run(batches, Tower(room=2, error=error))["tokens"], ROWS * 2)
+    assert batches.shrunk_to == 2
+    with pytest.raises(torch.OutOfMemoryError, match="no room to encode 1 frame") as raised:
+        run(FrameBatches(4, CPU), Tower(room=0, error=error))
+    assert "\n" not in str(raised.value)
 
 
 def test_a_single_frame_without_room_is_an_error_in_one_line():

@@ -16,7 +16,8 @@ from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTe
 
 from tango_core.compressors.base import LayerPruner, Pruned
 from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
-from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.pruned_rows import VisualSpan
 
 LENGTH, WIDTH = 12, 32
 SIZES = {

@@ -9,9 +9,10 @@ from transformers import AutoModel, DynamicCache, Qwen2Config
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
 from tango_core.models.language.arena import KVArena
-from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.models.language.prompt import VisualTokens
+from tango_core.models.language.pruned_rows import VisualSpan
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(START, torch.arange(NUM_VISUAL), (1, 3, 4))

@@ -12,11 +12,12 @@ from tango_core.compressors.base import LayerContext
 from tango_core.compressors.hybrid import checked_inner
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
+from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.native import NativeEngine
 from tango_core.models.language.packed_attention import use_packed_attention
 from tango_core.models.language.prefill import Prefill, Segment, embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.pruned_rows import VisualSpan
 
 NUM_LAYERS, WIDTH, LEFT, RIGHT, NEW = 8, 32, 4, 6, 4
 GRID = (6, 4, 4)
