@@ -12,11 +12,11 @@ ANYWHERE = ("bit", "byte", "word", "nudge", "zero", "noise", "cut", "insert", "d
 ON_PIECES = ("size", "name", "remove", "double", "swap", "word", "nudge", "bit", "zero")
 _WORDS = (0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 # Where an index or a time is wrong, decoders disagree most.
-_INTERESTING = frozenset(
-    "stts ctts stco stsz stss stsc elst mdhd tkhd stsd mvhd".split()
-    + "Cues CueTime CueClusterPosition Timestamp Cluster SimpleBlock Info DefaultDuration".split()
-    + ["idx1", "strh", "avih", "strf", "first packet", "tag 9", "tag 18"]
-)
+_INTERESTING = {
+    *("stts", "ctts", "stco", "stsz", "stss", "stsc", "elst", "mdhd", "tkhd", "stsd", "mvhd"),
+    *("Cues", "CueTime", "CueClusterPosition", "Timestamp", "Cluster", "SimpleBlock", "Info"),
+    *("idx1", "strh", "avih", "strf", "first packet", "tag 9", "tag 18", "DefaultDuration"),
+}
 
 
 class Mutation(NamedTuple):
