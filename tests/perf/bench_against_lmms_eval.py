@@ -77,7 +77,7 @@ def main() -> int:
                     spent.append(run_tango(here / name, root, settings, executor, options.clips))
         replies = peer_replies(root / "0" / "peer", questions)
         same = equal_replies(root / "0" / "local-1", replies)
-    write(spent, options.clips, same, len(questions))
+    write(spent, options.clips, same, len(questions), options.repeats)
     return 0
 
 
@@ -146,7 +146,7 @@ def equal_replies(output: Path, replies: dict[str, str]) -> int:
     return sum(own[question] == reply for question, reply in replies.items())
 
 
-def write(spent: Sequence[Spent], clips: int, same: int, questions: int) -> None:
+def write(spent: Sequence[Spent], clips: int, same: int, questions: int, repeats: int) -> None:
     """`against_lmms_eval.json` and `.md`."""
     about = about_machine()
     rows = [asdict(one) for one in spent]
@@ -168,8 +168,8 @@ def write(spent: Sequence[Spent], clips: int, same: int, questions: int) -> None
         ", ".join(f"{name} {value}" for name, value in about.items()),
         "",
         f"{clips} clips, {questions} questions, the embedded model with 8 frames, one thread,",
-        "empty caches; medians of runs in turn. lmms-eval has no sweep: five settings are five",
-        "times its one. Ratios are lmms-eval's seconds over those of the command.",
+        f"empty caches; medians of {repeats} runs in turn. lmms-eval has no sweep: five settings are",
+        "five times its one. Ratios are lmms-eval's seconds over those of the command.",
         f"Replies of the full model equal to lmms-eval's: {same} of {questions}.",
         "",
         "| command | wall s | processor s | load | ratio, wall | ratio, processor |",
