@@ -19,6 +19,8 @@ from pipeline.storage import Storage
 DIGEST_FILE = "job.digest"
 """What `config.identity` says of the job, so that `--continue` finds its run."""
 
+# Settings of a model that several runs of one sweep differ by, besides the number of frames.
+INPUT_SIZES = ("max_pixels", "pooling_step")
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
@@ -31,10 +33,10 @@ def new_run_dir(
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Place:
-    """An unused directory below `output`, named by time, benchmark, model, frames and method.
+    """An unused directory below `output`, named by time, benchmark, model, its input and method.
 
     Args:
-        job: The recipe; the frames are named if it sets them.
+        job: The recipe; frames and their size are named if it sets them.
         output: Directory of all runs.
         methods: Names of the methods that the model can run; `None` for all of the recipe.
         clock: Gives the time.
@@ -45,6 +47,7 @@ def new_run_dir(
         "+".join(section.name for section in job.all_benchmarks),
         job.model.name,
         *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
+        *(f"{name}{size}" for name in INPUT_SIZES if (size := job.model.options.get(name))),
         methods[0].replace(" ", "-").replace("=", "")
         if len(methods) == 1
         else f"{len(methods)}-methods",

@@ -6,6 +6,7 @@ import pytest
 from jobs_for_tests import answers_of, job, run
 from qwen_checkpoints import build_qwen, save_qwen
 
+from jobs.report.compare import report_runs
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark
 
@@ -96,3 +97,32 @@ def test_the_protocol_decides_which_frames_a_job_shows(places, tmp_path):
         answers = answers_of(run_dir)
         assert set(answers["cache"]) == {"miss"}
         assert set(answers["tokens_total"]) == {total}
+
+
+def test_a_run_with_fewer_pixels_is_a_control_of_a_run_with_more(places, tmp_path):
+    """24 x 24 pixels of 40 x 40: 9 of 25 tokens per pair of frames."""
+    path, shapes = places
+    runs = []
+    for pixels, method in (
+        (2000, {"name": "topk", "retention": 0.36}),
+        (600, {"name": "full"}),
+    ):
+        recipe = job(
+            shapes,
+            model={"name": "qwen2.5-vl-7b", "path": path, "num_frames": 5, "max_pixels": pixels},
+            methods=[method],
+            limit=NUM_CLIPS,
+            executor="local",
+        )
+        runs.append(run(recipe, tmp_path)[1])
+    assert [set(answers_of(run_dir)["tokens_total"]) for run_dir in runs] == [{50}, {18}]
+    page = report_runs(runs, tmp_path / "together").read_text(encoding="utf-8")
+    assert "At 36 % with max_pixels=2000 the best control is full max_pixels=600 (" in page.replace(
+        "&nbsp;", " "
+    )
+    paper = (tmp_path / "together" / "paper_table.md").read_text(encoding="utf-8")
+    for pixels in (2000, 600):
+        assert f"qwen2.5-vl-7b, max_pixels={pixels}" in paper
+    assert all(
+        f"-max_pixels{n}-" in run_dir.name for n, run_dir in zip((2000, 600), runs, strict=True)
+    )

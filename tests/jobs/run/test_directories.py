@@ -38,6 +38,15 @@ def test_the_name_counts_the_methods_that_run(tmp_path):
     assert one.name.endswith("-shapes-tiny-uniform-r0.1")
 
 
+def test_the_name_tells_runs_of_other_input_sizes_apart(tmp_path):
+    names = [
+        new_run_dir(job(tmp_path, model={"name": "tiny", **options}), tmp_path).name
+        for options in ({"num_frames": 8}, {"num_frames": 8, "pooling_step": 4})
+    ]
+    assert "-shapes-tiny-8f-" in names[0]
+    assert "-shapes-tiny-8f-pooling_step4-" in names[1]
+
+
 def test_two_runs_of_one_second_have_two_directories(recipe, tmp_path):
     clock = FakeClock()
     first, second = (new_run_dir(recipe, tmp_path, clock=clock) for _ in range(2))
