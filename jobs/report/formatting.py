@@ -142,3 +142,8 @@ def aligned_rows(header: Row, rows: Sequence[Row], max_width: int | None = None)
         numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
         texts.append("  ".join([name.ljust(widths[0]), *numbers]))
     return texts
+
+
+def shortened(name: str, most: int = 44) -> str:
+    """A name of at most some letters: the middle goes, for runs begin with their time."""
+    return name if len(name) <= most else f"{name[: most // 3]}…{name[most // 3 + 1 - most :]}"

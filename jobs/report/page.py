@@ -27,6 +27,7 @@ from tango_core.benchmarks import facts_of
 REPORT_FILE = "report.html"
 CAPTIONS = {
     "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",
+    "accuracy_vs_cost.png": "Accuracy over time and over tokens; none beats a ringed cell in both",
     "latency.png": "Where the time of one question goes",
     "tokens_kept.png": "Tokens asked for and tokens really kept",
 }

@@ -10,7 +10,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jobs.report.formatting import milliseconds
+from jobs.report.formatting import milliseconds, shortened
+from jobs.report.pareto_plot import pareto
 from jobs.report.tables.labels import labels, tables_of_cells
 from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.results.cell_summary import CellSummary
@@ -33,6 +34,7 @@ def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, 
     """
     drawn = {
         "accuracy_vs_retention.png": _accuracy(cells, theme),
+        "accuracy_vs_cost.png": _cost(cells, theme),
         "latency.png": _latency(cells, theme),
         "tokens_kept.png": _tokens(cells, theme),
     }
@@ -83,6 +85,16 @@ def _accuracy(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
             labelcolor=theme.foreground,
         )
     return figure
+
+
+def _cost(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
+    """Accuracy over time and over tokens, in the colours of the figure before."""
+    scored = [cell for cell, _ in _scored(cells)]
+
+    def series(cell: CellSummary) -> str:
+        return _series(cell, [other for other in scored if other.benchmark == cell.benchmark])
+
+    return pareto(scored, series, _styles(scored, theme), theme)
 
 
 def _accuracy_panel(
@@ -230,15 +242,10 @@ def _bars(
     )
     for title, panel, part in zip(titles, panels, parts, strict=True):
         panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
-        panel.set_yticks(range(len(part)), [_shortened(text) for text in labels(part)])
+        panel.set_yticks(range(len(part)), [shortened(text) for text in labels(part)])
         panel.set_ylim(len(part) - 0.4, -0.6)
         panel.grid(axis="x", color=theme.grid, linewidth=0.7)
     return figure, list(zip(panels, parts, strict=True))
-
-
-def _shortened(name: str) -> str:
-    """A name of at most 44 letters: the middle goes, for runs begin with their time."""
-    return name if len(name) <= 44 else f"{name[:15]}…{name[-28:]}"
 
 
 def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:
