@@ -111,7 +111,7 @@ def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
     hidden, positions = states_and_positions(name)
     expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
     layer_loop = LayerLoop(stock(name, "sdpa"), torch.nn.Identity())
-    span = VisualSpan(2, torch.arange(6), (1, 2, 3))
+    span = VisualSpan(torch.arange(2, 8), torch.arange(6), (1, 2, 3), hidden.shape[1] - 8)
     output = layer_loop.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
     torch.testing.assert_close(
         layer_loop.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
