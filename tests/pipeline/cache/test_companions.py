@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -106,14 +107,14 @@ def test_anchored_rows_are_those_of_the_tokens_own_places():
 
 
 def test_damage_to_companions_is_found(tmp_path):
-    stored, tokens = caches(tmp_path)
+    stored, _ = caches(tmp_path)
     given = deep()
     stored.write(clip(), given, (), (1.0, 2.0))
-    path = stored.storage.path(f"{clip().key}.parquet")
-    data, value = open(path, "rb").read(), given.companions[1, 5, 2].numpy().tobytes()
+    path = Path(stored.storage.path(f"{clip().key}.parquet"))
+    data, value = path.read_bytes(), given.companions[1, 5, 2].numpy().tobytes()
     at = data.index(value)
-    with open(path, "wb") as file:
-        file.write(data[:at] + bytes(byte ^ 0xFF for byte in value) + data[at + len(value) :])
+    spoilt = bytes(byte ^ 0xFF for byte in value)
+    path.write_bytes(data[:at] + spoilt + data[at + len(value) :])
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
         open_features(str(tmp_path), {**MODEL, "companions": "merge"}).opened(clip().key).tokens()
 
