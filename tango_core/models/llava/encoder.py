@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +102,7 @@ class LlavaEncoder(VisionEncoder):
         """Signals and, if asked for, tokens; else those have no width."""
         self._raise_unless_usable(frames, needs)
         pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
-        maps = self._batches.run(
+        maps: dict[str, Any] = self._batches.run(
             pixels,
             lambda part: self._encode_batch(part, needs, tokens),
             row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
