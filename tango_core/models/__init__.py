@@ -10,7 +10,7 @@ Rooms, each importing only from those before it:
     checkpoints/                               files: directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
     extras                                     tango.json of a checkpoint
-    llava/, qwen2_5_vl/                        one room per family; none imports another
+    internvl/, llava/, qwen2_5_vl/             one room per family; none imports another
     random_weights/                            checkpoints of published sizes without a download
     tiny                                       the embedded model
 """
@@ -68,6 +68,7 @@ __all__ = [
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
 
+_INTERNVL = "tango_core.models.internvl"
 _LLAVA = "tango_core.models.llava"
 _QWEN = "tango_core.models.qwen2_5_vl"
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
@@ -78,6 +79,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         ),
         "llava-video-7b": ModelEntry(f"{_LLAVA}.video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
         "qwen2.5-vl-7b": ModelEntry(f"{_QWEN}.family", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
+        "internvl3.5-8b": ModelEntry(f"{_INTERNVL}.family", "OpenGVLab/InternVL3_5-8B-HF", 32),
     }
 )
 
@@ -120,7 +122,8 @@ def describe_model(
             free memory of its device. It bounds memory and moves tokens by rounding at most.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
-            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`).
+            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`);
+            `frame_label` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 
     Raises:

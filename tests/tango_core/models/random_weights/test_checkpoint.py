@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    InternVLForConditionalGeneration,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2_5_VLForConditionalGeneration,
+)
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
@@ -46,6 +50,28 @@ NAMES = {
         "visual.merger.mlp.2.weight",
         "visual.patch_embed.proj.weight",
     },
+}
+NAMES["internvl3.5-8b"] = {
+    "language_model.lm_head.weight",
+    "language_model.model.embed_tokens.weight",
+    "language_model.model.layers.0.self_attn.q_norm.weight",
+    "mlp1.0.weight",
+    "mlp1.3.bias",
+    "vision_model.embeddings.class_embedding",
+    "vision_model.embeddings.patch_embedding.weight",
+    "vision_model.embeddings.position_embedding",
+    "vision_model.encoder.layers.0.attn.proj.weight",
+    "vision_model.encoder.layers.0.attn.qkv.bias",
+    "vision_model.encoder.layers.0.ls1",
+    "vision_model.encoder.layers.0.norm2.weight",
+}
+NAMES["internvl3.5-8b-hf"] = {
+    "lm_head.weight",
+    "model.language_model.layers.0.self_attn.k_norm.weight",
+    "model.multi_modal_projector.linear_1.weight",
+    "model.vision_tower.embeddings.cls_token",
+    "model.vision_tower.encoder.layer.0.attention.q_proj.bias",
+    "model.vision_tower.encoder.layer.0.lambda_2",
 }
 NAMES["llava-onevision-7b"] = NAMES["llava-onevision-0.5b"] | {"language_model.lm_head.weight"}
 NAMES["qwen2.5-vl-3b"] = NAMES["qwen2.5-vl-7b"] - {"lm_head.weight"}
@@ -96,12 +122,14 @@ def test_tensors_are_named_and_split_into_files_as_on_the_hub(written):
     assert total == index["metadata"]["total_size"]
 
 
-@pytest.mark.parametrize("name", ["llava-onevision-0.5b", "qwen2.5-vl-7b"])
+@pytest.mark.parametrize("name", ["llava-onevision-0.5b", "qwen2.5-vl-7b", "internvl3.5-8b-hf"])
 def test_the_stock_loader_finds_every_tensor(tmp_path, name):
     write_random_checkpoint(name, tmp_path, shrink=SHRINK)
-    stock = {"llava-hf": LlavaOnevisionForConditionalGeneration}.get(
-        GEOMETRIES[name].layout, Qwen2_5_VLForConditionalGeneration
-    )
+    stock = {
+        "internvl-hf": InternVLForConditionalGeneration,
+        "llava-hf": LlavaOnevisionForConditionalGeneration,
+        "qwen": Qwen2_5_VLForConditionalGeneration,
+    }[GEOMETRIES[name].layout]
     _, found = stock.from_pretrained(tmp_path, output_loading_info=True)
     assert not found["missing_keys"]
     assert not found["unexpected_keys"]
@@ -112,6 +140,8 @@ def test_the_stock_loader_finds_every_tensor(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "billions", "num_bytes"),
     [
+        ("internvl3.5-8b", 8.53, None),  # 304.01 M of the tower in it, on the model's page
+        ("internvl3.5-8b-hf", 8.53, None),
         ("llava-onevision-0.5b", 0.89, None),
         ("llava-onevision-7b", 8.03, None),
         ("llava-video-7b", 8.03, None),
