@@ -20,6 +20,7 @@ class InternVLFamily(ModelFamily):
     """InternVL3.5 of any dense size, and other InternViT models with Qwen3 or Qwen2."""
 
     options = InternVLOptions
+    wording = "internvl"
     # `internvl3_5` of lmms-eval, with its modality set to video.
     harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         {"lmms_eval": {"sampling": "middles", "frame_label": "lmms_eval"}}
