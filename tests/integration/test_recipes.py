@@ -35,6 +35,7 @@ LEFT_OUT = {
         "holitom r=0.1 inner=holitom-merge+18+0.5",
     },
     "table2_qwen2_5_vl": {"fastv r=0.2 layer=2"},
+    "internvl3_5": {f"fastv r={r} layer=2" for r in (0.1, 0.2)},
 }
 
 
