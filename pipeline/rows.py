@@ -84,6 +84,7 @@ ANSWER = pa.schema(
         ("tokens_total", pa.int64()),
         ("tokens_kept", pa.int64()),
         ("tokens_with_newlines", pa.int64()),
+        ("clip_text_tokens", pa.int64()),
         ("prompt_tokens", pa.int64()),
         ("new_tokens", pa.int64()),
         ("decode_video_ms", pa.float64()),

@@ -147,11 +147,35 @@ class Combination:
         )
         return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
 
-    def apply(self, tokens: Tensor) -> CompressedVideo:
+    def companions(self, rows: Tensor | None, *, anchored: bool = False) -> Tensor | None:
+        """The rows that go with the kept tokens.
+
+        Args:
+            rows: (T, L, E, D) or (T * L, E, D), see `VisualFeatures`; `None` for none.
+            anchored: Take those of the token at each kept position, also where tokens are merged.
+
+        Returns:
+            (K, E, D), as `combine`; `None` for none.
+        """
+        if rows is None:
+            return None
+        extra, width = rows.shape[-2:]
+        flat = rows.reshape(-1, extra * width)
+        if anchored:
+            kept = flat.index_select(0, self.indices.to(flat.device))
+        else:
+            kept = self.combine(flat)
+        return kept.view(-1, extra, width)
+
+    def apply(
+        self, tokens: Tensor, companions: Tensor | None = None, *, anchored: bool = False
+    ) -> CompressedVideo:
         """Put the kept tokens together.
 
         Args:
             tokens: (T, L, D) or (T * L, D) of the clip that the plan was made for.
+            companions: (..., E, D) of the same clip; see `VisualFeatures`.
+            anchored: See `companions`.
 
         Returns:
             K tokens in the dtype and on the device of `tokens`.
@@ -165,4 +189,5 @@ class Combination:
             indices=self.indices.to(tokens.device),
             grid=self.grid,
             timestamps=self.timestamps,
+            companions=self.companions(companions, anchored=anchored),
         )

@@ -175,6 +175,11 @@ class VisualFeatures:
         sinks: Flat grid positions that attract attention in every video; per encoder, ascending
             order not required.
         source: The clip as it is in its file; `None` if unknown.
+        companions: (T, L, E, D) rows that go with every token into the first E layers of the
+            language model (DeepStack of Qwen3-VL), in the dtype of the tokens; `None` for models
+            without. Methods rank and merge by `tokens` alone.
+        anchored: Whether a merged token takes the companions of the token at its position; else
+            they are merged with the weights of the tokens.
     """
 
     tokens: Tensor
@@ -186,6 +191,8 @@ class VisualFeatures:
     frame_embeddings: Tensor | None = None
     sinks: tuple[int, ...] = ()
     source: ClipSource | None = None
+    companions: Tensor | None = None
+    anchored: bool = False
 
     def __post_init__(self) -> None:
         """Check that everything describes the same T x H x W tokens."""
@@ -214,6 +221,7 @@ class VisualFeatures:
                 f"frame_embeddings must be ({num_frames}, Dv), "
                 f"got {tuple(self.frame_embeddings.shape)}"
             )
+        _check_companions(self.companions, self.tokens)
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
 
@@ -229,6 +237,7 @@ class CompressedVideo:
         grid: (T, H, W) before anything was dropped.
         timestamps: (T,) float64 seconds.
         source: The clip as it is in its file; `None` if unknown.
+        companions: (K, E, D) rows that go with the tokens; see `VisualFeatures`.
     """
 
     tokens: Tensor
@@ -236,9 +245,11 @@ class CompressedVideo:
     grid: tuple[int, int, int]
     timestamps: Tensor
     source: ClipSource | None = None
+    companions: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check that indices are ascending, unique, in range, and match the tokens."""
+        _check_companions(self.companions, self.tokens)
         if self.tokens.ndim != 2 or tuple(self.indices.shape) != (len(self.tokens),):
             raise ValueError(
                 f"tokens (K, D) and indices (K,) disagree: {tuple(self.tokens.shape)} and "
@@ -286,6 +297,8 @@ class Answer:
         decode_ms: Time for the new tokens after the first, in milliseconds.
         visual_tokens: How many of `prompt_tokens` are the clip's, the model's newline tokens among
             them included.
+        clip_text_tokens: How many of `prompt_tokens` are text that belongs to the clip (time
+            stamps, marks around frames); not among `visual_tokens`.
     """
 
     text: str
@@ -297,3 +310,18 @@ class Answer:
     ttft_ms: float
     decode_ms: float
     visual_tokens: int = 0
+    clip_text_tokens: int = 0
+
+
+def _check_companions(companions: Tensor | None, tokens: Tensor) -> None:
+    """Refuse companions that are not E rows for every token, of its width and type."""
+    if companions is None:
+        return
+    places, width = tuple(tokens.shape[:-1]), tokens.shape[-1]
+    shape = tuple(companions.shape)
+    fits = len(shape) == len(places) + 2 and (shape[:-2], shape[-1]) == (places, width)
+    if not fits or shape[-2] < 1 or companions.dtype != tokens.dtype:
+        raise ValueError(
+            f"companions must be {(*places, 'E', width)} {tokens.dtype}, "
+            f"got {shape} {companions.dtype}"
+        )

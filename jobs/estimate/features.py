@@ -72,10 +72,11 @@ def _made_up(model: ModelSpec, encoder: VisionEncoder | None) -> VisualFeatures:
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
     heads = getattr(vision, "num_attention_heads", None)
     per_head = width // heads if heads else _HEAD_WIDTH
+    shape = (num_frames, cells, model.companions, model.llm.hidden_size)
+    dtype = getattr(torch, model.dtype)
     return VisualFeatures(
-        tokens=torch.zeros(
-            num_frames, cells, model.llm.hidden_size, dtype=getattr(torch, model.dtype)
-        ),
+        tokens=torch.zeros(num_frames, cells, model.llm.hidden_size, dtype=dtype),
+        companions=torch.zeros(shape, dtype=dtype) if model.companions else None,
         grid=grid,
         timestamps=torch.arange(num_frames, dtype=torch.float64),
         saliency=torch.zeros(num_frames, cells),

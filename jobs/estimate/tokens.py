@@ -188,7 +188,10 @@ def _visual_length(plan: Plan, language_model: LayoutAndEngine, video: Compresse
 def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
     """The same positions with tokens as wide as the language model; no memory is taken."""
     width = model.llm.hidden_size
-    return replace(video, tokens=torch.zeros(1).expand(video.num_kept, width))
+    tokens, companions = torch.zeros(1).expand(video.num_kept, width), None
+    if model.companions:
+        companions = torch.zeros(1).expand(video.num_kept, model.companions, width)
+    return replace(video, tokens=tokens, companions=companions)
 
 
 def _clip_bytes(
@@ -228,10 +231,12 @@ def _clip_bytes(
         table = plan_to_table(made_up, entry, now, "0" * 12)
     else:
         generator = torch.Generator().manual_seed(0)
-        shape = (video.num_kept, model.llm.hidden_size)
+        shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
         dtype = getattr(torch, model.dtype)
-        tokens = torch.randn(shape, generator=generator).to(dtype)
-        tokens_entry = Entry(replace(video, tokens=tokens), 1.0, 1.0, 1.0)
+        rows = torch.randn(shape, generator=generator).to(dtype)
+        companions = rows[:, 1:] if model.companions else None
+        stored = replace(video, tokens=rows[:, 0], companions=companions)
+        tokens_entry = Entry(stored, 1.0, 1.0, 1.0)
         table = to_table(made_up, tokens_entry, now, "0" * 12)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)

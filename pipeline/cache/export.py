@@ -84,7 +84,8 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
     """One file per clip, and `clips.jsonl` with a line about each.
 
     A file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the flat grid,
-    `grid` (3,) int64 and `timestamps` (T,) float64 in seconds; its metadata says which clip it is.
+    `grid` (3,) int64, `timestamps` (T,) float64 in seconds, and `companions` (K, E, D) where the
+    model has them; its metadata says which clip it is.
     """
     with target.writing("clips.jsonl") as index:
         for stored in clips:
@@ -97,6 +98,8 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
                 "grid": torch.tensor(video.grid),
                 "timestamps": video.timestamps,
             }
+            if video.companions is not None:
+                tensors["companions"] = video.companions
             # The format takes texts only.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
             target.write(name, save(tensors, metadata))
@@ -110,8 +113,9 @@ def write_features(
 ) -> None:
     """One file per clip of a feature cache, and `clips.jsonl` with a line about each.
 
-    A file holds `tokens` (T, L, D) in the encoder's dtype, every signal that is stored, `grid` (2,)
-    int64 and `timestamps` (T,) float64 in seconds; its metadata says which clip it is.
+    A file holds `tokens` (T, L, D) in the encoder's dtype, `companions` (T, L, E, D) where the
+    model has them, every signal that is stored, `grid` (2,) int64 and `timestamps` (T,) float64 in
+    seconds; its metadata says which clip it is.
     """
     assert isinstance(folder.cache, FeatureCache)
     parts: dict[str, list[str]] = {}
@@ -125,11 +129,13 @@ def write_features(
                 features = opened.features(frozenset(opened.signals))
                 about = clip_columns(opened.row.clip)
                 tensors = {
-                    "tokens": features.tokens,
+                    "tokens": features.tokens.contiguous(),
                     "grid": torch.tensor(features.grid),
                     "timestamps": features.timestamps,
                     **opened.signals,
                 }
+                if features.companions is not None:
+                    tensors["companions"] = features.companions.contiguous()
                 metadata = {name: str(value) for name, value in about.items() if value is not None}
                 target.write(f"{key}.safetensors", save(tensors, metadata))
                 line = {"file": f"{key}.safetensors", **about, "signals": sorted(opened.signals)}
@@ -147,7 +153,8 @@ def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
     """Files `clips-00000.parquet` and on, about 256 MB of tokens each, with a row group per clip.
 
     The columns are the cache's, but `tokens` is a list of K lists of D float32, for readers that
-    know nothing of dtypes; every dtype of an encoder fits into it without loss.
+    know nothing of dtypes; every dtype of an encoder fits into it without loss. Where the model has
+    companions, a column `companions` holds K lists of E * D.
     """
     for number, first in enumerate(clips):
         schema = _as_lists(first).schema
@@ -158,16 +165,31 @@ def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
             size = 0
             for stored in chain([first], clips):
                 writer.write_table(_as_lists(stored))
-                size += stored.entry.video.tokens.numel() * 4
+                size += _num_values(stored) * 4
                 if size >= PART_BYTES:
                     break
 
 
 def _as_lists(stored: StoredClip) -> pa.Table:
     """The row with tokens that any reader of Parquet understands."""
-    tokens = stored.entry.video.tokens
-    flat = pa.array(tokens.float().reshape(-1).numpy())
-    rows = pa.FixedSizeListArray.from_arrays(flat, tokens.shape[1])
-    lists = pa.ListArray.from_arrays(pa.array([0, len(tokens)], pa.int32()), rows)
+    video = stored.entry.video
     table = stored.table.select([name for name in SCHEMA.names if name not in _INNER_COLUMNS])
-    return table.set_column(table.schema.get_field_index("tokens"), "tokens", lists)
+    at = table.schema.get_field_index("tokens")
+    table = table.set_column(at, "tokens", _lists(video.tokens))
+    if video.companions is not None:
+        table = table.append_column("companions", _lists(video.companions.flatten(1)))
+    return table
+
+
+def _lists(rows: torch.Tensor) -> pa.ListArray:
+    """(K, D) as one list of K lists of D float32."""
+    flat = pa.array(rows.float().reshape(-1).numpy())
+    inner = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), inner)
+
+
+def _num_values(stored: StoredClip) -> int:
+    """Numbers of a clip's tokens and companions."""
+    companions = stored.entry.video.companions
+    more = 0 if companions is None else companions.numel()
+    return int(stored.entry.video.tokens.numel() + more)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.cache.companions import joined
 from pipeline.cache.names import SIGNALS, TOKENS
 from pipeline.cache.quantised import quantise
 from pipeline.cache.sealed_rows import (
@@ -134,14 +135,14 @@ def tokens_table(
         created_at: With its time zone.
         cache: Hash of the cache that it is written to.
     """
-    flat = features.tokens.detach().flatten(0, 1).cpu()
+    whole = joined(features.tokens, features.companions)
+    flat = whole.detach().flatten(0, 1).cpu()
     dtype = str(flat.dtype).removeprefix("torch.")
     stored, scales = quantise(flat) if stored_as == INT8 else (flat, None)
-    data = bytes_of(stored)
+    data = bytes_of(stored.reshape(len(flat), -1))
     crcs = crcs_of(data)
     digest = hashlib.sha256(crcs.tobytes()).hexdigest()[:32]
-    num_frames, per_frame, width = features.tokens.shape
-    shape = (num_frames, per_frame, width)
+    shape = tuple(whole.shape)
     layout = TokenLayout(dtype, INT8 if stored_as == INT8 else dtype, shape, scales, crcs, digest)
     row = {
         **_common(clip, features, ms, created_at),
@@ -265,13 +266,17 @@ def _layout(row: Mapping[str, Any]) -> TokenLayout | None:
 
     if row["shape"] is None:
         return None
-    frames, per_frame, width = row["shape"]
+    shape = tuple(row["shape"])
     scales = row["scales"]
+    if len(shape) not in (3, 4):
+        raise CacheError(f"its tokens have shape {shape}")
     layout = TokenLayout(
         dtype=row["dtype"],
         stored_as=row["stored_as"],
-        shape=(frames, per_frame, width),
-        scales=None if scales is None else torch.frombuffer(bytearray(scales), dtype=torch.float32),
+        shape=shape,
+        scales=None
+        if scales is None
+        else torch.frombuffer(bytearray(scales), dtype=torch.float32).reshape(-1, *shape[2:-1]),
         crcs=np.frombuffer(row["token_crcs"], np.uint32),
         digest=row["tokens_digest"],
     )

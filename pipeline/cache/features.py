@@ -59,6 +59,12 @@ class FeatureCache(CacheDirectory):
         """How tokens are stored."""
         return "int8" if self.settings[KIND] == {"dtype": INT8} else "auto"
 
+    @property
+    def _anchored(self) -> bool:
+        """Whether merged tokens take the companions of the token in their place."""
+        model: Any = self.settings.get("model")
+        return isinstance(model, dict) and model.get("companions") == "anchor"
+
     def parts(self) -> dict[str, set[str]]:
         """Part -> keys of the clips of which it is here; one listing."""
         found: dict[str, set[str]] = {}
@@ -127,7 +133,7 @@ class FeatureCache(CacheDirectory):
         last = self._last
         if last is None or last.row.clip.key != key:
             row, place = self._row(key, key)
-            last = self._last = StoredFeatures(row, place, before=last)
+            last = self._last = StoredFeatures(row, place, before=last, anchored=self._anchored)
         for part in wanted:
             if not set(part.split("-")) <= last.signals.keys():
                 last.signals |= self._signals(key, part)

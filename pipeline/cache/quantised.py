@@ -17,16 +17,16 @@ def quantise(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Round every token to 255 levels between its own largest magnitude and its negative.
 
     Args:
-        tokens: (N, D), any float dtype, finite.
+        tokens: (..., D), any float dtype, finite.
 
     Returns:
-        (N, D) int8, and (N,) float32 scales: a value is its level times its token's scale.
+        (..., D) int8, and (...,) float32 scales: a value is its level times its token's scale.
     """
     import torch
 
     values = tokens.float()
-    scales = values.abs().amax(dim=1) / _LARGEST
-    levels = values / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]
+    scales = values.abs().amax(dim=-1) / _LARGEST
+    levels = values / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
     return levels.round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scales
 
 
@@ -34,11 +34,11 @@ def restore(levels: Tensor, scales: Tensor, dtype: str) -> Tensor:
     """The tokens that `quantise` stands for.
 
     Args:
-        levels: (N, D) int8.
-        scales: (N,) float32.
+        levels: (..., D) int8.
+        scales: (...,) float32.
         dtype: Of the tokens, e.g. `"bfloat16"`.
     """
     import torch
 
-    restored: Tensor = (levels.float() * scales[:, None]).to(getattr(torch, dtype))
+    restored: Tensor = (levels.float() * scales[..., None]).to(getattr(torch, dtype))
     return restored

@@ -1,7 +1,8 @@
 """One row of a token cache: the columns, and the checks that every reader of a row makes.
 
 Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain
-pandas, pyarrow and DuckDB read every column without Ray or torch.
+pandas, pyarrow and DuckDB read every column without Ray or torch. The shape is (K, D), or
+(K, 1 + E, D) for models whose tokens have companions (`companions.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.cache.companions import joined, parted
 from pipeline.cache.sealed_rows import (
     CHECKSUM,
     CRC_0_1,
@@ -120,14 +122,15 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
 
     video = entry.video
     # As bytes, because numpy has no bfloat16.
-    raw = video.tokens.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    stored = joined(video.tokens, video.companions)
+    raw = stored.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     indices = video.indices.cpu().tolist()
     row = {
         **clip_columns(clip),
         "indices": indices,
         "tokens": raw,
         "dtype": str(video.tokens.dtype).removeprefix("torch."),
-        "shape": list(video.tokens.shape),
+        "shape": list(stored.shape),
         "grid": list(video.grid),
         "timestamps": video.timestamps.cpu().tolist(),
         "duration_s": video.source.duration_s if video.source else None,
@@ -197,13 +200,15 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
         else torch.empty(0, dtype=dtype)
     )
     frames, height, width = row["grid"]
+    tokens, companions = parted(tokens.reshape(row["shape"]), places=1)
     return Entry(
         video=CompressedVideo(
-            tokens=tokens.reshape(row["shape"]),
+            tokens=tokens,
             indices=torch.tensor(row["indices"], dtype=torch.int64),
             grid=(frames, height, width),
             timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
             source=source_of(row),
+            companions=companions,
         ),
         decode_video_ms=row["decode_ms"],
         encode_ms=row["encode_ms"],

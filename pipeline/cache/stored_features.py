@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.cache.companions import parted
 from pipeline.cache.feature_rows import FeatureRow
 from pipeline.cache.names import TOKENS
 from pipeline.cache.places import RowPlace
@@ -38,10 +39,16 @@ class StoredFeatures:
         place: Where it is.
         before: A clip that is not read any more; its memory is taken over where that fits, because
             the first touch of fresh memory takes longer than reading the file.
+        anchored: See `VisualFeatures`.
     """
 
     def __init__(
-        self, row: FeatureRow, place: RowPlace, before: StoredFeatures | None = None
+        self,
+        row: FeatureRow,
+        place: RowPlace,
+        before: StoredFeatures | None = None,
+        *,
+        anchored: bool = False,
     ) -> None:
         import torch
 
@@ -51,7 +58,7 @@ class StoredFeatures:
         self.signals = dict(row.signals)
         self._place = place
         layout = self.layout
-        shape = (layout.num_tokens, layout.shape[2])
+        shape = (layout.num_tokens, layout.width)
         stored: torch.dtype = getattr(torch, layout.stored_as)
         own: Tensor | None = None
         if before is not None and not before._is_lent:
@@ -66,14 +73,17 @@ class StoredFeatures:
         )
         self._loaded = np.zeros(layout.num_tokens, dtype=bool)
         self._is_lent: bool = False
+        self.anchored = anchored
 
     @property
     def digest(self) -> str:
         """Of the tokens, as they were written."""
         return self.layout.digest
 
-    def tokens(self, wanted: Tensor | None = None) -> Tensor:
-        """(T, L, D) tokens; only those that were asked for at any time hold anything.
+    def tokens(self, wanted: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """(T, L, D) tokens and (T, L, E, D) companions, `None` where the model has none.
+
+        Only those that were asked for at any time hold anything.
 
         The memory is used again for the next clip that is opened.
 
@@ -93,7 +103,10 @@ class StoredFeatures:
             missing = np.flatnonzero(asked & ~self._loaded)
         if len(missing):
             self._load(missing)
-        return self._tokens.reshape(layout.shape)
+        whole = self._tokens.reshape(layout.shape)
+        if len(layout.shape) == 3:
+            return whole, None
+        return whole[..., 0, :], whole[..., 1:, :]
 
     def features(self, needs: frozenset[str], device: Any = "cpu") -> VisualFeatures:
         """The clip as the encoder gave it, with some signals.
@@ -111,17 +124,22 @@ class StoredFeatures:
         if absent:
             raise CacheError(f"{self._where()} has no {', '.join(absent)}")
         row, self._is_lent = self.row, True
+        tokens, companions = self.tokens()
         return VisualFeatures(
-            tokens=self.tokens().to(device),
+            tokens=tokens.to(device),
             grid=row.grid,
             timestamps=row.timestamps.to(device),
             sinks=row.sinks,
             source=row.source,
+            companions=None if companions is None else companions.to(device),
+            anchored=self.anchored,
             **{name: self.signals[name].to(device) for name in sorted(needs)},
         )
 
-    def rows(self, wanted: Tensor) -> Tensor:
-        """(N, D) tokens at (N,) ascending flat positions: less to touch than `tokens` of few.
+    def rows(self, wanted: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(N, D) tokens and (N, E, D) companions at (N,) ascending flat positions.
+
+        Less to touch than `tokens` of few.
 
         Raises:
             FeaturesDamagedError: If tokens are damaged.
@@ -131,10 +149,12 @@ class StoredFeatures:
 
         positions = wanted.numpy()
         if self._loaded[positions].all():
-            return self._tokens.index_select(0, wanted)
-        stored = torch.empty((len(positions), self.layout.shape[2]), dtype=self._stored.dtype)
-        self._read(_bytes(stored, self.layout.row_bytes), np.arange(len(positions)), positions)
-        return self._restored(stored, wanted)
+            found = self._tokens.index_select(0, wanted)
+        else:
+            stored = torch.empty((len(positions), self.layout.width), dtype=self._stored.dtype)
+            self._read(_bytes(stored, self.layout.row_bytes), np.arange(len(positions)), positions)
+            found = self._restored(stored, wanted)
+        return parted(found.view(len(found), *self.layout.shape[2:]), places=1)
 
     def _load(self, missing: npt.NDArray[np.int64]) -> None:
         """Read some tokens to their places among all."""
@@ -149,7 +169,10 @@ class StoredFeatures:
     def _restored(self, stored: Tensor, positions: Tensor) -> Tensor:
         """Tokens in the encoder's dtype."""
         scales = self.layout.scales
-        return stored if scales is None else restore(stored, scales[positions], self.layout.dtype)
+        if scales is None:
+            return stored
+        levels = stored.view(len(stored), *self.layout.shape[2:])
+        return restore(levels, scales[positions], self.layout.dtype).view(stored.shape)
 
     def _read(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,15 +26,15 @@ class TokenLayout:
     Attributes:
         dtype: Of the tokens as the encoder gave them.
         stored_as: The same, or `"int8"`.
-        shape: (T, L, D).
-        scales: (T * L,) float32 for `"int8"`; else `None`.
+        shape: (T, L, D), or (T, L, 1 + E, D) where companions follow every token.
+        scales: (T * L,) or (T * L, 1 + E) float32 for `"int8"`; else `None`.
         crcs: (T * L,) uint32, of the stored bytes of every token.
         digest: Of all of them.
     """
 
     dtype: str
     stored_as: str
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     scales: Tensor | None
     crcs: npt.NDArray[np.uint32]
     digest: str
@@ -49,7 +50,12 @@ class TokenLayout:
         import torch
 
         kind: torch.dtype = getattr(torch, self.stored_as)
-        return self.shape[2] * kind.itemsize
+        return self.width * kind.itemsize
+
+    @property
+    def width(self) -> int:
+        """Numbers of one token, those of its companions included."""
+        return math.prod(self.shape[2:])
 
     def raise_if_damaged(self, data: npt.NDArray[np.uint8], tokens: npt.NDArray[np.int64]) -> None:
         """Compare stored bytes with their checksums.

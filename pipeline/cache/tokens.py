@@ -180,10 +180,17 @@ class TokenCache(CacheDirectory):
 
 def _applied(plan: Combination, features: StoredFeatures) -> CompressedVideo:
     """The tokens of a plan; of a selection only those are touched that are kept."""
-    if plan.is_selection:
-        rows = features.rows(plan.indices)
-        return CompressedVideo(rows, plan.indices, plan.grid, plan.timestamps)
-    return plan.apply(features.tokens(plan.sources))
+    import torch
+
+    if plan.sources is None:
+        rows, companions = features.rows(plan.indices)
+        return CompressedVideo(
+            rows, plan.indices, plan.grid, plan.timestamps, companions=companions
+        )
+    wanted = plan.sources
+    if features.anchored:
+        wanted = torch.cat([wanted, plan.indices])
+    return plan.apply(*features.tokens(wanted), anchored=features.anchored)
 
 
 def tokens_in(features: FeatureCache) -> set[str]:

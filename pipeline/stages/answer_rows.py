@@ -118,6 +118,7 @@ def answer_row(
         if score
         else None,
         "tokens_with_newlines": answer.visual_tokens if ran else None,
+        "clip_text_tokens": answer.clip_text_tokens if ran else None,
         "prompt_tokens": answer.prompt_tokens if ran else None,
         "new_tokens": answer.new_tokens if ran else None,
         "prefill_ms": answer.prefill_ms if ran else None,

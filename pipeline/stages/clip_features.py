@@ -166,10 +166,12 @@ class FeatureSource:
 
 def rounded(features: VisualFeatures) -> VisualFeatures:
     """The features as a store in 8 bits would give them back."""
-    flat = features.tokens.flatten(0, 1)
-    dtype = str(flat.dtype).removeprefix("torch.")
-    restored = restore(*quantise(flat), dtype)
-    return replace(features, tokens=restored.reshape(features.tokens.shape))
+    dtype = str(features.tokens.dtype).removeprefix("torch.")
+    companions = features.companions
+    if companions is not None:
+        companions = restore(*quantise(companions), dtype)
+    tokens = restore(*quantise(features.tokens), dtype)
+    return replace(features, tokens=tokens, companions=companions)
 
 
 def synchronize(tensor: torch.Tensor) -> None:

@@ -192,8 +192,10 @@ def _tensors_of(record: object) -> dict[str, Any]:
 
 def tokens_on_cpu(video: CompressedVideo) -> CompressedVideo:
     """The same tokens in host memory, copied in one piece."""
-    tokens, indices, timestamps = download_together([video.tokens, video.indices, video.timestamps])
-    return CompressedVideo(tokens, indices, video.grid, timestamps, video.source)
+    parts = _tensors_of(video)
+    moved = iter(download_together([*parts.values()]))
+    parts = {name: next(moved) for name in parts}
+    return replace(video, **parts)
 
 
 def _ms_since(started: float) -> float:

@@ -184,9 +184,13 @@ class Compressor(ABC):
         if self.has_plan or self.outer_retention >= 1:
             plan = self._checked_plan(features, clock)
             with nullcontext() if plan.is_selection else clock.stage("merge"):
-                video = plan.apply(features.tokens)
+                video = plan.apply(features.tokens, features.companions, anchored=features.anchored)
         else:
             video = self._compress_in_steps(features, clock)
+            if features.companions is not None and video.companions is None:
+                # Nobody knows what such a method made its tokens of.
+                own = features.companions.flatten(0, 1).index_select(0, video.indices)
+                video = replace(video, companions=own)
         return video if features.source is None else replace(video, source=features.source)
 
     @full_precision()

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tango_core.ops.saliency import positions_of
+
 
 @dataclass(frozen=True)
 class Pruned:
@@ -32,7 +34,9 @@ class LayerContext:
         layer: 0-based index of the layer about to run.
         num_layers: Layers of the language model.
         hidden: (S, D) input of this layer.
-        visual: Positions of the visual tokens (newline tokens included) in the current sequence.
+        visual: (n,) int64, ascending positions of the visual tokens (newline tokens included) in
+            the current sequence. A clip may have text of its own between them (time stamps).
+        after: Position of the first text token after the clip; there is at least one.
         num_visual: Visual tokens the prompt had before any in-LLM pruning.
         previous_visual: (n,) int64, for every visual token still here its index among the original
             `num_visual`.
@@ -52,7 +56,8 @@ class LayerContext:
     layer: int
     num_layers: int
     hidden: Tensor
-    visual: slice
+    visual: Tensor
+    after: int
     num_visual: int
     previous_visual: Tensor
     grid: tuple[int, int, int]
@@ -66,8 +71,7 @@ class LayerContext:
     @property
     def num_left(self) -> int:
         """Visual tokens still in the sequence."""
-        num_left: int = self.visual.stop - self.visual.start
-        return num_left
+        return len(self.visual)
 
     def last_token_scores(self, *, ahead: bool = False) -> Tensor:
         """Attention of the prompt's last token to every visual token, averaged over heads.
@@ -94,10 +98,22 @@ class LayerContext:
         Args:
             kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
         """
-        device = self.hidden.device
-        before = torch.arange(self.visual.start, device=device)
-        after = torch.arange(self.visual.stop, len(self.hidden), device=device)
-        return torch.cat([before, kept + self.visual.start, after])
+        length = len(self.hidden)
+        stays = torch.ones(length, dtype=torch.bool, device=self.hidden.device)
+        stays.index_fill_(0, self.visual, False)
+        stays.index_fill_(0, self.visual[kept], True)
+        return positions_of(stays, length - self.num_left + len(kept))
+
+    def places_of(self, kept: Tensor) -> Tensor:
+        """Where some visual tokens are in the sequence that is left when the others have gone.
+
+        Args:
+            kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
+
+        Returns:
+            (k,) int64 positions in what `positions_with` gives.
+        """
+        return self.visual[kept] - kept + torch.arange(len(kept), device=kept.device)
 
     def select(self, kept: Tensor) -> Pruned:
         """Keep the visual tokens at (k,) ascending `kept` and all text, unchanged."""
@@ -108,6 +124,7 @@ class LayerContext:
 
     def select_merged(self, kept: Tensor, states: Tensor) -> Pruned:
         """Keep the visual tokens at (k,) ascending `kept` with new (k, D) states, and all text."""
-        before, after = self.hidden[: self.visual.start], self.hidden[self.visual.stop :]
-        hidden = torch.cat([before, states.to(self.hidden.dtype), after])
-        return Pruned(self.positions_with(kept), hidden)
+        keep = self.positions_with(kept)
+        hidden = self.hidden.index_select(0, keep)
+        hidden.index_copy_(0, self.places_of(kept), states.to(hidden.dtype))
+        return Pruned(keep, hidden)

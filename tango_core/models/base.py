@@ -83,6 +83,7 @@ class ModelSpec:
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
         encode_batch: Frames that go through the tower together, or `"auto"` (decided in the process
             that encodes, see `frame_batches.py`); not part of the identity.
+        companions: Rows that go with every token into the first layers (DeepStack); 0 for none.
     """
 
     name: str
@@ -101,6 +102,7 @@ class ModelSpec:
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None
     encode_batch: EncodeBatch = "auto"
+    companions: int = 0
 
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint; device and locations do not.

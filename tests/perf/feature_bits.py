@@ -60,7 +60,7 @@ def relative_errors(shapes: Path, folder: Path) -> tuple[float, float, float, fl
     assert plan.features is not None
     errors, angles = [], []
     for key in sorted(plan.features.cache.parts()["tokens"]):
-        flat = plan.features.cache.open(key).tokens().flatten(0, 1)
+        flat = plan.features.cache.opened(key).tokens()[0].flatten(0, 1)
         rounded = restore(*quantise(flat), "float32")
         errors.append((rounded - flat).norm(dim=1) / flat.norm(dim=1))
         angles.append(1 - torch.cosine_similarity(rounded, flat, dim=1))

@@ -156,6 +156,28 @@ def passes_on_the_source(make: Make, features: VisualFeatures) -> None:
     require(kept.source == source, f"source {source} becomes {kept.source}")
 
 
+def companions_follow_the_tokens(make: Make, features: VisualFeatures) -> None:
+    """Rows that go with the tokens into the first layers are cut and merged as the tokens are.
+
+    They are the tokens times powers of two here, so everything is exact. A method without plans
+    cannot say what it merges; every kept token then has the rows of the token in its place.
+    """
+    compressor, tokens = make(), features.tokens
+    rows = torch.stack([2 * tokens, -0.5 * tokens], dim=2)
+    plain, deep = compressor.compress(features), replace(features, companions=rows)
+    _require_same(plain, compressor.compress(deep), "clips with and without companions")
+    for anchored in (False, True):
+        kept = compressor.compress(replace(deep, anchored=anchored)).companions
+        own = rows.flatten(0, 1)[plain.indices]
+        merged = torch.stack([2 * plain.tokens, -0.5 * plain.tokens], dim=1)
+        planned = compressor.has_plan or compressor.outer_retention >= 1
+        expected = merged if planned and not anchored else own
+        require(
+            kept is not None and torch.equal(kept, expected),
+            f"companions differ from the tokens' map (anchored: {anchored})",
+        )
+
+
 def ignores_the_memory_layout(make: Make, features: VisualFeatures) -> None:
     """Tokens that are not contiguous give the same result."""
     strided = features.tokens.permute(2, 0, 1).contiguous().permute(1, 2, 0)

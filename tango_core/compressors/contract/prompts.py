@@ -27,6 +27,8 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "no-text-before": {"left": 0},
     "one-text-token": {"left": 0, "right": 1},
     "static": {"change": 0.0},
+    "text-before-every-frame": {"between": 3},
+    "text-and-newlines": {"grid": (5, 2, 3), "between": 2, "newlines": "rows"},
 }
 
 
@@ -39,6 +41,7 @@ class SyntheticPrompt:
         left: Text tokens before the clip.
         right: Text tokens after it, at least 1.
         newlines: `"none"`, `"end"` (one) or `"rows"` (one after every row).
+        between: Text tokens before every frame, as time stamps are; not with `"end"`.
         dim: Width of the states.
         dtype: Of the states.
         change: How far a frame is from the one before it; 0 for identical frames.
@@ -50,6 +53,7 @@ class SyntheticPrompt:
     left: int = 3
     right: int = 5
     newlines: Literal["none", "end", "rows"] = "none"
+    between: int = 0
     dim: int = 24
     dtype: torch.dtype = torch.float32
     change: float = 1.0
@@ -67,6 +71,13 @@ class SyntheticPrompt:
             return torch.cat([rows, torch.full((len(rows), 1), -1)], dim=1).flatten()
         return indices
 
+    def visual(self) -> Tensor:
+        """(n,) int64 positions of the visual tokens in the sequence."""
+        count = torch.arange(len(self.visual_indices()))
+        if not self.between:
+            return count + self.left
+        return count + self.left + self.between * (count * self.grid[0] // len(count) + 1)
+
     def hidden(self) -> Tensor:
         """(S, dim) states of the whole prompt; every call makes new ones."""
         generator = torch.Generator().manual_seed(self.seed)
@@ -82,6 +93,10 @@ class SyntheticPrompt:
         visual = torch.where(indices[:, None] < 0, newline, tokens[indices.clamp(min=0)])
         left = torch.randn(self.left, self.dim, generator=generator)
         right = torch.randn(self.right, self.dim, generator=generator)
+        if self.between:
+            stamps = torch.randn(num_frames, self.between, self.dim, generator=generator)
+            blocks = visual.reshape(num_frames, -1, self.dim)
+            visual = torch.cat([stamps, blocks], dim=1).flatten(0, 1)
         return (self.scale * torch.cat([left, visual, right])).to(self.dtype)
 
 
@@ -113,6 +128,7 @@ def run_layers(
     """
     hidden, indices = prompt.hidden(), prompt.visual_indices()
     previous, scratch = torch.arange(len(indices)), dict[str, Any]()
+    visual = prompt.visual()
     counts, calls = list[int](), list[tuple[LayerContext, Pruned]]()
     for layer in range(num_layers):
         if layer in pruner.layers(num_layers):
@@ -122,7 +138,8 @@ def run_layers(
                 layer=layer,
                 num_layers=num_layers,
                 hidden=hidden,
-                visual=slice(prompt.left, prompt.left + len(previous)),
+                visual=visual,
+                after=length - prompt.right,
                 num_visual=len(indices),
                 previous_visual=previous,
                 grid=prompt.grid,
@@ -139,8 +156,9 @@ def run_layers(
             require(torch.equal(hidden, before), f"layer {layer}: it writes to context.hidden")
             _require_valid(context, pruned)
             calls.append((context, pruned))
-            left = len(pruned.keep) - prompt.left - prompt.right
-            kept = pruned.keep[prompt.left : prompt.left + left] - prompt.left
+            is_visual = torch.isin(pruned.keep, visual)
+            kept = torch.searchsorted(visual, pruned.keep[is_visual])
+            visual = is_visual.nonzero()[:, 0]
             hidden, previous = pruned.hidden, previous[kept]
         counts.append(len(previous))
     return counts, calls
@@ -155,7 +173,7 @@ def _require_valid(context: LayerContext, pruned: Pruned) -> None:
     keep = pruned.keep.tolist()
     require(keep == sorted(set(keep)), f"{where}: keep is not ascending and unique")
     require(set(keep) <= set(range(length)), f"{where}: keep has positions outside [0, {length})")
-    text = [*range(context.visual.start), *range(context.visual.stop, length)]
+    text = sorted({*range(length)} - {*context.visual.tolist()})
     require(set(text) <= set(keep), f"{where}: text tokens are dropped")
     require(len(keep) > len(text), f"{where}: no visual token is left")
     shape, dtype = (len(keep), dim), context.hidden.dtype

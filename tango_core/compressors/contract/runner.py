@@ -189,6 +189,7 @@ def _compressor_cases(build: _Builder) -> Iterator[tuple[str, Iterable[Case]]]:
         on(before.makes_its_tokens_by_its_plan, some, dtypes=DTYPES),
     )
     yield "plans validly", on(before.plans_validly, below_one)
+    yield "companions follow the tokens", on(before.companions_follow_the_tokens, one)
     yield "passes on what is known of the file", on(before.passes_on_the_source, some, plain)
     yield "ignores the memory layout", on(before.ignores_the_memory_layout, one, ["not-square"])
     yield "refuses NaN and infinity", on(before.refuses_values_that_are_not_finite, one, plain)

@@ -60,13 +60,13 @@ class DART(OneStepPruner):
         # The release divides by the nominal number of pivots, also where the text has fewer.
         per_pivot = int(context.num_left * share / (self.visual_pivots + self.text_pivots))
         norms = context.keys().float().abs().sum(dim=-1)
-        own = rank_descending(norms[visual])[: self.visual_pivots] + visual.start
-        text = rank_descending(norms[visual.stop :])[: self.text_pivots] + visual.stop
-        pivots = torch.cat([own, text])
+        own = rank_descending(norms[visual])[: self.visual_pivots]
+        text = rank_descending(norms[context.after :])[: self.text_pivots] + context.after
+        pivots = torch.cat([visual[own], text])
         if self.pivot_order == "official":
             pivots = torch.tensor(list(set(pivots.tolist())), device=device)
         taken = torch.zeros(context.num_left, dtype=torch.bool, device=device)
-        taken.index_fill_(0, own - visual.start, True)
+        taken.index_fill_(0, own, True)
         free = context.num_left - len(own)
         for similarity in self._similarities(context, pivots):
             count = min(per_pivot, free)

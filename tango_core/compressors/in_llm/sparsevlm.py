@@ -94,7 +94,7 @@ class SparseVLM(StagedPruner):
         share = self.schedule(context.num_layers)[context.layer]
         total = min(context.num_left, max(1, round(context.num_visual * share)))
         clusters, num_candidates = self._recycling(context.num_left, total)
-        rows = context.scratch[_RATERS] + context.visual.stop
+        rows = context.scratch[_RATERS] + context.after
         scores = context.attention(rows)[..., context.visual].mean(dim=(0, 1))
         ranked = rank_descending(scores)
         best = ranked[: total - clusters]
@@ -107,7 +107,7 @@ class SparseVLM(StagedPruner):
         hidden = context.hidden.index_select(0, keep)
         is_mean = positions_of(order >= len(best), clusters)
         recycled = means[order[is_mean] - len(best)]
-        hidden.index_copy_(0, is_mean + context.visual.start, recycled.to(hidden.dtype))
+        hidden.index_copy_(0, context.places_of(kept)[is_mean], recycled.to(hidden.dtype))
         return Pruned(keep, hidden)
 
     def _recycling(self, current: int, total: int) -> tuple[int, int]:
@@ -130,7 +130,7 @@ class SparseVLM(StagedPruner):
 def _raters(context: LayerContext) -> Tensor:
     """(r,) int64: text tokens after the clip that match it better than average, else all."""
     states = context.hidden.float()
-    similarity = states[context.visual] @ states[context.visual.stop :].mT
+    similarity = states[context.visual] @ states[context.after :].mT
     relevance = similarity.softmax(dim=-1).mean(dim=0)
     raters = (relevance > relevance.mean()).nonzero()[:, 0]
     return raters if len(raters) else torch.arange(len(relevance), device=states.device)

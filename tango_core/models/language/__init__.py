@@ -1,11 +1,13 @@
 """The language half: how a prompt becomes one sequence, and how tokens are made from it.
 
 - `prompt.py`: a prompt as spans of text and visual tokens; what a family states about its order.
+- `blocks.py`: clips with text between their frames: spans and positions.
 - `chat.py`: the text of a conversation around clip and question.
 - `model.py`: a language model is a `PromptLayout` (per family) and an `Engine`, put together.
 - `native.py`: the engine of this project: greedy tokens from stock layers, timers. It uses
   `layer_loop.py` (the loop over layers, pruning between them), `pruned_rows.py` (a prompt under a
-  pruner) and `attention.py` (what a layer attends to, for pruners).
+  pruner), `deepstack.py` (rows that are added after the first layers) and `attention.py` (what a
+  layer attends to, for pruners).
 - `batching.py`: requests of many clips answered together. `parts.py` cuts them, `prefill.py` and
   `decoding.py` are the two kinds of passes, `packed_attention.py` keeps sequences of one pass
   apart, `arena.py` holds their keys and values, `budget.py` says how many.

@@ -23,6 +23,7 @@ KNOWN_CLASSES = frozenset(
         "transformers.models.qwen2.modeling_qwen2.Qwen2Attention",
         "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLAttention",
         "transformers.models.qwen3.modeling_qwen3.Qwen3Attention",
+        "transformers.models.qwen3_vl.modeling_qwen3_vl.Qwen3VLTextAttention",
     }
 )
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerContext, LayerPruner
 from tango_core.models.language.attention import LayerAttention, raise_if_unsupported
+from tango_core.models.language.deepstack import Additions
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.pruned_rows import (
     PrunedRows,
@@ -27,6 +28,7 @@ from tango_core.models.language.pruned_rows import (
     counts,
     go_on,
     num_visual_kept,
+    visual_left,
 )
 from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.precision import full_precision
@@ -85,6 +87,7 @@ class LayerLoop:
         pruner: LayerPruner | None = None,
         visual: VisualSpan | None = None,
         prompt_length: int | None = None,
+        added: Additions | None = None,
     ) -> Tensor:
         """Run whole sequences of equal length through all layers; nothing is kept for later.
 
@@ -96,6 +99,7 @@ class LayerLoop:
             visual: Where the clip is; required with a pruner.
             prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
                 `None` for all.
+            added: To the states after the first layers; for one sequence.
 
         Returns:
             (B, S', D) output of the last layer before the final normalisation; S' < S if something
@@ -117,7 +121,7 @@ class LayerLoop:
             assert len(hidden) == 1
             length = hidden.shape[1] if prompt_length is None else prompt_length
             pruned.append(self.pruned_rows(pruner, visual, 0, length))
-        return self._through(hidden, positions, pruned, mask=mask)
+        return self._through(hidden, positions, pruned, mask=mask, added=added)
 
     def run_packed(
         self,
@@ -127,6 +131,7 @@ class LayerLoop:
         *,
         pruned: Sequence[PrunedRows] = (),
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
+        added: Additions | None = None,
     ) -> Tensor:
         """Run the rows of many sequences through all layers; `work` keeps them apart.
 
@@ -139,12 +144,13 @@ class LayerLoop:
             pruned: Sequences whose visual tokens are dropped on the way, in the order of their
                 rows. Their `start` and `length` follow what is dropped.
             shifted: Layer -> (..., N) positions that hold from that layer on.
+            added: To the states after the first layers.
 
         Returns:
             (N', D) output of the last layer before the final normalisation.
         """
         return self._through(
-            hidden[None], positions[..., None, :], pruned, shifted=shifted, work=work
+            hidden[None], positions[..., None, :], pruned, shifted=shifted, work=work, added=added
         )[0]
 
     def pruned_rows(
@@ -157,7 +163,7 @@ class LayerLoop:
         """
         left = torch.arange(len(visual.indices), device=visual.indices.device)
         at = frozenset(pruner.layers(len(self.layers)))
-        return PrunedRows(pruner, visual, start, length, at, left)
+        return PrunedRows(pruner, visual, start, length, at, visual.positions, left)
 
     def _through(
         self,
@@ -168,6 +174,7 @@ class LayerLoop:
         mask: Tensor | None = None,
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
         work: Work | None = None,
+        added: Additions | None = None,
     ) -> Tensor:
         """All layers, with pruning between them."""
         options = {} if work is None else {"work": work}
@@ -181,13 +188,15 @@ class LayerLoop:
                     hidden, layer_input, positions, rotary
                 )
                 hidden, positions = self._prune_all(
-                    index, hidden, positions, layer_input, rotary, pruned
+                    index, hidden, positions, layer_input, rotary, pruned, added
                 )
                 if work is None:  # tokens generated since go on where the prompt now ends
                     positions = go_on(positions, pruned[0].length)
                 rotary = self._rotary(hidden, positions)
             layer_input = hidden
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, **options)
+            if added is not None:
+                hidden = added.after(index, hidden)
         return hidden if self.spread.is_one else hidden.to(self.device)
 
     def _rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,10 +213,14 @@ class LayerLoop:
         previous_input: Tensor,
         rotary: tuple[Tensor, Tensor],
         pruned: Sequence[PrunedRows],
+        added: Additions | None,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruners of this layer shorten their prompts; other rows stay as they are."""
+        num_rows = hidden.shape[1]
+        every = torch.arange(num_rows, device=hidden.device)
         pieces: list[Tensor] = []
         places: list[Tensor] = []
+        stays: list[Tensor] = []
         done = dropped = 0
         for prompt in pruned:
             rows = slice(prompt.start, prompt.start + prompt.length)
@@ -216,7 +229,8 @@ class LayerLoop:
                 continue
             pieces.append(hidden[:, done : rows.start])
             places.append(positions[..., done : rows.start])
-            shortened, kept = self._prune(
+            stays.append(every[done : rows.start])
+            shortened, kept, keep = self._prune(
                 index,
                 hidden[0, rows],
                 positions[..., rows],
@@ -226,10 +240,13 @@ class LayerLoop:
             )
             pieces.append(shortened[None])
             places.append(kept)
+            stays.append(keep + rows.start)
             done = rows.stop
             dropped += rows.stop - rows.start - prompt.length
         pieces.append(hidden[:, done:])
         places.append(positions[..., done:])
+        if added is not None:
+            added.keep(torch.cat([*stays, every[done:]]), num_rows)
         return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
 
     def _prune(
@@ -240,11 +257,15 @@ class LayerLoop:
         previous_input: Tensor,
         rotary: tuple[Tensor, Tensor],
         prompt: PrunedRows,
-    ) -> tuple[Tensor, Tensor]:
-        """Let a pruner shorten its prompt; tokens keep their positions unless it renumbers."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Let a pruner shorten its prompt; tokens keep their positions unless it renumbers.
+
+        Returns:
+            States, positions, and which tokens of the prompt they are.
+        """
         visual, pruner = prompt.visual, prompt.pruner
-        visual_indices, prompt.left, *remembered = self.spread.together(
-            hidden, visual.indices, prompt.left, *prompt.scratch.values()
+        visual_indices, prompt.positions, prompt.left, *remembered = self.spread.together(
+            hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
         )
         prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
         before = LayerAttention(
@@ -255,7 +276,8 @@ class LayerLoop:
             layer=index,
             num_layers=len(self.layers),
             hidden=hidden,
-            visual=slice(visual.start, visual.start + len(prompt.left)),
+            visual=prompt.positions,
+            after=prompt.length - visual.num_after,
             num_visual=len(visual.indices),
             previous_visual=prompt.left,
             grid=visual.grid,
@@ -269,10 +291,10 @@ class LayerLoop:
         with full_precision():
             pruned = pruner.prune(context)
         num_kept = num_visual_kept(pruner, pruned, context)
-        kept = pruned.keep[visual.start : visual.start + num_kept] - visual.start
+        prompt.positions, kept = visual_left(pruned, context, num_kept)
         prompt.left = prompt.left[kept]
         prompt.length = len(pruned.keep)
         if pruner.renumbers and counts(positions):
             count = torch.arange(prompt.length, device=positions.device)
-            return pruned.hidden, positions[..., :1] + count
-        return pruned.hidden, positions[..., pruned.keep]
+            return pruned.hidden, positions[..., :1] + count, pruned.keep
+        return pruned.hidden, positions[..., pruned.keep], pruned.keep

@@ -116,7 +116,10 @@ class LayoutAndEngine(LanguageModel):
 
     def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
         """Text and clip in order; the clip's tokens go to the engine's device once."""
-        video = replace(asked.video, tokens=self.engine.place(asked.video.tokens))
+        placed, companions = self.engine.place(asked.video.tokens), asked.video.companions
+        if companions is not None:
+            companions = self.engine.place(companions)
+        video = replace(asked.video, tokens=placed, companions=companions)
         return LaidOutRequest(
             [self.layout.lay_out(video, prompt, asked.positions) for prompt in asked.prompts],
             asked.pruner,

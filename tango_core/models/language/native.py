@@ -17,7 +17,7 @@ from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.model import Engine
 from tango_core.models.language.packed_attention import use_packed_attention
 from tango_core.models.language.parts import LaidOutRequest, Reply
-from tango_core.models.language.prefill import embed_spans, visual_span
+from tango_core.models.language.prefill import additions, embed_spans, visual_span
 from tango_core.models.language.prompt import LaidOutPrompt, Span
 from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.models.session import OneByOne
@@ -104,8 +104,8 @@ class NativeEngine(Engine):
                 Implies no sharing.
 
         Raises:
-            ValueError: If `max_new_tokens` is smaller than 1, or a prompt with several visual spans
-                is to be pruned.
+            ValueError: If `max_new_tokens` is smaller than 1, or a prompt with several clips is to
+                be pruned.
         """
         request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
         session = self._alone if use_cache else OneByOne(self._without_cache)
@@ -130,7 +130,12 @@ class NativeEngine(Engine):
         span = None if request.pruner is None else visual_span(prompt.spans, hidden.device)
         while not (reply.tokens and reply.tokens[-1] in self.eos_ids):
             output = loop.run(
-                hidden, positions, pruner=request.pruner, visual=span, prompt_length=len(prompt)
+                hidden,
+                positions,
+                pruner=request.pruner,
+                visual=span,
+                prompt_length=len(prompt),
+                added=additions(prompt.spans, loop.device),
             )
             reply.tokens.append(int(loop.logits(output[0, -1]).float().argmax()))
             hidden = torch.cat([hidden, loop.embed(reply.tokens[-1:])[None]], dim=1)
@@ -159,6 +164,7 @@ class NativeEngine(Engine):
             ttft_ms=reply.first * 1e3,
             decode_ms=reply.decode * 1e3,
             visual_tokens=reply.prompt.num_visual,
+            clip_text_tokens=reply.prompt.num_clip_text,
         )
 
 

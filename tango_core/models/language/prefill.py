@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.language.arena import KVArena
+from tango_core.models.language.deepstack import Additions
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_attention import (
     Work,
@@ -80,7 +82,8 @@ class Prefill(Work):
     def run(self) -> Tensor:
         """(number of segments, D) output of the last layer at the last row of every segment."""
         loop = self._layer_loop
-        hidden = embed_spans(loop, [span for one in self._segments for span in one.spans])
+        spans = [span for one in self._segments for span in one.spans]
+        hidden = embed_spans(loop, spans)
         positions = torch.cat([one.positions for one in self._segments], dim=-1).to(loop.device)
         start = 0
         self._rows = []
@@ -96,6 +99,7 @@ class Prefill(Work):
             positions,
             self,
             pruned=[rows.pruned for rows in self._rows if rows.pruned is not None],
+            added=additions(spans, loop.device),
         )
         ends = torch.tensor([rows.length for rows in self._rows]).cumsum(dim=0) - 1
         return output[ends.to(output.device)]
@@ -152,16 +156,45 @@ def embed_spans(layer_loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
 
 
 def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
-    """Where the clip is, for a pruner, which drops tokens of one span.
+    """Where the clip is, for a pruner; several visual spans are pieces of one clip.
 
     Raises:
-        ValueError: If there are several visual spans, or none.
+        ValueError: If there is no visual span, or they are of several clips.
     """
-    found = [span for span in spans if isinstance(span, VisualTokens)]
-    if len(found) != 1:
+    found = visual_spans(spans)
+    grids = {span.grid for _, span in found}
+    if len(grids) != 1:
         raise ValueError(
-            f"a prompt with {len(found)} visual spans cannot be pruned inside the language model; "
+            f"a prompt with {len(grids)} clips cannot be pruned inside the language model; "
             "use a method that acts before it"
         )
-    start = sum(map(len, spans[: list(spans).index(found[0])]))
-    return VisualSpan(start, found[0].indices.to(device), found[0].grid)
+    return VisualSpan(
+        rows_of(found).to(device),
+        torch.cat([span.indices for _, span in found]).to(device),
+        grids.pop(),
+        len(spans[-1]),
+    )
+
+
+def additions(spans: Sequence[Span], device: torch.device) -> Additions | None:
+    """What the visual tokens among some spans bring along; `None` for nothing."""
+    found = [(at, span) for at, span in visual_spans(spans) if span.companions is not None]
+    if not found:
+        return None
+    values = [span.companions.to(device) for _, span in found if span.companions is not None]
+    return Additions(rows_of(found).to(device), torch.cat(values))
+
+
+def visual_spans(spans: Sequence[Span]) -> list[tuple[int, VisualTokens]]:
+    """(first row, span) of every visual span."""
+    starts = accumulate(map(len, spans), initial=0)
+    return [
+        (start, span)
+        for start, span in zip(starts, spans, strict=False)
+        if isinstance(span, VisualTokens)
+    ]
+
+
+def rows_of(found: Sequence[tuple[int, VisualTokens]]) -> Tensor:
+    """(V,) int64 rows of visual spans."""
+    return torch.cat([torch.arange(start, start + len(span)) for start, span in found])

@@ -19,9 +19,12 @@ class TextTokens:
 
     Attributes:
         ids: Token ids.
+        of_clip: Whether it belongs to the clip and not to the question: time stamps, marks around
+            frames. Such text is never dropped, and stands beside the visual tokens in all counts.
     """
 
     ids: tuple[int, ...]
+    of_clip: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -35,11 +38,14 @@ class VisualTokens:
         embeddings: (V, D), newline tokens included.
         indices: (V,) int64 flat grid positions, -1 for newline tokens.
         grid: (T, H, W) of the clip before any compression.
+        companions: (V, E, D) rows that are added to the states of these tokens after the first E
+            layers (DeepStack); `None` for models without.
     """
 
     embeddings: Tensor
     indices: Tensor
     grid: tuple[int, int, int]
+    companions: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -53,7 +59,8 @@ class LaidOutPrompt:
     """One question with its clip, in the order of the sequence.
 
     Attributes:
-        spans: Text and visual tokens; the last span is the text after the clip, not empty.
+        spans: Text and visual tokens; the last span is the text after the clip, not empty. Text of
+            the clip itself may stand between visual spans, and after the last one.
         positions: (..., S) int64 for the rotary embedding, S the tokens of all spans.
     """
 
@@ -62,25 +69,32 @@ class LaidOutPrompt:
 
     @property
     def prefix(self) -> tuple[Span, ...]:
-        """Everything up to and including the last visual span."""
+        """Everything up to and including the clip."""
         return self.spans[:-1]
 
     @property
     def question(self) -> tuple[int, ...]:
-        """Token ids after the last visual span."""
+        """Token ids after the clip."""
         last = self.spans[-1]
         assert isinstance(last, TextTokens)
         return last.ids
 
     @property
     def prefix_length(self) -> int:
-        """Tokens up to and including the last visual span."""
+        """Tokens up to and including the clip."""
         return sum(map(len, self.prefix))
 
     @property
     def num_visual(self) -> int:
         """Visual tokens, newline tokens included."""
         return sum(len(span) for span in self.spans if isinstance(span, VisualTokens))
+
+    @property
+    def num_clip_text(self) -> int:
+        """Text tokens that belong to the clip."""
+        return sum(
+            len(span) for span in self.spans if isinstance(span, TextTokens) and span.of_clip
+        )
 
     def __len__(self) -> int:
         return sum(map(len, self.spans))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.ops.saliency import positions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,14 +17,17 @@ class VisualSpan:
     """Where the clip is in a sequence.
 
     Attributes:
-        start: Position of its first token in the sequence.
+        positions: (V,) int64, ascending positions of its tokens in the sequence; text may stand
+            between them.
         indices: (V,) int64 flat grid position of every visual token, -1 for newline tokens.
         grid: (T, H, W) of the clip before any compression.
+        num_after: Text tokens after the clip.
     """
 
-    start: int
+    positions: Tensor
     indices: Tensor
     grid: tuple[int, int, int]
+    num_after: int
 
 
 @dataclass(eq=False)
@@ -37,6 +41,7 @@ class PrunedRows:
         length: Tokens of the prompt still there. Rows behind them are tokens generated since, which
             a pruner is not shown.
         at: Layers before which the pruner acts.
+        positions: (n,) int64 where the visual tokens still there are in the sequence now.
         left: (n,) int64, of every visual token still there its index among the original ones.
         scratch: Memory of the pruner for this prompt.
     """
@@ -46,6 +51,7 @@ class PrunedRows:
     start: int
     length: int
     at: frozenset[int]
+    positions: Tensor
     left: Tensor
     scratch: dict[str, Any] = field(default_factory=dict)
 
@@ -65,21 +71,41 @@ def counts(positions: Tensor) -> bool:
 def num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext) -> int:
     """Count the visual tokens that stay, after checking that all text stays, in order."""
     length, dim = context.hidden.shape
-    start, stop = context.visual.start, context.visual.stop
     keep = pruned.keep
-    num_kept: int = len(keep) - (length - (stop - start))
-    ok = (
-        num_kept >= 0
-        and tuple(pruned.hidden.shape) == (len(keep), dim)
-        and bool(
-            (keep[1:] > keep[:-1]).all()
-            & (keep[:start] == torch.arange(start, device=keep.device)).all()
-            & (keep[start + num_kept :] == torch.arange(stop, length, device=keep.device)).all()
-        )
-    )
+    num_text = length - context.num_left
+    ok = len(keep) >= num_text and tuple(pruned.hidden.shape) == (len(keep), dim)
+    if ok:
+        is_visual = _is_visual(context)
+        in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
+        text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
+        ok = bool(in_range & (text_left == num_text))
     if not ok:
         raise ValueError(
             f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
             f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
         )
-    return num_kept
+    return len(keep) - num_text
+
+
+def visual_left(pruned: Pruned, context: LayerContext, count: int) -> tuple[Tensor, Tensor]:
+    """Find the visual tokens that stay.
+
+    Args:
+        pruned: What `num_visual_kept` has checked.
+        context: What the pruner was given.
+        count: From `num_visual_kept`.
+
+    Returns:
+        (count,) int64 positions in the sequence that is left, and (count,) int64 indices into the
+        visual tokens before.
+    """
+    is_visual = _is_visual(context)
+    positions = positions_of(is_visual[pruned.keep], count)
+    numbers = is_visual.cumsum(dim=0) - 1
+    return positions, numbers[pruned.keep[positions]]
+
+
+def _is_visual(context: LayerContext) -> Tensor:
+    """(S,) bool."""
+    is_visual = torch.zeros(len(context.hidden), dtype=torch.bool, device=context.hidden.device)
+    return is_visual.index_fill_(0, context.visual, True)

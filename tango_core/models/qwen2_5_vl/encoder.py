@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,7 +97,7 @@ class QwenEncoder(VisionEncoder):
         groups, timestamps = upload_clip(pairs, times, self.device)
         config = self.tower.config
         num_patches = grid[0] * grid[1] * self.layout.merge**2
-        maps = self._batches.run(
+        maps: dict[str, Any] = self._batches.run(
             groups,
             lambda part: self._encode_batch(part, grid, needs),
             row_bytes=activation_bytes(config, num_patches, self._dtype.itemsize),

@@ -22,8 +22,8 @@ def last(context: LayerContext) -> Tensor:
 def with_text(context: LayerContext, kept: Tensor) -> Tensor:
     """Positions of ascending visual tokens and of all text."""
     every = torch.arange(len(context.hidden), device=kept.device)
-    visual = context.visual
-    return torch.cat([every[: visual.start], kept + visual.start, every[visual.stop :]])
+    start = int(context.visual[0])
+    return torch.cat([every[:start], kept + start, every[context.after :]])
 
 
 def fastv(context: LayerContext, share: float) -> tuple[Tensor, Tensor]:
@@ -40,12 +40,12 @@ def dart(context: LayerContext, share: float) -> tuple[Tensor, Tensor]:
     states = context.norm(context.hidden).float()
     units = F.normalize(states, dim=-1)
     norms = context.keys().float().norm(p=1, dim=-1)
-    own = norms[visual].topk(4).indices + visual.start
-    text = norms[visual.stop :].topk(4).indices + visual.stop
+    own = norms[visual].topk(4).indices
+    text = norms[context.after :].topk(4).indices + context.after
     per_pivot = int(context.num_left * share / 8)
     taken = torch.zeros(context.num_left, dtype=torch.bool, device=own.device)
-    taken[own - visual.start] = True
-    for pivot in torch.cat([own, text]).tolist():
+    taken[own] = True
+    for pivot in torch.cat([visual[own], text]).tolist():
         similarity = (units[visual] @ units[pivot]).masked_fill(taken, torch.inf)
         taken[similarity.topk(per_pivot, largest=False).indices] = True
     keep = with_text(context, taken.nonzero()[:, 0])
@@ -69,7 +69,7 @@ def merged_in(context: LayerContext, kept: Tensor, merged: Tensor) -> tuple[Tens
     """The shortened sequence with new states for its visual tokens."""
     keep = with_text(context, kept)
     hidden = context.hidden[keep]
-    start = context.visual.start
+    start = int(context.visual[0])
     hidden[start : start + len(kept)] = merged.to(hidden.dtype)
     return keep, hidden
 

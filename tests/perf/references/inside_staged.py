@@ -24,11 +24,11 @@ def sparsevlm(context: LayerContext, share: float) -> tuple[Tensor, Tensor]:
     visual = context.visual
     states = context.hidden.float()
     if context.layer == 0:
-        relevance = (states[visual] @ states[visual.stop :].mT).softmax(dim=-1).mean(dim=0)
+        relevance = (states[visual] @ states[context.after :].mT).softmax(dim=-1).mean(dim=0)
         context.scratch["raters"] = (relevance > relevance.mean()).nonzero()[:, 0]
         every = torch.arange(len(states), device=states.device)
         return every, context.hidden[every]
-    scores = context.attention(context.scratch["raters"] + visual.stop)[..., visual].mean((0, 1))
+    scores = context.attention(context.scratch["raters"] + context.after)[..., visual].mean((0, 1))
     order = scores.sort(descending=True, stable=True).indices
     total = round(context.num_visual * share)
     count = total

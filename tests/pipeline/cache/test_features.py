@@ -91,8 +91,8 @@ def test_a_reader_of_some_tokens_sees_damage_in_those_alone(tmp_path):
     spoil(path_of(cache), flat[17].numpy().tobytes())
     for wanted in ([0, 1, 16, 18, 47], [3]):
         opened, where = cache.opened(KEY), torch.tensor(wanted)
-        assert torch.equal(opened.rows(where), flat[wanted])
-        assert torch.equal(opened.tokens(where).flatten(0, 1)[wanted], flat[wanted])
+        assert torch.equal(opened.rows(where)[0], flat[wanted])
+        assert torch.equal(opened.tokens(where)[0].flatten(0, 1)[wanted], flat[wanted])
     with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
         cache.opened(KEY).rows(torch.tensor([16, 17]))
     with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
@@ -150,7 +150,7 @@ def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
         key, given = clip(number).key, features(number)
         opened = again.opened(key, ALL)
         wanted = torch.tensor([0, 5, 6, 40])
-        assert torch.equal(opened.rows(wanted), given.tokens.flatten(0, 1)[wanted])
+        assert torch.equal(opened.rows(wanted)[0], given.tokens.flatten(0, 1)[wanted])
         assert torch.equal(opened.features(frozenset({"keys"})).keys, given.keys)
         assert torch.equal(opened.features(frozenset()).tokens, given.tokens)
     (folder,) = find_caches(tmp_path)
@@ -177,12 +177,12 @@ def test_a_store_is_asked_for_ranges(tmp_path, monkeypatch):
     assert len(asked) == 1, "footer and small columns come in one request"
     asked.clear()
     wanted = torch.arange(8, 20)
-    assert torch.equal(opened.rows(wanted), features().tokens.flatten(0, 1)[wanted])
+    assert torch.equal(opened.rows(wanted)[0], features().tokens.flatten(0, 1)[wanted])
     assert asked == [12 * WIDTH * 4]
     asked.clear()
     monkeypatch.setattr("pipeline.cache.stored_features._STORE_GAP", 0)
     wanted = torch.tensor([1, 2, 30])
-    assert torch.equal(opened.rows(wanted), features().tokens.flatten(0, 1)[wanted])
+    assert torch.equal(opened.rows(wanted)[0], features().tokens.flatten(0, 1)[wanted])
     assert asked == [2 * WIDTH * 4, WIDTH * 4]
 
 
@@ -192,7 +192,7 @@ def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
     read = cache.opened(KEY, ALL).features(frozenset({"saliency"}))
     rounded = restore(*quantise(flat), "float32")
     assert torch.equal(read.tokens.flatten(0, 1), rounded)
-    assert torch.equal(cache.opened(KEY).rows(torch.tensor([4, 9])), rounded[[4, 9]])
+    assert torch.equal(cache.opened(KEY).rows(torch.tensor([4, 9]))[0], rounded[[4, 9]])
     steps = flat.abs().amax(dim=1, keepdim=True) / 127
     assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
     assert torch.equal(read.saliency, given.saliency)

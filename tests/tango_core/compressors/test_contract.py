@@ -82,6 +82,10 @@ class TestEveryCompressor:
         features = make_clip(dtype=dtype)
         checks.makes_its_tokens_by_its_plan(partial(_compressor, name, 0.3), features)
 
+    def test_companions_are_cut_and_merged_like_the_tokens(self, name):
+        for retention in (0.1, 0.3, 1.0):
+            checks.companions_follow_the_tokens(partial(_compressor, name, retention), make_clip())
+
     def test_every_shipped_method_has_a_plan(self, name):
         assert METHODS[name].has_plan
 

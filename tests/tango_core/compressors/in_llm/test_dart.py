@@ -32,7 +32,7 @@ def kept_by_definition(context, retention, pivots_per_kind=4):
     """The clean order, token by token."""
     share = DART(retention=retention).local_retention(28)
     norms = context.keys().abs().sum(-1).tolist()
-    start, stop, length = context.visual.start, context.visual.stop, len(context.hidden)
+    start, stop, length = int(context.visual[0]), context.after, len(context.hidden)
     own = sorted(range(start, stop), key=lambda i: (-norms[i], i))[:pivots_per_kind]
     text = sorted(range(stop, length), key=lambda i: (-norms[i], i))[:pivots_per_kind]
     states, kept = context.norm(context.hidden), set(own)
@@ -66,7 +66,8 @@ def test_fewer_tokens_than_pivots_all_stay():
     for num_visual in (1, 3):
         context = recorded_context(
             hidden=hidden[: 7 + num_visual + 2],
-            visual=slice(7, 7 + num_visual),
+            visual=torch.arange(7, 7 + num_visual),
+            after=7 + num_visual,
             num_visual=num_visual,
             keys=lambda num_visual=num_visual: hidden[: 7 + num_visual + 2],
         )

@@ -20,7 +20,7 @@ def fused_by_definition(context, threshold):
         cell = (
             index % (height * width) if index >= 0 else f"row {before % (height * width) // width}"
         )
-        places.setdefault(cell, []).append(token + context.visual.start)
+        places.setdefault(cell, []).append(int(context.visual[token]))
     states = {}
     for positions in places.values():
         run = []

@@ -40,7 +40,8 @@ def test_hundreds_merged_into_one_stay_finite():
     hidden = torch.randn(402, 8, generator=generator)
     context = recorded_context(
         hidden=hidden,
-        visual=slice(1, 401),
+        visual=torch.arange(1, 401),
+        after=401,
         num_visual=400,
         attention=lambda rows: torch.full((1, len(rows), 402), 1 / 402),
     )

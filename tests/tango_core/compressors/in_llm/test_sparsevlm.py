@@ -54,7 +54,7 @@ def test_raters_are_text_tokens_that_match_the_clip_and_rank_by_their_mean_atten
     assert pruned.keep[3:-9].tolist() == (best + 3).tolist()
     later, _ = calls[2]
     moved = [rater - 36 + later.num_left for rater in raters]
-    assert later.scratch["sparsevlm.raters"].tolist() == [i - later.visual.stop for i in moved]
+    assert later.scratch["sparsevlm.raters"].tolist() == [i - later.after for i in moved]
 
 
 def test_a_single_text_token_rates_alone():
@@ -81,7 +81,7 @@ def test_recycled_tokens_are_means_at_the_place_of_their_centre():
     context, pruned = calls[1]
     clusters, pool_size = SparseVLM(retention=0.375)._recycling(150, len(pruned.keep) - 8)
     assert clusters > 1
-    rows = context.scratch["sparsevlm.raters"] + context.visual.stop
+    rows = context.scratch["sparsevlm.raters"] + context.after
     ranked = context.attention(rows)[..., context.visual].mean(dim=(0, 1)).argsort(descending=True)
     kept = len(pruned.keep) - 8 - clusters
     pool = ranked[kept : kept + pool_size].sort().values

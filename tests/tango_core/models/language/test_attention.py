@@ -13,6 +13,7 @@ from transformers import (
     Qwen3Config,
 )
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 
 from tango_core.compressors.base import LayerPruner, Pruned
 from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
@@ -37,6 +38,9 @@ CONFIGS = {
     ),
     "qwen2.5-vl": Qwen2_5_VLTextConfig(**SIZES, rope_parameters=MROPE),
     "qwen3": Qwen3Config(**SIZES, head_dim=16),
+    "qwen3-vl": Qwen3VLTextConfig(
+        **SIZES, head_dim=16, rope_parameters={**MROPE, "mrope_section": [4, 2, 2]}
+    ),
     "llama": LlamaConfig(**SIZES),
     "mistral": MistralConfig(**SIZES, sliding_window=None),
     "mistral window": MistralConfig(**SIZES, sliding_window=4),
@@ -49,7 +53,7 @@ CONFIGS = {
         sliding_window=6,
     ),
 }
-SUPPORTED = ("qwen2", "qwen2.5-vl", "qwen3", "llama", "mistral")
+SUPPORTED = ("qwen2", "qwen2.5-vl", "qwen3", "qwen3-vl", "llama", "mistral")
 
 
 def stock(name, implementation="eager"):
@@ -65,7 +69,7 @@ def stock(name, implementation="eager"):
 def states_and_positions(name):
     hidden = torch.randn(1, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
     positions = torch.arange(0, 2 * LENGTH, 2)[None]
-    return hidden, positions.expand(3, 1, -1) if name == "qwen2.5-vl" else positions
+    return hidden, positions.expand(3, 1, -1) if "vl" in name else positions
 
 
 def test_every_known_class_is_compared():
@@ -111,7 +115,7 @@ def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
     hidden, positions = states_and_positions(name)
     expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
     layer_loop = LayerLoop(stock(name, "sdpa"), torch.nn.Identity())
-    span = VisualSpan(2, torch.arange(6), (1, 2, 3))
+    span = VisualSpan(torch.arange(2, 8), torch.arange(6), (1, 2, 3), hidden.shape[1] - 8)
     output = layer_loop.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
     torch.testing.assert_close(
         layer_loop.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4

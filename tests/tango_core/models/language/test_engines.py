@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -98,8 +99,13 @@ def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, s
         assert [answer.text for answer in answers] == expected
     assert (answers[0].prompt_tokens, answers[0].visual_tokens) == (18, 12)
     pruner = build_method("fastv", retention=0.7, layer=2, num_layers=4).pruner
-    with pytest.raises(ValueError, match="a prompt with 2 visual spans cannot be pruned"):
-        engine.answer(prompts, pruner=pruner)
+    pruned = engine.answer(prompts, pruner=pruner, max_new_tokens=6)
+    again = engine.answer(prompts, pruner=pruner, max_new_tokens=6, use_cache=False)
+    assert [answer.text for answer in pruned] == [answer.text for answer in again]
+    others = [replace(one, grid=(1, 1, 12)) for one in prompts[0].spans[3:4]]
+    two_clips = replace(prompts[0], spans=(*prompts[0].spans[:3], *others, prompts[0].spans[4]))
+    with pytest.raises(ValueError, match="a prompt with 2 clips cannot be pruned"):
+        engine.answer([two_clips], pruner=pruner)
 
 
 @pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])

@@ -27,9 +27,9 @@ class LastRow(LayerPruner):
     def prune(self, context: LayerContext) -> Pruned:
         last = torch.tensor([len(context.hidden) - 1])
         scores = context.attention(last)[:, 0, context.visual].mean(dim=0)
-        best = scores.topk(num_kept(len(scores), self.retention)).indices + context.visual.start
+        best = context.visual[scores.topk(num_kept(len(scores), self.retention)).indices]
         positions = torch.arange(len(context.hidden))
-        text = (positions < context.visual.start) | (positions >= context.visual.stop)
+        text = ~torch.isin(positions, context.visual)
         keep = positions[text | torch.isin(positions, best)]
         return Pruned(keep, context.hidden[keep])
 
@@ -41,7 +41,7 @@ class LastRowMerged(LastRow):
     def prune(self, context: LayerContext) -> Pruned:
         pruned = super().prune(context)
         mean = context.hidden[context.visual].mean(dim=0)
-        visual = (pruned.keep >= context.visual.start) & (pruned.keep < context.visual.stop)
+        visual = torch.isin(pruned.keep, context.visual)
         return Pruned(pruned.keep, pruned.hidden + visual[:, None] * mean)
 
 

@@ -78,7 +78,7 @@ def layer_loop(model):
 @pytest.fixture(scope="module")
 def span():
     indices = torch.cat([torch.arange(NUM_VISUAL - 1), torch.tensor([-1])])
-    return VisualSpan(LEFT, indices, GRID)
+    return VisualSpan(torch.arange(LEFT, LEFT + NUM_VISUAL), indices, GRID, RIGHT)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,8 @@ def plain(model, pruner, span, sequence, prompt_length):
                     layer=index,
                     num_layers=NUM_LAYERS,
                     hidden=hidden[:length].clone(),
-                    visual=slice(span.start, span.start + len(previous)),
+                    visual=torch.arange(LEFT, LEFT + len(previous)),
+                    after=LEFT + len(previous),
                     num_visual=len(span.indices),
                     previous_visual=previous,
                     grid=span.grid,
@@ -169,8 +170,8 @@ def plain(model, pruner, span, sequence, prompt_length):
             positions = torch.cat([positions[pruned.keep], positions[length:]])
             if pruner.renumbers:
                 positions = torch.arange(len(hidden))
-            inside = (pruned.keep >= span.start) & (pruned.keep < span.start + len(previous))
-            previous = previous[pruned.keep[inside] - span.start]
+            inside = (pruned.keep >= LEFT) & (pruned.keep < LEFT + len(previous))
+            previous = previous[pruned.keep[inside] - LEFT]
             length = len(pruned.keep)
         lengths.append(length)
         rotary = model.model.rotary_emb(hidden[None], positions[None])

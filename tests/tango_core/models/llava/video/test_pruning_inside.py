@@ -23,7 +23,7 @@ class Recorder(LayerPruner):
 
     def prune(self, context: LayerContext) -> Pruned:
         pruned = self.inner.prune(context)
-        start, stop = context.visual.start, context.visual.stop
+        start, stop = int(context.visual[0]), context.after
         inside = pruned.keep[(pruned.keep >= start) & (pruned.keep < stop)] - start
         before = context.visual_indices[context.previous_visual]
         self.seen.append((before, before[inside]))

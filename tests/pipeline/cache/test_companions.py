@@ -1,0 +1,141 @@
+"""Rows that go with tokens (DeepStack) in token caches, plans, feature stores and exports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
+
+from pipeline.cache.checks import check_clips
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.export import export_cache
+from pipeline.cache.features import open_features
+from pipeline.cache.folders import find_caches
+from pipeline.cache.plans import PlanEntry
+from pipeline.cache.rows import CacheError, Entry
+from pipeline.cache.tokens import TokenCache
+from pipeline.stages.clip_features import rounded
+from pipeline.stages.compress import tokens_on_cpu
+from tango_core.compressors import build_method
+
+EXTRA = 3
+
+
+def deep(number=0, dtype=torch.float32, *, anchored=False):
+    """A clip whose tokens have three rows of their own."""
+    generator = torch.Generator().manual_seed(50 + number)
+    cells = GRID[0] * GRID[1]
+    companions = torch.randn(FRAMES, cells, EXTRA, WIDTH, generator=generator) * 40
+    plain = features(number, dtype)
+    return replace(plain, companions=companions.to(dtype), anchored=anchored)
+
+
+def caches(root, rule="merge", dtype="auto"):
+    """A feature cache and a token cache of a model whose tokens have companions."""
+    model = {**MODEL, "companions": rule}
+    stored = open_features(str(root), model, dtype)
+    stored.prepare()
+    settings = {"model": model, "compressor": {"name": "own"}}
+    if dtype == "int8":
+        settings["features"] = "int8"
+    tokens = TokenCache(str(root), settings, "tiny-own")
+    tokens.prepare()
+    return stored, tokens.with_features(stored)
+
+
+def same(one, other):
+    return torch.equal(one.tokens, other.tokens) and torch.equal(one.companions, other.companions)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["uniform", "tango"])
+def test_a_token_set_comes_back_with_its_companions(tmp_path, name, dtype):
+    _, tokens = caches(tmp_path)
+    video = build_method(name, retention=0.3).compressor.compress(deep(dtype=dtype))
+    assert video.companions.shape == (video.num_kept, EXTRA, WIDTH)
+    tokens.write(clip(), Entry(tokens_on_cpu(video), 1.0, 2.0, 3.0))
+    read = tokens.read(clip().key).video
+    assert same(read, video)
+    assert read.companions.dtype == dtype
+
+
+def test_four_rows_take_four_times_the_bytes(tmp_path):
+    stored, tokens = caches(tmp_path)
+    video = build_method("uniform", retention=0.5).compressor.compress(deep())
+    tokens.write(clip(), Entry(video, 1.0, 2.0, 3.0))
+    row = pq.read_table(tokens.storage.path(f"{clip().key}.parquet")).to_pylist()[0]
+    assert row["shape"] == [video.num_kept, 1 + EXTRA, WIDTH]
+    assert len(row["tokens"]) == video.num_kept * (1 + EXTRA) * WIDTH * 4
+    stored.write(clip(), deep(), (), (1.0, 2.0))
+    assert stored.layout(clip().key).row_bytes == (1 + EXTRA) * WIDTH * 4
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+@pytest.mark.parametrize("rule", ["merge", "anchor"])
+@pytest.mark.parametrize("name", ["uniform", "tango", "full", "pool_time"])
+def test_a_stored_plan_gives_the_bytes_of_compress(tmp_path, name, rule, dtype):
+    stored, tokens = caches(tmp_path, rule, dtype)
+    given = deep(anchored=rule == "anchor")
+    digest = stored.write(clip(), given, (*("saliency", "attention", "keys"),), (1.0, 2.0))
+    if dtype == "int8":
+        given = rounded(given)
+    options = {} if name == "full" else {"retention": 0.25}
+    compressor = build_method(name, **options).compressor
+    expected, plan = compressor.compress(given), compressor.plan(given)
+    entry = PlanEntry(plan, stored.name, digest, "float32", WIDTH, given.source, 1.0, 2.0, 3.0)
+    tokens.write_plan(clip(), entry)
+    assert same(tokens.read(clip().key).video, expected)
+    opened = stored.opened(clip().key, stored.parts())
+    again = compressor.compress(opened.features(compressor.needs))
+    assert same(again, expected)
+    assert opened.anchored == (rule == "anchor")
+
+
+def test_anchored_rows_are_those_of_the_tokens_own_places():
+    compressor = build_method("tango", retention=0.2).compressor
+    merged, anchored = (compressor.compress(deep(anchored=flag)) for flag in (False, True))
+    assert torch.equal(merged.tokens, anchored.tokens)
+    assert torch.equal(anchored.companions, deep().companions.flatten(0, 1)[merged.indices])
+    assert not torch.equal(merged.companions, anchored.companions)
+
+
+def test_damage_to_companions_is_found(tmp_path):
+    stored, _ = caches(tmp_path)
+    given = deep()
+    stored.write(clip(), given, (), (1.0, 2.0))
+    path = Path(stored.storage.path(f"{clip().key}.parquet"))
+    data, value = path.read_bytes(), given.companions[1, 5, 2].numpy().tobytes()
+    at = data.index(value)
+    spoilt = bytes(byte ^ 0xFF for byte in value)
+    path.write_bytes(data[:at] + spoilt + data[at + len(value) :])
+    with pytest.raises(CacheError, match="checksum of token 17 differs"):
+        open_features(str(tmp_path), {**MODEL, "companions": "merge"}).opened(clip().key).tokens()
+
+
+def test_shards_and_exports_keep_them(tmp_path):
+    _, tokens = caches(tmp_path / "caches")
+    compressor = build_method("uniform", retention=0.3).compressor
+    videos = [compressor.compress(deep(number)) for number in range(3)]
+    for number, video in enumerate(videos):
+        tokens.write(clip(number), Entry(video, 1.0, 2.0, 3.0))
+    (folder,) = (one for one in find_caches(str(tmp_path / "caches")) if one.num_clips)
+    assert not [why for _, why in compact_cache(folder) if why]
+    (folder,) = (one for one in find_caches(str(tmp_path / "caches")) if one.num_clips)
+    assert not [one.problem for one in check_clips(folder) if one.problem]
+    for number, video in enumerate(videos):
+        assert same(tokens.read(clip(number).key).video, video)
+    for form in ("safetensors", "parquet"):
+        export_cache(folder, str(tmp_path / form), form, lambda name, why: None)
+    found = load_file(tmp_path / "safetensors" / f"{clip(1).key}.safetensors")
+    assert torch.equal(found["companions"], videos[1].companions)
+    table = pd.read_parquet(tmp_path / "parquet" / "clips-00000.parquet")
+    row = table[table["clip_key"] == clip(2).key].iloc[0]
+    rows = np.stack(row["companions"]).reshape(-1, EXTRA, WIDTH)
+    np.testing.assert_array_equal(rows, videos[2].companions.numpy())
