@@ -123,7 +123,7 @@ def describe_model(
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`);
-            `frame_label` of InternVL (`InternVLOptions`).
+            `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 
     Raises:

@@ -5,23 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.internvl.options import FrameLabel, options_of
+from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import (
-    LaidOutPrompt,
-    PromptLayout,
-    Span,
-    TextTokens,
-    VisualTokens,
-)
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")
-# Numbers of frames whose text is remembered: short clips have fewer.
+# Numbers of frames whose labels are remembered: short clips have fewer.
 _LENGTHS = 8
 
 
@@ -40,8 +34,6 @@ def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
 
 class InternVLPromptLayout(PromptLayout):
     """Opening; label, mark, tokens and mark of every frame; all words of the protocol.
-
-    A frame of which nothing is kept keeps its label and marks.
 
     Args:
         spec: From `describe_model`.
@@ -64,8 +56,9 @@ class InternVLPromptLayout(PromptLayout):
                 "puts around every frame; copy the tokenizer's files of the checkpoint again"
             )
         self._begin, self._end = (known[mark] for mark in _MARKS)
-        self._wording = options_of(spec).frame_label
-        self._before_frames = lru_cache(maxsize=_LENGTHS)(self._tokenize_before_frames)
+        self._options = options_of(spec)
+        self._next_line = self.tokenize("\n")
+        self._labels = lru_cache(maxsize=_LENGTHS)(self._tokenize_labels)
 
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
@@ -79,34 +72,40 @@ class InternVLPromptLayout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         self.raise_if_wrong_width(video)
-        num_frames, height, width = video.grid
-        indices = video.indices.cpu()
-        counts = torch.bincount(indices // (height * width), minlength=num_frames).tolist()
-        clip = zip(video.tokens.split(counts), indices.split(counts), strict=True)
-        spans: list[Span] = []
-        places: list[Tensor] = []
-        text: tuple[int, ...] = ()
-        at = 0
-        for before, (tokens, kept) in zip(self._before_frames(num_frames), clip, strict=True):
-            text += before
-            places += [torch.arange(at, at + len(before))]
-            at += len(before)
-            if len(kept):
-                spans += [TextTokens(text), VisualTokens(tokens, kept, video.grid)]
-                places += [kept % (height * width) + at]
-                text = ()
-            at += height * width
-        words = (self._end, *self.tokenize(self.chat.right(prompt)))
-        spans.append(TextTokens(text + words))
-        places.append(torch.arange(at, at + len(words)))
-        found = torch.cat(places)
+        left = TextTokens(self.tokenize(self.chat.left()))
+        right = TextTokens(self.tokenize(self.chat.right(prompt)))
+        texts, empty = self._block_texts(video), self._options.empty_blocks
+        spans = (left, *lay_out_blocks(video, texts, empty), right)
         if positions == "renumbered":
-            found = torch.arange(len(found))
-        return LaidOutPrompt(spans=tuple(spans), positions=found)
+            return LaidOutPrompt(spans, torch.arange(sum(map(len, spans))))
+        per_frame = video.grid[1] * video.grid[2]
+        clip, behind = block_positions(video, texts, empty, lambda cells: cells, per_frame)
+        behind += len(left)
+        pieces = (
+            torch.arange(len(left)),
+            clip + len(left),
+            torch.arange(behind, behind + len(right)),
+        )
+        return LaidOutPrompt(spans, torch.cat(pieces))
 
-    def _tokenize_before_frames(self, num_frames: int) -> tuple[tuple[int, ...], ...]:
-        """Ids from the end of the frame before, or from the opening, up to the mark of a frame."""
-        labels = [frame_label(n + 1, num_frames, self._wording) for n in range(num_frames)]
-        first = self.tokenize(self.chat.left() + labels[0])
-        others = [(self._end, *self.tokenize(f"\n{label}")) for label in labels[1:]]
-        return tuple((*ids, self._begin) for ids in (first, *others))
+    def _block_texts(self, video: CompressedVideo) -> list[BlockText]:
+        """Text around the tokens of every frame.
+
+        The line of the last frame shown ends with the words behind the clip (`after_clip` of the
+        conversation), whose first token may hold more than the line break.
+        """
+        num_frames, height, width = video.grid
+        last = num_frames - 1
+        if self._options.empty_blocks == "drop" and len(video.indices):
+            last = int(video.indices[-1]) // (height * width)
+        after = (self._end, *self._next_line)
+        return [
+            BlockText((*label, self._begin), after[:1] if number == last else after)
+            for number, label in enumerate(self._labels(num_frames))
+        ]
+
+    def _tokenize_labels(self, num_frames: int) -> tuple[tuple[int, ...], ...]:
+        """Ids of the label of every frame."""
+        numbers = range(1, num_frames + 1)
+        labels = [frame_label(one, num_frames, self._options.frame_label) for one in numbers]
+        return tuple(self.tokenize(label) for label in labels)

@@ -8,11 +8,12 @@ from internvl_checkpoints import NUM_LAYERS, SIZE
 from qwen_by_hand import ASKED
 
 from tango_core.compressors import METHODS, build_method
-from tango_core.compressors.base import Compressor
+from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.contract import compressor_checks as checks
 from tango_core.compressors.options import option_names
 from tango_core.types import VideoFrames
 
+PRUNERS = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
 COMPRESSORS = sorted(name for name, cls in METHODS.items() if issubclass(cls, Compressor))
 
 
@@ -49,3 +50,17 @@ def test_before_the_language_model(endless, features, name):
     )
     assert (answer.status, answer.new_tokens) == ("ok", 3)
     assert answer.visual_tokens == video.num_kept
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_inside_the_language_model(endless, features, name):
+    layer = {"layer": 1} if "layer" in option_names(METHODS[name]) else {}
+    method = build_method(name, num_layers=NUM_LAYERS, retention=0.7, **layer)
+    video = method.compressor.compress(features)
+    whole, pruned = (
+        endless.answer(video, [ASKED], pruner=pruner, max_new_tokens=3)[0]
+        for pruner in (None, method.pruner)
+    )
+    assert (pruned.status, pruned.new_tokens) == ("ok", 3)
+    assert pruned.prompt_tokens == whole.prompt_tokens
+    assert pruned.clip_text_tokens == whole.clip_text_tokens > 0

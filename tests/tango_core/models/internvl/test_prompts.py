@@ -6,7 +6,7 @@ import pytest
 import torch
 from golden_files import GOLDEN_DIR
 from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
-from internvl_checkpoints import ENDOFTEXT, IM_END, IMG, IMG_CONTEXT, IMG_END, NAME, save_internvl
+from internvl_checkpoints import ENDOFTEXT, IM_END, IMG_CONTEXT, NAME, save_internvl
 from qwen_by_hand import some, whole
 from releases import PROTOCOLS
 
@@ -98,17 +98,58 @@ def test_all_text_stays_however_little_is_kept(model, grid, positions):
         assert prompt.num_visual == num_kept
 
 
-def test_marks_stand_around_every_frame_also_one_that_keeps_nothing(model):
-    full = whole((4, 1, 2))
-    kept = torch.tensor([2, 3])  # of the second frame
+def of_second_and_third(model, positions="renumbered"):
+    """Two tokens of the second frame of five and one of the third, and their prompt."""
+    full = whole((5, 1, 2))
+    kept = torch.tensor([2, 3, 5])
     video = CompressedVideo(full.tokens[kept], kept, full.grid, full.timestamps)
-    prompt = model.layout.lay_out(video, ASKED)
-    left, _, right = prompt.spans
-    assert [ids_of(prompt).count(mark) for mark in (IMG, IMG_END)] == [4, 4]
-    assert text_of(model, prompt) == conversation(ASKED, full.grid).replace(
-        "<img><IMG_CONTEXT><IMG_CONTEXT></img>", "<img></img>"
-    ).replace("Frame-2: <img></img>", "Frame-2: <img><IMG_CONTEXT><IMG_CONTEXT></img>")
-    assert (left.ids[-1], right.ids[0]) == (IMG, IMG_END)
+    return video, model.layout.lay_out(video, ASKED, positions)
+
+
+def test_marks_stand_around_every_frame_also_one_that_keeps_nothing(model):
+    _, prompt = of_second_and_third(model)
+    frames = [
+        "Frame-1: <img></img>\n",
+        "Frame-2: <img><IMG_CONTEXT><IMG_CONTEXT></img>\n",
+        "Frame-3: <img><IMG_CONTEXT></img>\n",
+        "Frame-4: <img></img>\n",
+        "Frame-5: <img></img>\n",
+    ]
+    assert text_of(model, prompt) == conversation(ASKED, (0, 1, 2)).replace(
+        "user\n", "user\n" + "".join(frames)
+    )
+    clip_text = len(model.layout.tokenize("".join(frames)[:-1].replace("<IMG_CONTEXT>", "")))
+    assert (prompt.num_clip_text, prompt.num_visual) == (clip_text, 3)
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+def test_frames_that_keep_nothing_may_be_left_out(internvl_checkpoint, model, positions):
+    """Without a blank line behind the last frame shown; all else stays where it was."""
+    dropping = load_language_model(NAME, internvl_checkpoint, empty_blocks="drop")
+    video, prompt = of_second_and_third(dropping, positions)
+    frames = "Frame-2: <img><IMG_CONTEXT><IMG_CONTEXT></img>\nFrame-3: <img><IMG_CONTEXT></img>\n"
+    words = conversation(ASKED, (0, 1, 2)).replace("user\n", f"user\n{frames}")
+    assert text_of(model, prompt) == words
+    ids = full_ids(model, ASKED, video.grid)[0].tolist()
+    text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
+    cut = text.index("Frame-1"), text.index("Frame-2"), text.index("\nFrame-4"), text.index("Look")
+    begin, end, tail, behind = (len(model.layout.tokenizer(text[:at]).input_ids) for at in cut)
+    places = [*range(begin), *range(end, tail), *range(behind - 1, len(ids))]
+    gone = tail - 1 - 2  # the first of the two tokens of the third frame
+    assert [ids[one] for one in places if one != gone] == ids_of(prompt)
+    expected = [one for one in places if one != gone]
+    if positions == "renumbered":
+        expected = list(range(len(expected)))
+    assert prompt.positions.tolist() == expected
+
+
+def test_nothing_is_left_out_where_every_frame_keeps_a_token(internvl_checkpoint, model):
+    dropping = load_language_model(NAME, internvl_checkpoint, empty_blocks="drop")
+    video = whole((3, 1, 2))
+    for positions in ("renumbered", "original"):
+        one, other = (m.layout.lay_out(video, ASKED, positions) for m in (model, dropping))
+        assert ids_of(one) == ids_of(other)
+        assert torch.equal(one.positions, other.positions)
 
 
 def test_a_checkpoint_may_bring_its_own_conversation(internvl, tmp_path):

@@ -5,9 +5,14 @@ import math
 import pytest
 import torch
 from internvl_by_hand import ASKED, GRIDS, greedy_without_cache
-from internvl_checkpoints import ENDOFTEXT
-from qwen_by_hand import embeddings, some
+from internvl_checkpoints import ENDOFTEXT, NAME, NUM_LAYERS, build_internvl
+from qwen_by_hand import assert_close, embeddings, some, whole
 
+from tango_core.compressors import build_method
+from tango_core.compressors.base import Pruned
+from tango_core.models import load_language_model
+from tango_core.models.language.prefill import visual_span
+from tango_core.models.language.prompt import VisualTokens
 from tango_core.models.session import ClipPrompts
 from tango_core.types import Prompt
 
@@ -75,3 +80,74 @@ def test_clips_together_give_the_replies_of_each_alone(endless):
             request.video, request.prompts, positions=request.positions, max_new_tokens=6
         )
         assert [one.text for one in found[id(request)]] == [one.text for one in expected]
+
+
+@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
+def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
+    layer = {"layer": 1} if name in ("fastv", "dart") else {}
+    pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
+    prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
+    cached, plain = (
+        endless.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        for use_cache in (True, False)
+    )
+    assert cached.text == plain.text
+    (unpruned,) = endless.engine.answer([prompt], max_new_tokens=6)
+    assert cached.new_tokens == unpruned.new_tokens == 6
+
+
+def test_pruning_inside_drops_tokens_and_no_text_between_frames(endless):
+    """A pruner that keeps what a compressor kept, before layer 0, is that compressor."""
+    full, video = whole((3, 4, 4)), some((3, 4, 4), 20)
+
+    class Keep:
+        renumbers = False
+
+        def layers(self, num_layers):
+            return (0,)
+
+        def prune(self, context):
+            keep = context.positions_with(video.indices)
+            return Pruned(keep, context.hidden[keep])
+
+    inside = endless.engine.answer(
+        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
+    )
+    before = endless.answer(video, [ASKED], positions="original", max_new_tokens=6)
+    assert inside[0].text == before[0].text
+
+
+@torch.no_grad()
+def test_fastv_keeps_what_the_last_token_of_the_stock_model_looks_at(internvl_checkpoint):
+    """Its ranking is the eager attention of the stock layer; the rest is the stock layers."""
+    stock = build_internvl()
+    stock.model.language_model.set_attn_implementation("eager")
+    model = load_language_model(NAME, internvl_checkpoint)
+    video = whole((3, 4, 4))
+    prompt = model.layout.lay_out(video, ASKED)
+    embeds = embeddings(model, prompt)
+    visual = torch.cat(
+        [torch.full((len(s),), isinstance(s, VisualTokens)) for s in prompt.spans]
+    ).nonzero()[:, 0]
+    seen = stock.model.language_model(inputs_embeds=embeds, output_attentions=True).attentions
+    scores = seen[1][0, :, -1, visual].mean(dim=0)  # layer 2 prunes by what layer 1 attends to
+
+    pruner = build_method("fastv", retention=0.75, layer=2, num_layers=NUM_LAYERS).pruner
+    kept = scores.topk(len(visual) // 2).indices.sort().values
+    stays = torch.ones(len(prompt), dtype=torch.bool)
+    stays[visual] = False
+    stays[visual[kept]] = True
+
+    text = stock.model.language_model
+    text.set_attn_implementation("sdpa")
+    hidden, places = embeds, torch.arange(len(prompt))
+    for index, layer in enumerate(text.layers):
+        if index == 2:
+            hidden, places = hidden[:, stays], places[stays]
+        hidden = layer(hidden, position_embeddings=text.rotary_emb(hidden, places[None]))
+    expected = stock.lm_head(text.norm(hidden))
+
+    loop = model.engine.layer_loop
+    span = visual_span(prompt.spans, loop.device)
+    found = loop.logits(loop.run(embeds, prompt.positions[None], pruner=pruner, visual=span))
+    assert_close(found, expected)

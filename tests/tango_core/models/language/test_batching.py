@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from internvl_checkpoints import NUM_LAYERS as INTERNVL_LAYERS
+from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from qwen_checkpoints import NUM_LAYERS as QWEN_LAYERS
 from qwen_checkpoints import build_qwen, save_qwen
@@ -21,7 +23,12 @@ from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")
-NUM_LAYERS = {"llava-onevision-7b": 4, "llava-video-7b": 4, "qwen2.5-vl-7b": QWEN_LAYERS}
+NUM_LAYERS = {
+    "llava-onevision-7b": 4,
+    "llava-video-7b": 4,
+    "qwen2.5-vl-7b": QWEN_LAYERS,
+    "internvl3.5-8b": INTERNVL_LAYERS,
+}
 
 
 def run(model, requests, batch_tokens):
@@ -62,10 +69,9 @@ def tiny():
 def models(tmp_path_factory):
     llava = str(save_llava(build_llava(), tmp_path_factory.mktemp("llava")))
     qwen = str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
-    return {
-        name: load_language_model(name, qwen if name.startswith("qwen") else llava)
-        for name in NUM_LAYERS
-    }
+    internvl = str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
+    paths = dict(zip(NUM_LAYERS, (llava, llava, qwen, internvl), strict=True))
+    return {name: load_language_model(name, path) for name, path in paths.items()}
 
 
 @pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
