@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, equal_replies
 from tests.gpu.halves import described, geometry, noise_frames
 
-FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b")
+FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
 NUM_FRAMES, NEW_TOKENS = 4, 6
 # Largest relative difference of a tower's output.
@@ -34,11 +34,11 @@ PROMPTS = tuple(
 def small_models(run: Run) -> Iterator[dict[str, Path]]:
     """Family -> directory of a shrunken checkpoint."""
     shrink = 28 if run.small else SHRINK
-    with (
-        geometry(FAMILIES[0], shrink=shrink, drawn=True) as llava,
-        geometry(FAMILIES[1], shrink=shrink, drawn=True) as qwen,
-    ):
-        yield {FAMILIES[0]: llava, FAMILIES[1]: qwen}
+    with ExitStack() as open_ones:
+        yield {
+            family: open_ones.enter_context(geometry(family, shrink=shrink, drawn=True))
+            for family in FAMILIES
+        }
 
 
 def check_towers(run: Run) -> Rows:
