@@ -1,16 +1,23 @@
 """What surrounds a clip and stands between its frames, byte for byte."""
 
 import json
+import re
 
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
 from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
-from internvl_checkpoints import ENDOFTEXT, IM_END, IMG_CONTEXT, NAME, save_internvl
+from internvl_checkpoints import ENDOFTEXT, IM_END, IMG_CONTEXT, NAME, SPECIAL, save_internvl
 from qwen_by_hand import some, whole
 from releases import PROTOCOLS
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from tango_core.models import load_language_model, model_entry
+from tango_core.models.internvl.layout import InternVLPromptLayout
+from tango_core.models.language.chat import INTERNVL2_5
 from tango_core.models.language.prompt import TextTokens
 from tango_core.types import CompressedVideo, Prompt, Question
 
@@ -44,10 +51,35 @@ def asked(benchmark, protocol="vlmevalkit"):
 @pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
 def test_conversations_of_vlmevalkit_are_the_published_ones(model, benchmark, version):
     prompt = model.layout.lay_out(whole((3, 1, 2)), asked(benchmark, f"vlmevalkit{version}"))
-    text = text_of(model, prompt)
-    assert text == GOLDEN[benchmark]["internvl_full"]
-    # Cut at the marks, a turn has the tokens that it has as a whole.
-    assert list(model.layout.tokenizer(text).input_ids) == ids_of(prompt)
+    assert text_of(model, prompt) == GOLDEN[benchmark]["internvl_full"]
+
+
+@pytest.fixture(scope="module")
+def merging(model):
+    """A layout whose tokenizer cuts text as the published ones do and joins what occurs often."""
+    texts = [one["internvl_full"] for one in GOLDEN.values()]
+    pieces = [part for text in texts for part in re.split("|".join(map(re.escape, SPECIAL)), text)]
+    learned = Tokenizer(BPE())
+    learned.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    learned.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = BpeTrainer(
+        vocab_size=900,
+        initial_alphabet=alphabet,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+    learned.train_from_iterator(pieces * 2, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learned, eos_token="<|im_end|>")
+    assert tokenizer.get_vocab()["<IMG_CONTEXT>"] == IMG_CONTEXT
+    assert {"ĊĊ", "Frame", "ĠSelect"} <= set(tokenizer.get_vocab())
+    return InternVLPromptLayout(model.spec, tokenizer, INTERNVL2_5)
+
+
+@pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
+def test_a_turn_in_pieces_has_the_tokens_that_it_has_as_a_whole(merging, benchmark):
+    prompt = merging.lay_out(whole((3, 1, 2)), asked(benchmark))
+    assert ids_of(prompt) == merging.tokenizer(GOLDEN[benchmark]["internvl_full"]).input_ids
 
 
 def test_other_families_read_the_usual_words():
