@@ -26,6 +26,7 @@ FORBIDDEN = {
         "tango_core.models.language",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
     "tango_core/models/language": {
         "tango_core.models.checkpoints",
@@ -33,11 +34,13 @@ FORBIDDEN = {
         "tango_core.models.family",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
-    "tango_core/models/llava": {"tango_core.models.qwen2_5_vl"},
-    "tango_core/models/qwen2_5_vl": {"tango_core.models.llava"},
+    "tango_core/models/llava": {"tango_core.models.qwen2_5_vl", "tango_core.models.qwen3_vl"},
+    "tango_core/models/qwen2_5_vl": {"tango_core.models.llava", "tango_core.models.qwen3_vl"},
+    "tango_core/models/qwen3_vl": {"tango_core.models.llava", "tango_core.models.qwen2_5_vl"},
 }
-FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
+FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl", "tango_core.models.qwen3_vl")
 # Rooms of `jobs` (packages and single modules) from the bottom to the top: a room imports only from
 # levels below its own. A new room gets its place here.
 JOBS_LEVELS = (
