@@ -24,7 +24,7 @@ _TOKENIZER_FILES = (
     "added_tokens.json",
 )
 _NORMALISATION = {
-    "siglip": ([0.5] * 3, [0.5] * 3),
+    "half": ([0.5] * 3, [0.5] * 3),
     "clip": ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]),
 }
 
@@ -73,7 +73,7 @@ def write_random_checkpoint(
     _write_json(directory / "config.json", dict(shape.config))
     ends = [shape.first_special + 2, shape.first_special]  # <|im_end|>, <|endoftext|>
     _write_json(directory / "generation_config.json", {"eos_token_id": ends})
-    mean, std = _NORMALISATION["clip" if shape.layout == "qwen" else "siglip"]
+    mean, std = _NORMALISATION["clip" if shape.layout == "qwen" else "half"]
     preprocessing = {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255}
     _write_json(directory / "preprocessor_config.json", preprocessing)
     scale = "" if shrink == 1 else f", {shrink} times smaller"

@@ -11,11 +11,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLForConditionalGeneration,
+)
 
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.llava.checkpoint import read_config
 from tango_core.models.qwen2_5_vl.checkpoint import read_qwen_config
+from tango_core.models.qwen3_vl.checkpoint import read_qwen3_config
 from tango_core.models.random_weights.geometry import Layout
 
 # Names in the modules of transformers 5 -> names in the published files, applied in this order.
@@ -36,6 +41,7 @@ _RENAMES: dict[Layout, tuple[tuple[str, str], ...]] = {
         (r"^model\.visual\.", "visual."),
         (r"^model\.language_model\.", "model."),
     ),
+    "qwen3": (),
 }
 
 
@@ -95,6 +101,8 @@ def _empty_model(directory: Path, layout: Layout) -> Any:
     config: Any
     if layout == "qwen":
         build, config = Qwen2_5_VLForConditionalGeneration, read_qwen_config(checkpoint)
+    elif layout == "qwen3":
+        build, config = Qwen3VLForConditionalGeneration, read_qwen3_config(checkpoint)
     else:
         build, config = LlavaOnevisionForConditionalGeneration, read_config(checkpoint)
     with torch.device("meta"):
