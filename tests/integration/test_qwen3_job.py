@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from jobs_for_tests import answers_of, job, run, what_was_said
-from qwen3_checkpoints import NAME, build_qwen3, save_qwen3
+import io
+import json
 
+import pytest
+from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from qwen3_checkpoints import NAME, build_qwen3, save_qwen3
+from rich.console import Console
+
+from jobs.analysis.sinks import SinkOptions, analyze_sinks
+from jobs.estimate.tokens import expect_tokens
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark
 
@@ -97,3 +103,23 @@ def test_empty_blocks_are_another_prompt_of_the_same_tokens(places, tmp_path):
     assert (fewer["prompt_tokens"] == fewer["clip_text_tokens"]).all()
     assert (fewer["clip_text_tokens"] >= 2 * (13 + 2)).all()
     assert set(prompts["keep"]["clip_text_tokens"]) == {4 * (13 + 2)}
+
+
+def test_planning_counts_all_four_rows_of_a_token(places, tmp_path):
+    content = recipe(places, [{"name": "full"}], model={"max_pixels": 1600, "min_pixels": 1600})
+    _, run_dir = run(content, tmp_path)
+    (cell,) = expect_tokens(plan_of(content, tmp_path / "elsewhere"), None, {}, {})
+    (file, *_) = (tmp_path / "cache").glob("*-full-*/*.parquet")
+    kept = answers_of(run_dir)["tokens_kept"].iloc[0]
+    assert cell.kept == pytest.approx(kept, rel=0.3)
+    written = file.stat().st_size / kept
+    assert cell.clip_bytes / cell.kept == pytest.approx(written, rel=0.15)
+    assert written > 3.5 * 64 * 4  # (1 + 3) rows of 64 float32 each
+
+
+def test_sinks_are_found_on_it(places, tmp_path):
+    content = recipe(places)
+    options = SinkOptions(tmp_path / "sinks.json", "attention")
+    assert analyze_sinks(content, options, Console(file=io.StringIO())) == 0
+    report = json.loads((tmp_path / "sinks.json").read_text())
+    assert report["grid"] == [5, 5]
