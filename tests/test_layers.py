@@ -27,6 +27,7 @@ FORBIDDEN = {
         "tango_core.models.language",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
     "tango_core/models/language": {
         "tango_core.models.checkpoints",
@@ -35,12 +36,14 @@ FORBIDDEN = {
         "tango_core.models.internvl",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
 }
 FAMILIES = (
     "tango_core.models.internvl",
     "tango_core.models.llava",
     "tango_core.models.qwen2_5_vl",
+    "tango_core.models.qwen3_vl",
 )
 # No family imports another.
 FORBIDDEN |= {own.replace(".", "/"): {*FAMILIES} - {own} for own in FAMILIES}

@@ -22,7 +22,7 @@ COMMANDS = {
 }
 NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
 # Dozens of cells.
-LARGE = {"newer_llava_onevision"}
+LARGE = {"newer_llava_onevision", "newer_qwen3_vl"}
 # Cells that the four layers of the embedded model cannot hold.
 LEFT_OUT = {
     "table1_llava_onevision": {

@@ -287,6 +287,7 @@ class LayerLoop:
             norm=self.norm,
             scratch=prompt.scratch,
             attention_ahead=ahead.probabilities,
+            is_one_run=visual.is_one_run,
         )
         with full_precision():
             pruned = pruner.prune(context)

@@ -23,13 +23,14 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-_SIGLIP = ([0.5] * 3, [0.5] * 3)
+_HALF = ([0.5] * 3, [0.5] * 3)
 _CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
 _IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 _NORMALISATION: dict[Layout, tuple[list[float], list[float]]] = {
-    "llava-hf": _SIGLIP,
-    "lmms-lab": _SIGLIP,
+    "llava-hf": _HALF,
+    "lmms-lab": _HALF,
     "qwen": _CLIP,
+    "qwen3": _HALF,
     "internvl-hf": _IMAGENET,
     "internvl-chat": _IMAGENET,
 }

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tango_core.models.random_weights import internvl
+from tango_core.models.random_weights.qwen3_configs import QWEN3_CONFIGS
 
-Layout = Literal["llava-hf", "lmms-lab", "qwen", "internvl-hf", "internvl-chat"]
+Layout = Literal["llava-hf", "lmms-lab", "qwen", "qwen3", "internvl-hf", "internvl-chat"]
 
 # Ids of the special tokens of Qwen2's tokenizer, the same in every model here.
 FIRST_SPECIAL = 151643
@@ -39,7 +40,7 @@ class Geometry:
     Attributes:
         model: Entry of `MODELS` that reads it.
         layout: How its files name tensors: as llava-hf's, as those of LLaVA's authors
-            (`lmms-lab`), as Qwen's, or as either of InternVL's.
+            (`lmms-lab`), as Qwen's of one of two generations, or as either of InternVL's.
         config: Content of its config.json.
         special_tokens: Of its tokenizer, from `first_special` on.
         first_special: Id of the first of them.
@@ -81,11 +82,15 @@ class Geometry:
             for name, value in place.items():
                 if isinstance(value, int) and value >= FIRST_SPECIAL:
                     place[name] = first + value - FIRST_SPECIAL
-        if self.layout == "qwen":
+        if self.layout in ("qwen", "qwen3"):
             vision = config["vision_config"]
             _shrink(vision, _QWEN_VISION, factor)
-            vision["fullatt_block_indexes"] = [vision["depth"] // 2 - 1, vision["depth"] - 1]
             vision["out_hidden_size"] = text["hidden_size"]
+            if self.layout == "qwen":
+                vision["fullatt_block_indexes"] = [vision["depth"] // 2 - 1, vision["depth"] - 1]
+            else:  # at least one block after the last row, as published
+                count = min(3, vision["depth"] - 1, text["num_hidden_layers"])
+                vision["deepstack_visual_indexes"] = list(range(count))
         else:
             # An original config.json only names its tower, of which there is one size.
             config.setdefault("vision_config", copy.deepcopy(dict(_SIGLIP)))
@@ -273,6 +278,10 @@ GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(
         "llava-video-7b": _llava_video(),
         "qwen2.5-vl-3b": _qwen(_QWEN_3B, 151936, tied=True),
         "qwen2.5-vl-7b": _qwen(_QWEN2_7B, 152064, tied=False),
+        **{
+            name: Geometry("qwen3-vl-8b", "qwen3", config, _QWEN_VL_SPECIAL)
+            for name, config in QWEN3_CONFIGS.items()
+        },
         "internvl3.5-8b": _internvl("internvl-chat", internvl.chat_config(internvl.QWEN3_8B)),
         "internvl3.5-8b-hf": _internvl("internvl-hf", internvl.hf_config(internvl.QWEN3_8B)),
     }

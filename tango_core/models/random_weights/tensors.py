@@ -15,12 +15,14 @@ from transformers import (
     InternVLForConditionalGeneration,
     LlavaOnevisionForConditionalGeneration,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLForConditionalGeneration,
 )
 
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.internvl.checkpoint import read_internvl_config
 from tango_core.models.llava.checkpoint import read_config
 from tango_core.models.qwen2_5_vl.checkpoint import read_qwen_config
+from tango_core.models.qwen3_vl.checkpoint import read_qwen3_config
 from tango_core.models.random_weights.geometry import Layout
 
 # Names in the modules of transformers 5 -> names in the published files, applied in this order.
@@ -41,6 +43,7 @@ _RENAMES: dict[Layout, tuple[tuple[str, str], ...]] = {
         (r"^model\.visual\.", "visual."),
         (r"^model\.language_model\.", "model."),
     ),
+    "qwen3": (),
     "internvl-hf": (),
     "internvl-chat": (
         (r"^model\.vision_tower\.", "vision_model."),
@@ -123,6 +126,8 @@ def _empty_model(directory: Path, layout: Layout) -> Any:
     config: Any
     if layout == "qwen":
         build, config = Qwen2_5_VLForConditionalGeneration, read_qwen_config(checkpoint)
+    elif layout == "qwen3":
+        build, config = Qwen3VLForConditionalGeneration, read_qwen3_config(checkpoint)
     elif layout.startswith("internvl"):
         build, config = InternVLForConditionalGeneration, read_internvl_config(checkpoint)
     else:

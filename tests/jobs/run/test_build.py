@@ -7,6 +7,7 @@ import pytest
 from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
 from releases import mlvu_release, videomme_release
 
@@ -28,6 +29,7 @@ def checkpoints(tmp_path_factory):
         "llava-onevision-7b": str(save_llava(build_llava(), place / "onevision")),
         "llava-video-7b": str(place / "video"),
         "qwen2.5-vl-7b": str(save_qwen(build_qwen(), place / "qwen")),
+        "qwen3-vl-8b": str(save_qwen3(build_qwen3(), place / "qwen3")),
         "internvl3.5-8b": str(save_internvl(build_internvl(), place / "internvl")),
     }
 
@@ -65,6 +67,8 @@ def described(checkpoints, releases, name, protocols, **settings):
         ("llava-video-7b", "lmms_eval_llava_vid", "per_second", "none"),
         ("qwen2.5-vl-7b", "vlmevalkit", "round", "none"),
         ("qwen2.5-vl-7b", "lmms_eval", "thinned", "none"),
+        ("qwen3-vl-8b", "vlmevalkit", "round", "none"),
+        ("qwen3-vl-8b", "lmms_eval", "round", "none"),
         ("llava-video-7b", "vlmevalkit@2026-05", "truncate", "vlmevalkit"),
         ("llava-video-7b", "lmms_eval@2024-10", "per_second", "none"),
         ("qwen2.5-vl-7b", "lmms_eval@0.7.3", "thinned", "none"),
@@ -149,7 +153,7 @@ def test_the_same_frames_are_the_same_cache_under_both_protocols(checkpoints, re
 
 def test_nothing_else_enters_the_identity_of_frames():
     """One more setting here would make every cache a miss."""
-    assert asdict(FrameSpec(8)) == {
+    assert FrameSpec(8).identity() == {
         "num_frames": 8,
         "size": None,
         "sampling": "truncate",
