@@ -164,7 +164,8 @@ def _read(
                                 "configuration and weights do not belong together"
                             )
                         rows = [expected[part][0] for part in parts[1:]]
-                        cut = value.split([len(value) - sum(rows), *rows]) if rows else (value,)
+                        sizes = [len(value) - sum(rows), *rows]
+                        cut = torch.split(value, sizes) if rows else (value,)
                         for part, own in zip(parts, cut, strict=True):
                             yield part, own.to(dtype) if own.is_floating_point() else own
 

@@ -100,7 +100,8 @@ def tower_grid(config: InternVLConfig) -> tuple[int, int]:
 
 def merge_of(config: InternVLConfig) -> int:
     """Patches of a token along each axis."""
-    return round(1 / config.downsample_ratio)
+    ratio: float = config.downsample_ratio
+    return round(1 / ratio)
 
 
 def vision_half(name: str) -> str | tuple[str, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +108,7 @@ class InternVLEncoder(VisionEncoder):
         raise_if_not_provided(self.spec, needs)
         assert self.spec.grid is not None
         pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
-        maps = self._batches.run(
+        maps: dict[str, Any] = self._batches.run(
             pixels,
             lambda part: self._encode_batch(part, needs, tokens),
             row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),

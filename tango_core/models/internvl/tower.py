@@ -86,7 +86,8 @@ def activation_bytes(config: Any, itemsize: int) -> int:
     )
     block: int = 8 * config.hidden_size + 2 * config.intermediate_size
     signals: int = 8 * config.hidden_size * 4
-    return (1 + height * width) * (block * itemsize + signals)
+    frame: int = (1 + height * width) * (block * itemsize + signals)
+    return frame
 
 
 def cls_saliency(output: InternTowerOutput) -> Tensor:
@@ -114,7 +115,7 @@ def received_patch_attention(output: InternTowerOutput) -> Tensor:
         (F, L) float32; a row sums to 1 minus what CLS receives.
     """
     received = []
-    for normed in _normed(output).split(_FRAMES_AT_ONCE):
+    for normed in torch.split(_normed(output), _FRAMES_AT_ONCE):
         queries, keys = (_heads(output, kind, normed) for kind in "qk")
         received.append(_probabilities(output, queries, keys).mean(dim=(1, 2)))
     return _summed(torch.cat(received)[:, 1:], output)

@@ -56,7 +56,7 @@ class Geometry:
     def text(self) -> Mapping[str, Any]:
         """The part of the configuration that describes the language model."""
         config = self.config
-        return config.get("text_config") or config.get("llm_config") or config  # type: ignore[no-any-return]
+        return config.get("text_config") or config.get("llm_config") or config
 
     def shrunk(self, factor: int) -> Geometry:
         """The same architecture with about 1 / `factor` of its layers, widths and vocabulary.
