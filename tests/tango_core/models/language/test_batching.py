@@ -75,13 +75,11 @@ def models(tmp_path_factory):
     llava = str(save_llava(build_llava(), tmp_path_factory.mktemp("llava")))
     qwen = str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
     qwen3 = str(save_qwen3(build_qwen3(), tmp_path_factory.mktemp("qwen3")))
-    paths = (llava, llava, qwen, qwen3)
+    internvl = str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
+    paths = (llava, llava, qwen, qwen3, internvl)
     return {
         name: load_language_model(name, path) for name, path in zip(NUM_LAYERS, paths, strict=True)
     }
-    internvl = str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
-    paths = dict(zip(NUM_LAYERS, (llava, llava, qwen, internvl), strict=True))
-    return {name: load_language_model(name, path) for name, path in paths.items()}
 
 
 @pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
