@@ -23,21 +23,30 @@ FORBIDDEN = {
         "tango_core.models.base",
         "tango_core.models.extras",
         "tango_core.models.family",
+        "tango_core.models.internvl",
         "tango_core.models.language",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
     "tango_core/models/language": {
         "tango_core.models.checkpoints",
         "tango_core.models.extras",
         "tango_core.models.family",
+        "tango_core.models.internvl",
         "tango_core.models.llava",
         "tango_core.models.qwen2_5_vl",
+        "tango_core.models.qwen3_vl",
     },
-    "tango_core/models/llava": {"tango_core.models.qwen2_5_vl"},
-    "tango_core/models/qwen2_5_vl": {"tango_core.models.llava"},
 }
-FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
+FAMILIES = (
+    "tango_core.models.internvl",
+    "tango_core.models.llava",
+    "tango_core.models.qwen2_5_vl",
+    "tango_core.models.qwen3_vl",
+)
+# No family imports another.
+FORBIDDEN |= {own.replace(".", "/"): {*FAMILIES} - {own} for own in FAMILIES}
 # Rooms of `jobs` (packages and single modules) from the bottom to the top: a room imports only from
 # levels below its own. A new room gets its place here.
 JOBS_LEVELS = (
@@ -133,6 +142,7 @@ def test_options_of_models_are_checked_without_heavy_libraries():
         "import sys\n"
         "from jobs.config.recipe import parse_job\n"
         "for name, options in (('llava-video-7b', {'pooling': 'bilinear'}),\n"
+        "                      ('internvl3.5-8b', {'frame_label': 'lmms_eval'}),\n"
         "                      ('qwen2.5-vl-7b', {'max_pixels': 640}), ('tiny', {})):\n"
         "    parse_job({'benchmark': {'name': 'shapes'}, 'method': {'name': 'full'},\n"
         "               'model': {'name': name, **options}}, 'recipe')\n"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from jobs.estimate.tokens import grid_of
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.frame_batches import largest_batch
 from tango_core.models.language import budget
@@ -75,9 +76,14 @@ def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
     rows = max(patches, default=1) * at_once
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     pixels = 4.0 * 3 * height * width * frames.num_frames
+    # Tokens of one row are small beside the rest. Those of several rows (DeepStack) are not, and
+    # are there once more while they are stored.
+    rows_of_token = 1 + spec.companions if spec.companions else 0
+    num_positions, grid = grid_of(spec)
+    features = 2.0 * num_positions * grid[0] * grid[1] * rows_of_token * spec.llm.hidden_size
     return ActorMemory(
         weights=bytes_of(modules),
-        activations=rows * _widest(modules) * itemsize + pixels,
+        activations=(rows * _widest(modules) + features) * itemsize + pixels,
     )
 
 

@@ -32,7 +32,7 @@ from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
-from tango_core.models import ModelSpec, describe_model, harness_settings
+from tango_core.models import ModelSpec, describe_model, harness_settings, model_entry
 from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
@@ -84,6 +84,9 @@ def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
             section.name: benchmark_of(section, mirrors.get(section.name))
             for section in job.all_benchmarks
         }
+        wording = model_entry(job.model.name).load_family().wording
+        for benchmark in benchmarks.values():
+            benchmark.protocol = benchmark.protocol.for_family(wording)
         model = model_of(job, cluster)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)

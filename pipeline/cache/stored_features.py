@@ -126,7 +126,8 @@ class StoredFeatures:
         row, self._is_lent = self.row, True
         tokens, companions = self.tokens()
         return VisualFeatures(
-            tokens=tokens.to(device),
+            # Methods read them many times; where companions lie between them, a copy pays.
+            tokens=tokens.to(device).contiguous(),
             grid=row.grid,
             timestamps=row.timestamps.to(device),
             sinks=row.sinks,

@@ -51,6 +51,8 @@ class LayerContext:
         norm: The language model's final normalisation.
         scratch: Values that a pruner keeps from one layer to the next, for this prompt only.
         attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
+        is_one_run: Whether the visual tokens stand side by side, right before `after`; then they
+            can be looked at without a copy.
     """
 
     layer: int
@@ -67,11 +69,24 @@ class LayerContext:
     norm: Callable[[Tensor], Tensor]
     scratch: dict[str, Any] = field(default_factory=dict)
     attention_ahead: Callable[[Tensor], Tensor] | None = None
+    is_one_run: bool = False
 
     @property
     def num_left(self) -> int:
         """Visual tokens still in the sequence."""
         return len(self.visual)
+
+    @property
+    def states(self) -> Tensor:
+        """(n, D) states of the visual tokens still in the sequence; not to be written to."""
+        if self.is_one_run:
+            return self.hidden[self._start : self.after]
+        return self.hidden.index_select(0, self.visual)
+
+    @property
+    def _start(self) -> int:
+        """Position of the first visual token of a run."""
+        return self.after - self.num_left
 
     def last_token_scores(self, *, ahead: bool = False) -> Tensor:
         """Attention of the prompt's last token to every visual token, averaged over heads.
@@ -99,6 +114,9 @@ class LayerContext:
             kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
         """
         length = len(self.hidden)
+        if self.is_one_run:
+            every = torch.arange(length, device=self.hidden.device)
+            return torch.cat([every[: self._start], kept + self._start, every[self.after :]])
         stays = torch.ones(length, dtype=torch.bool, device=self.hidden.device)
         stays.index_fill_(0, self.visual, False)
         stays.index_fill_(0, self.visual[kept], True)
@@ -125,6 +143,9 @@ class LayerContext:
     def select_merged(self, kept: Tensor, states: Tensor) -> Pruned:
         """Keep the visual tokens at (k,) ascending `kept` with new (k, D) states, and all text."""
         keep = self.positions_with(kept)
+        if self.is_one_run:
+            before, after = self.hidden[: self._start], self.hidden[self.after :]
+            return Pruned(keep, torch.cat([before, states.to(self.hidden.dtype), after]))
         hidden = self.hidden.index_select(0, keep)
         hidden.index_copy_(0, self.places_of(kept), states.to(hidden.dtype))
         return Pruned(keep, hidden)

@@ -6,11 +6,12 @@ how a model is added, here or in a package of one's own.
 Rooms, each importing only from those before it:
 
     options, sinks, placement, base, family    interfaces: no family, no transformers
-    frame_batches, upload                      what every encoder does with a clip
+    frame_batches, upload, patches,
+    patch_signals                              what encoders do with a clip
     checkpoints/                               files: directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
     extras                                     tango.json of a checkpoint
-    llava/, qwen2_5_vl/                        one room per family; none imports another
+    internvl/, llava/, qwen2_5_vl/, qwen3_vl/  one room per family; none imports another
     random_weights/                            checkpoints of published sizes without a download
     tiny                                       the embedded model
 """
@@ -68,8 +69,10 @@ __all__ = [
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
 
+_INTERNVL = "tango_core.models.internvl"
 _LLAVA = "tango_core.models.llava"
 _QWEN = "tango_core.models.qwen2_5_vl"
+_QWEN3 = "tango_core.models.qwen3_vl"
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
         "tiny": ModelEntry(f"{_LLAVA}.onevision", None, 8, embedded=True),
@@ -78,6 +81,8 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         ),
         "llava-video-7b": ModelEntry(f"{_LLAVA}.video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
         "qwen2.5-vl-7b": ModelEntry(f"{_QWEN}.family", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
+        "qwen3-vl-8b": ModelEntry(f"{_QWEN3}.family", "Qwen/Qwen3-VL-8B-Instruct", 32),
+        "internvl3.5-8b": ModelEntry(f"{_INTERNVL}.family", "OpenGVLab/InternVL3_5-8B-HF", 32),
     }
 )
 
@@ -120,7 +125,10 @@ def describe_model(
             free memory of its device. It bounds memory and moves tokens by rounding at most.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
-            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`).
+            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`);
+            `max_pixels`, `min_pixels`, `empty_blocks`, `outer_marks`, `system_turn` and
+            `companions` of Qwen3-VL (`Qwen3Options`);
+            `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 
     Raises:

@@ -147,6 +147,20 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     )
 
 
+def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
+    """Refuse frames of another size than the one that an encoder takes.
+
+    Raises:
+        ValueError: If they are not `spec.frames.size`.
+    """
+    size = frames.pixels.shape[1:3]
+    if size != spec.frames.size:
+        raise ValueError(
+            f"frames must be {spec.frames.size} pixels (height, width) for model {spec.name}, "
+            f"got {size}; decode them with its FrameSpec"
+        )
+
+
 class VisionEncoder(ABC):
     """Tower, projector and pooling; holds no weight of the language model."""
 

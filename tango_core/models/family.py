@@ -56,10 +56,13 @@ class ModelFamily(ABC):
         options: Class of the options that only this family has.
         harness: Start of a protocol's name -> arguments of `describe_model` that its harness sets
             otherwise than VLMEvalKit, e.g. `{"lmms_eval": {"sampling": "thinned"}}`.
+        wording: Name by which protocols know this family, for harnesses that ask its models in
+            other words (`Protocol.wordings`); "" for the usual ones.
     """
 
     options: type[FamilyOptions] = FamilyOptions
     harness: Mapping[str, Mapping[str, Any]] = _NOTHING
+    wording: str = ""
 
     @abstractmethod
     def describe(self, request: ModelRequest, options: Any) -> ModelSpec:

@@ -208,7 +208,7 @@ def _collect(
     size: tuple[int, int] | None = None
     source: ClipSource | None = None
     for _, picture in reader.fetch(unique):
-        size = size or _target_size(path, picture, spec)
+        size = size or _target_size(path, picture, spec, len(positions))
         source = source or ClipSource(duration_s, picture.shape[0])
         pictures.append(resize(picture, size))
     if len(pictures) != len(unique):
@@ -234,15 +234,16 @@ def _duration(times: Times, rate: float | None) -> float:
     return float(times[-1] - times[0]) + step
 
 
-def _target_size(path: str, picture: Picture, spec: FrameSpec) -> tuple[int, int]:
+def _target_size(path: str, picture: Picture, spec: FrameSpec, num_frames: int) -> tuple[int, int]:
     """Size of every frame of this clip: fixed, fitted to an area, or that of its first frame."""
     height, width = picture.shape[:2]
     if spec.size is not None:
         return spec.size
-    if spec.max_pixels is None:
+    largest = spec.largest_area(num_frames)
+    if largest is None:
         return height, width
     try:
-        return fit_size(height, width, spec.min_pixels, spec.max_pixels, spec.multiple)
+        return fit_size(height, width, spec.min_pixels, largest, spec.multiple)
     except ValueError as error:
         raise VideoDecodeError(f"{path}: {error}") from error
 

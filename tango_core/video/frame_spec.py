@@ -27,6 +27,8 @@ class FrameSpec:
         min_pixels: With `max_pixels`: enlarge frames with less area than this.
         multiple: With `max_pixels`: patch size times merge size, in pixels.
         folder_fps: Frames per second of a clip that is a directory of images.
+        total_pixels: With `max_pixels`: area of all frames of a clip together, two frames counting
+            as one; long clips get smaller frames (Qwen3-VL). `None` for no such bound.
     """
 
     num_frames: int
@@ -37,6 +39,7 @@ class FrameSpec:
     min_pixels: int = 0
     multiple: int = 28
     folder_fps: float = 3.0
+    total_pixels: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that no clip could satisfy."""
@@ -64,9 +67,21 @@ class FrameSpec:
         if not 0 < self.folder_fps < math.inf:
             raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
 
+    def largest_area(self, num_frames: int) -> float | None:
+        """Largest area of a frame of a clip of which so many frames are shown; `None` for any.
+
+        qwen-vl-utils 0.0.14: the total is shared out, down to 1.05 times the smallest area.
+        """
+        if self.max_pixels is None or self.total_pixels is None:
+            return self.max_pixels
+        shared = max(self.total_pixels / num_frames * 2, int(1.05 * self.min_pixels))
+        return min(self.max_pixels, shared)
+
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint."""
         identity = asdict(self)
+        if self.total_pixels is None:  # caches are older than this field
+            del identity["total_pixels"]
         if (self.sampling, self.num_frames) == ("thinned", 1):
             identity["rule"] = 2  # 0.1 showed the first frame alone
         return identity

@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-Sampling = Literal["truncate", "round", "per_second", "thinned", "inner", "middles"]
+Sampling = Literal[
+    "truncate", "round", "per_second", "two_per_second", "thinned", "inner", "middles"
+]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 
 # qwen-vl-utils: frames per second of a video whose number of frames nobody gave, and its bounds.
@@ -33,6 +35,8 @@ def frame_indices(
       n < k gives `n // 2 * 2` frames. qwen-vl-utils, hence Qwen2.5-VL in VLMEvalKit.
     - `per_second`: every `round(rate)`-th from the first; if those are more than k, `truncate`.
       LLaVA-Video in lmms-eval, LLaVA-OneVision in VLMEvalKit without forced sampling.
+    - `two_per_second`: two per second, but 4 to k and an even number, placed as by `round`.
+      qwen-vl-utils with `fps: 2` and `max_frames: k`, hence the official scripts of Qwen3-VL.
     - `thinned`: two per second, but 4 to 768 and an even number, placed as by `round`; if those are
       more than k, k of them as by `truncate`, and the last one in any case: two frames for k = 1.
       Qwen2.5-VL in lmms-eval.
@@ -47,11 +51,12 @@ def frame_indices(
         num_available: Frames in the clip (n), at least 1.
         num_frames: Frames wanted (k), at least 1.
         sampling: The rule.
-        rate: Frames per second of the clip, larger than 0; `per_second` and `thinned` need it.
+        rate: Frames per second of the clip, larger than 0; `per_second`, `two_per_second`
+            and `thinned` need it.
 
     Returns:
         (F,) positions in [0, n - 1], not descending. F is k; less on clips that are too short for
-        `round`, `per_second` and `thinned`; 2 for k = 1 by `round` and `thinned`.
+        `round`, `per_second`, `two_per_second` and `thinned`; 2 for k = 1 by `round` and `thinned`.
 
     Raises:
         ValueError: If the rule needs a rate and there is none.
@@ -71,8 +76,11 @@ def frame_indices(
     if sampling == "per_second":
         every = np.arange(0, num_available, max(1, round(rate)), dtype=np.int64)
         return every if len(every) <= num_frames else _truncated(num_available, num_frames)
+    most = num_frames if sampling == "two_per_second" else _QWEN_MOST
     count = max(num_available / rate * _QWEN_RATE, _QWEN_FEWEST)
-    count = math.floor(min(count, _QWEN_MOST, num_available) / 2) * 2
+    count = math.floor(min(count, most, num_available) / 2) * 2
+    if sampling == "two_per_second":
+        return _rounded(num_available, count)
     found = _rounded(num_available, count)
     kept = [*_truncated(len(found), num_frames), len(found) - 1]
     thinned: NDArray[np.int64] = found[np.unique(kept)]
@@ -149,7 +157,7 @@ def numbered_window(
 
 
 def fit_size(
-    height: int, width: int, min_pixels: int, max_pixels: int, multiple: int
+    height: int, width: int, min_pixels: int, max_pixels: float, multiple: int
 ) -> tuple[int, int]:
     """Fit a frame into an area, in multiples of `multiple`: qwen-vl-utils' `smart_resize`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, equal_replies
 from tests.gpu.halves import described, geometry, noise_frames
 
-FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b")
+FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
 NUM_FRAMES, NEW_TOKENS = 4, 6
 # Largest relative difference of a tower's output.
@@ -34,15 +34,15 @@ PROMPTS = tuple(
 def small_models(run: Run) -> Iterator[dict[str, Path]]:
     """Family -> directory of a shrunken checkpoint."""
     shrink = 28 if run.small else SHRINK
-    with (
-        geometry(FAMILIES[0], shrink=shrink, drawn=True) as llava,
-        geometry(FAMILIES[1], shrink=shrink, drawn=True) as qwen,
-    ):
-        yield {FAMILIES[0]: llava, FAMILIES[1]: qwen}
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(geometry(name, shrink=shrink, drawn=True))
+            for name in FAMILIES
+        }
 
 
 def check_towers(run: Run) -> Rows:
-    """Tokens and signals of both encoders."""
+    """Tokens and signals of all encoders."""
     rows = []
     with small_models(run) as paths:
         for family, path in paths.items():
@@ -58,7 +58,8 @@ def _tower(family: str, spec: ModelSpec) -> Rows:
     here = load_encoder(replace(spec, device="cpu", dtype="float32")).encode(frames, needs)
     there = load_encoder(spec).encode(frames, needs)
     rows = []
-    for name in ("tokens", *sorted(needs)):
+    deep = ("companions",) if spec.companions else ()
+    for name in ("tokens", *deep, *sorted(needs)):
         expected, found = getattr(here, name), getattr(there, name)
         error = _difference(expected, found)
         rows.append(
@@ -80,7 +81,7 @@ def _difference(expected: torch.Tensor, found: torch.Tensor) -> float:
 
 
 def check_replies(run: Run) -> Rows:
-    """Replies of both language halves: alone, from a shared prefix, and in one batch of clips."""
+    """Replies of all language halves: alone, from a shared prefix, and in one batch of clips."""
     rows = []
     with small_models(run) as paths:
         for family, path in paths.items():
@@ -127,12 +128,14 @@ def _clip(spec: ModelSpec, seed: int) -> CompressedVideo:
     generator = torch.Generator().manual_seed(seed)
     grid = (NUM_FRAMES, *(spec.grid or (8, 8)))
     total = grid[0] * grid[1] * grid[2]
-    return CompressedVideo(
-        torch.randn(total // 2, spec.llm.hidden_size, generator=generator),
-        torch.randperm(total, generator=generator)[: total // 2].sort().values,
-        grid,
-        torch.arange(grid[0], dtype=torch.float64),
-    )
+    tokens = torch.randn(total // 2, spec.llm.hidden_size, generator=generator)
+    kept = torch.randperm(total, generator=generator)[: total // 2].sort().values
+    companions = None
+    if spec.companions:
+        shape = (len(tokens), spec.companions, tokens.shape[1])
+        companions = torch.randn(shape, generator=generator)
+    times = torch.arange(grid[0], dtype=torch.float64)
+    return CompressedVideo(tokens, kept, grid, times, companions=companions)
 
 
 def _alone(

@@ -22,7 +22,7 @@ COMMANDS = {
 }
 NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
 # Dozens of cells.
-LARGE = {"newer_llava_onevision"}
+LARGE = {"newer_llava_onevision", "newer_qwen3_vl"}
 # Cells that the four layers of the embedded model cannot hold.
 LEFT_OUT = {
     "table1_llava_onevision": {
@@ -35,6 +35,7 @@ LEFT_OUT = {
         "holitom r=0.1 inner=holitom-merge+18+0.5",
     },
     "table2_qwen2_5_vl": {"fastv r=0.2 layer=2"},
+    "internvl3_5": {f"fastv r={r} layer=2" for r in (0.1, 0.2)},
 }
 
 

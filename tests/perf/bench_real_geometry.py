@@ -112,6 +112,7 @@ def _vision(given, spec, recorder) -> int:
     from tango_core.types import VideoFrames
 
     with recorder.phase("imports"):
+        import transformers.models.internvl.modeling_internvl
         import transformers.models.llava_onevision.modeling_llava_onevision
         import transformers.models.qwen2_5_vl.modeling_qwen2_5_vl  # noqa: F401
     with recorder.phase("load"):
@@ -137,7 +138,8 @@ def _language(given, spec, recorder) -> int:
 
     with recorder.phase("imports"):
         import transformers.models.qwen2.modeling_qwen2
-        import transformers.models.qwen2_5_vl.modeling_qwen2_5_vl  # noqa: F401
+        import transformers.models.qwen2_5_vl.modeling_qwen2_5_vl
+        import transformers.models.qwen3.modeling_qwen3  # noqa: F401
     with recorder.phase("load"):
         model = load_language_model(spec)
     grid = spec.grid or (16, 16)

@@ -71,4 +71,5 @@ def make_context(features: VisualFeatures) -> LayerContext:
         keys=lambda: keys,
         norm=lambda states: F.rms_norm(states, (DIM,), weight, 1e-6),
         attention_ahead=attention,
+        is_one_run=True,
     )

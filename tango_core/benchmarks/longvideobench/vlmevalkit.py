@@ -11,16 +11,14 @@ from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
 from tango_core.benchmarks.protocols.versions import in_versions
-from tango_core.benchmarks.protocols.vlmevalkit import equal_letter, first_capital
+from tango_core.benchmarks.protocols.vlmevalkit import LETTER_PLEASE, equal_letter, first_capital
 from tango_core.benchmarks.scoring.multiple_choice import lettered
 from tango_core.types import Prompt, Question
-
-_LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
 
 
 def render(question: Question) -> Prompt:
     """LongVideoBench for a video model, which never sees the subtitles."""
-    lines = [question.text, *lettered(question.choices), _LETTER_PLEASE]
+    lines = [question.text, *lettered(question.choices), LETTER_PLEASE]
     return Prompt(before="", after="\n".join(lines))
 
 

@@ -28,12 +28,18 @@ _BOUND_COLUMNS = ("data_type", "bound", "start", "end")
 def render(question: Question) -> Prompt:
     """MVBench: the task, the clip, the question, and the beginning of a reply.
 
-    The wrappers of all three models put the beginning of the reply into the user's turn.
+    Most wrappers of models put the beginning of the reply into the user's turn.
     """
     return Prompt(
         before=_TASK,
         after=f"{with_bracketed_options(question)}\nOnly give the best option.Best option:(",
     )
+
+
+def render_internvl(question: Question) -> Prompt:
+    """MVBench as the wrapper of InternVL changes it: without the beginning of a reply."""
+    asked = render(question)
+    return Prompt(asked.before, asked.after.replace("Best option:(", ""))
 
 
 def score(reply: str, question: Question) -> float:
@@ -91,6 +97,7 @@ PROTOCOL = Protocol(
     read_choice,
     harness_score=score,
     failed_reply=NO_REPLY,
+    wordings=(("internvl", render_internvl),),
 )
 PROTOCOLS = in_versions(PROTOCOL, replace(PROTOCOL, harness_score=score_2026_05))
 CUT = VLMEvalKitTable("MVBench_MP4", columns_of_cut_clips)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tango_core.types import Prompt, Question
 
@@ -29,6 +29,8 @@ class Protocol:
             answered: a text in which its rules read no option. Its score is the question's.
         macro: Whether that harness averages over the values of the benchmark's `macro_group`
             instead of over its questions.
+        wordings: (family, render) pairs: models that the harness asks in other words, by the
+            `wording` of their family.
     """
 
     name: str
@@ -38,3 +40,12 @@ class Protocol:
     harness_score: Callable[[str, Question], float | None] | None = None
     failed_reply: str = ""
     macro: bool = False
+    wordings: tuple[tuple[str, Callable[[Question], Prompt]], ...] = ()
+
+    def for_family(self, wording: str) -> Protocol:
+        """The protocol as the harness asks the models of a family.
+
+        Args:
+            wording: `ModelFamily.wording`; most have none and read the usual words.
+        """
+        return replace(self, render=dict(self.wordings).get(wording, self.render))

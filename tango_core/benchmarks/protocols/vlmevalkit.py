@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Question
 
+LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
+
 # Deleted wherever they occur, in this order. Two commas are missing in the original, hence the two
 # long entries: "The best option is" alone is never deleted.
 _PREFIXES = (

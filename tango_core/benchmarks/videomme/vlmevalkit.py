@@ -10,7 +10,7 @@ from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
 from tango_core.benchmarks.protocols.versions import in_versions
-from tango_core.benchmarks.protocols.vlmevalkit import equal_letter, first_capital
+from tango_core.benchmarks.protocols.vlmevalkit import LETTER_PLEASE, equal_letter, first_capital
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.types import Prompt, Question
 
@@ -25,6 +25,15 @@ def render(question: Question) -> Prompt:
     """Video-MME without subtitles: the clip, then everything else."""
     lines = "\n".join([question.text, *lettered(question.choices)])
     return Prompt(before="", after=f"{_TASK}Question: {lines}\nAnswer: ")
+
+
+def render_internvl(question: Question) -> Prompt:
+    """Video-MME as the wrapper of InternVL changes it: "Answer:" goes, a request comes.
+
+    It deletes every line that begins so, in a question's text, too; the space behind it stays.
+    """
+    asked = render(question)
+    return Prompt("", asked.after.replace("\nAnswer:", "") + f"\n{LETTER_PLEASE}")
 
 
 def score(reply: str, question: Question) -> float | None:
@@ -57,6 +66,7 @@ PROTOCOL = Protocol(
     read_choice,
     harness_score=score,
     failed_reply=NO_REPLY,
+    wordings=(("internvl", render_internvl),),
 )
 PROTOCOLS = in_versions(PROTOCOL)
 

@@ -149,6 +149,7 @@ def run_layers(
                 norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
                 scratch=scratch,
                 attention_ahead=attention_of(layer, length, prompt.seed),
+                is_one_run=not prompt.between,
             )
             before = hidden.clone()
             with full_precision():

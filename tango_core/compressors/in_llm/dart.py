@@ -78,7 +78,7 @@ class DART(OneStepPruner):
 
     def _similarities(self, context: LayerContext, pivots: Tensor) -> Tensor:
         """(pivots, n) float32 cosines of every pivot with every visual token."""
-        hidden = context.hidden[context.visual]
+        hidden = context.states
         units = F.normalize(context.norm(context.hidden[pivots]).float(), dim=-1)
         cosines = units.new_empty(len(pivots), len(hidden))
         for rows in row_blocks(len(hidden), hidden.shape[1], hidden.device):

@@ -49,7 +49,7 @@ class FastVMerge(LayerPruner):
         ranked = rank_descending(context.last_token_scores())
         count = num_kept(context.num_left, self.retention)
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
-        states = context.hidden[context.visual]
+        states = context.states
         nearest = most_similar(states, dropped, kept)
         absorbed = cluster_sizes(nearest, count).float()
         share = (1 - self.beta) / (1 + absorbed)

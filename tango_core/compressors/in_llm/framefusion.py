@@ -165,7 +165,7 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
     # A newline token is compared with that of the same row.
     track = torch.where(indices < 0, height * width + spatial // width, spatial)
     order = track.sort(stable=True).indices
-    states = context.hidden[context.visual]
+    states = context.states
     cosines = torch.full((len(order),), -2.0, device=states.device)
     for rows in row_blocks(len(order) - 1, states.shape[1], states.device):
         block = states.index_select(0, order[rows.start : rows.stop + 1]).float()
@@ -195,7 +195,7 @@ def _fused(
     # Runs are numbered by their first tokens, as these are kept in order.
     numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(count, device=kept.device))
     labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
-    return kept, cluster_means(context.hidden[context.visual], labels, len(kept))[0]
+    return kept, cluster_means(context.states, labels, len(kept))[0]
 
 
 def _most_attended(context: LayerContext, among: Tensor, count: int) -> Tensor:

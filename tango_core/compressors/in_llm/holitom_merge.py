@@ -48,7 +48,7 @@ class HoliTomMerge(LayerPruner):
         count = num_kept(context.num_left, self.retention)
         ranked = rank_descending(context.last_token_scores())
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values
-        states = context.hidden[context.visual]
+        states = context.states
         nearest = most_similar(states, dropped, kept)
         order = nearest.sort(stable=True)
         bounds = torch.arange(count, device=kept.device)

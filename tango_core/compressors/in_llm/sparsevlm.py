@@ -101,7 +101,7 @@ class SparseVLM(StagedPruner):
         if not clusters:
             return context.select(best.sort().values)
         candidates = ranked[len(best) : len(best) + num_candidates].sort().values
-        centers, means = _clustered(context.hidden[context.visual][candidates].float(), clusters)
+        centers, means = _clustered(context.states[candidates].float(), clusters)
         kept, order = torch.cat([best, candidates[centers]]).sort()
         keep = context.positions_with(kept)
         hidden = context.hidden.index_select(0, keep)
@@ -129,11 +129,10 @@ class SparseVLM(StagedPruner):
 
 def _raters(context: LayerContext) -> Tensor:
     """(r,) int64: text tokens after the clip that match it better than average, else all."""
-    states = context.hidden.float()
-    similarity = states[context.visual] @ states[context.after :].mT
+    similarity = context.states.float() @ context.hidden[context.after :].float().mT
     relevance = similarity.softmax(dim=-1).mean(dim=0)
     raters = (relevance > relevance.mean()).nonzero()[:, 0]
-    return raters if len(raters) else torch.arange(len(relevance), device=states.device)
+    return raters if len(raters) else torch.arange(len(relevance), device=context.hidden.device)
 
 
 def _clustered(states: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,28 @@ class Normalisation:
         return mean, std
 
 
+class NormalisedPixels:
+    """Turns whole frames into the input of a tower.
+
+    Args:
+        normalisation: Of the checkpoint.
+        device: Of the frames and the tower.
+        dtype: Of the tower.
+    """
+
+    def __init__(
+        self, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._scale = normalisation.scale
+        self._mean, self._std = normalisation.on(device)
+        self._dtype = dtype
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(f, h, w, 3) uint8 -> (f, 3, h, w) in the dtype of the tower; computed in float32."""
+        values = pixels.permute(0, 3, 1, 2).float() * self._scale
+        return ((values - self._mean) / self._std).to(self._dtype)
+
+
 def read_normalisation(
     checkpoint: Checkpoint, default_mean: tuple[float, ...], default_std: tuple[float, ...]
 ) -> Normalisation:

@@ -22,7 +22,9 @@ from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.placement import spread_layers
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-Rename = Callable[[str], str | None]
+# Stored name -> name in the module, `None` for a tensor of another part of the model, or several
+# names: the stored tensor is then those, one below the other (`attn.qkv` of some towers).
+Rename = Callable[[str], str | tuple[str, ...] | None]
 
 # A file is opened again after so many bytes: pages that were copied from count as memory of this
 # process until their mapping is closed.
@@ -47,7 +49,8 @@ def load_module(
         build: Makes the module; called on the meta device.
         checkpoint: Where the tensors are.
         rename: Name in the checkpoint -> name in the module, or `None` for a tensor that does not
-            belong to it.
+            belong to it, or the names of several tensors that the checkpoint stores as one: it is
+            cut along its first dimension, in this order, and nothing is copied for that.
         dtype: Floating-point tensors are converted to it.
         device: Where the tensors go; `meta` compares names and shapes and reads no values. Several
             share the layers (`placement.spread_layers`).
@@ -68,11 +71,11 @@ def load_module(
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     files = _files_of_tensors(checkpoint)
     targets = {
-        source: target
+        source: parts
         for source in files
-        if (target := rename(source)) is not None
-        and target not in tied
-        and not target.endswith(_COMPUTED)
+        if (parts := _parts(rename(source)))
+        and not (set(parts) & set(tied))
+        and not parts[0].endswith(_COMPUTED)
     }
     _raise_unless_equal(checkpoint, set(expected) - set(tied), targets)
 
@@ -85,6 +88,13 @@ def load_module(
         setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
     _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
+
+
+def _parts(renamed: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The tensors of a module that a stored one holds; none for one of another part."""
+    if renamed is None:
+        return ()
+    return (renamed,) if isinstance(renamed, str) else renamed
 
 
 def tied_output(tied: bool) -> dict[str, str] | None:
@@ -124,33 +134,47 @@ def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
 def _read(
     checkpoint: Checkpoint,
     files: Mapping[str, str],
-    targets: Mapping[str, str],
+    targets: Mapping[str, tuple[str, ...]],
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     places: Mapping[str, torch.device],
 ) -> Iterable[tuple[str, Tensor]]:
-    """Read tensors file by file and device by device, and check their shapes."""
+    """Read tensors file by file and device by device, check their shapes, and cut those of several.
+
+    The parts of a tensor are on one device: they are of one layer.
+    """
     needed = sorted({files[source] for source in targets})
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
         for device in dict.fromkeys(places.values()):
             sources = {
-                source: math.prod(expected[target]) * dtype.itemsize
-                for source, target in targets.items()
-                if files[source] == name and places[target] == device
+                source: sum(math.prod(expected[part]) for part in parts) * dtype.itemsize
+                for source, parts in targets.items()
+                if files[source] == name and places[parts[0]] == device
             }
             for group in _groups(sources):
                 with _opened(checkpoint, path, _on(device)) as tensors:
                     for source in group:
                         value = _tensor(checkpoint, path, tensors, source, device)
-                        shape = expected[targets[source]]
+                        parts = targets[source]
+                        shape = _stored_shape([expected[part] for part in parts])
                         if tuple(value.shape) != shape:
                             raise ValueError(
                                 f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
                                 f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
                                 "configuration and weights do not belong together"
                             )
-                        value = value.to(dtype) if value.is_floating_point() else value
-                        yield targets[source], value
+                        rows = [expected[part][0] for part in parts[1:]]
+                        sizes = [len(value) - sum(rows), *rows]
+                        cut = torch.split(value, sizes) if rows else (value,)
+                        for part, own in zip(parts, cut, strict=True):
+                            yield part, own.to(dtype) if own.is_floating_point() else own
+
+
+def _stored_shape(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Shape of a stored tensor that holds some of the module, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return (sum(rows for rows, *_ in parts), *parts[0][1:])
 
 
 def _on(device: torch.device) -> str:
@@ -199,11 +223,11 @@ def _tensor(
 
 
 def _raise_unless_equal(
-    checkpoint: Checkpoint, expected: set[str], targets: Mapping[str, str]
+    checkpoint: Checkpoint, expected: set[str], targets: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Name the first missing and the first unexpected tensors."""
-    missing = sorted(expected - set(targets.values()))
-    unexpected = sorted(source for source, target in targets.items() if target not in expected)
+    missing = sorted(expected - {part for parts in targets.values() for part in parts})
+    unexpected = sorted(source for source, parts in targets.items() if not expected >= {*parts})
     faults = [
         f"{kind} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         for kind, names in (("lacks", missing), ("has unknown", unexpected))

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tango_core.models.language.prompt import Span, TextTokens, VisualTokens
+from tango_core.models.options import EmptyBlocks
 from tango_core.types import CompressedVideo
-
-EmptyBlocks = Literal["keep", "drop"]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class ChatFormat:
         return self.opening
 
     def right(self, prompt: Prompt, about_clip: str = "") -> str:
-        """Text after the clip; LLaVA moves what a protocol says before the clip behind it.
+        """Text after the clip; LLaVA and InternVL move what a protocol says before it behind it.
 
         Args:
             prompt: The protocol's words.
@@ -50,6 +50,16 @@ QWEN_1_5 = ChatFormat(
 # The chat template of Qwen2.5-VL with its default system turn. What stands around the clip's tokens
 # (<|vision_start|>, <|vision_end|>) are token ids of the configuration.
 QWEN2_5_VL = replace(QWEN_1_5, after_clip="")
+
+# Template "internvl2_5" of InternVL, 2.5 to 3.5, with its default system turn ("You are InternVL, a
+# multimodal model by Shanghai AI Laboratory, Tsinghua University and others"). The line break ends
+# the line of the last frame.
+INTERNVL2_5 = ChatFormat(
+    opening="<|im_start|>system\n你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及"  # noqa: RUF001
+    "多家合作单位联合开发的多模态大语言模型。<|im_end|>\n<|im_start|>user\n",
+    after_clip="\n",
+    closing=QWEN_1_5.closing,
+)
 
 
 def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> ChatFormat:

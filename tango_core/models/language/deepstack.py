@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -48,3 +50,19 @@ class Additions:
         left = (found >= 0).nonzero()[:, 0]
         self._rows = found[left]
         self._values = self._values[left.to(self._values.device)]
+
+
+def rows_left(stays: Sequence[tuple[slice, Tensor]], hidden: Tensor) -> Tensor:
+    """(N',) rows of a pass that are left.
+
+    Args:
+        stays: Rows of every prompt that was pruned, in order, and which of them stay.
+        hidden: (1, N, D) before.
+    """
+    every = torch.arange(hidden.shape[1], device=hidden.device)
+    pieces: list[Tensor] = []
+    done = 0
+    for rows, keep in stays:
+        pieces += [every[done : rows.start], keep + rows.start]
+        done = rows.stop
+    return torch.cat([*pieces, every[done:]])

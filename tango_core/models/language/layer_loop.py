@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerContext, LayerPruner
 from tango_core.models.language.attention import LayerAttention, raise_if_unsupported
-from tango_core.models.language.deepstack import Additions
+from tango_core.models.language.deepstack import Additions, rows_left
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.pruned_rows import (
     PrunedRows,
@@ -216,11 +216,9 @@ class LayerLoop:
         added: Additions | None,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruners of this layer shorten their prompts; other rows stay as they are."""
-        num_rows = hidden.shape[1]
-        every = torch.arange(num_rows, device=hidden.device)
         pieces: list[Tensor] = []
         places: list[Tensor] = []
-        stays: list[Tensor] = []
+        stays: list[tuple[slice, Tensor]] = []
         done = dropped = 0
         for prompt in pruned:
             rows = slice(prompt.start, prompt.start + prompt.length)
@@ -229,7 +227,6 @@ class LayerLoop:
                 continue
             pieces.append(hidden[:, done : rows.start])
             places.append(positions[..., done : rows.start])
-            stays.append(every[done : rows.start])
             shortened, kept, keep = self._prune(
                 index,
                 hidden[0, rows],
@@ -240,13 +237,13 @@ class LayerLoop:
             )
             pieces.append(shortened[None])
             places.append(kept)
-            stays.append(keep + rows.start)
+            stays.append((rows, keep))
             done = rows.stop
             dropped += rows.stop - rows.start - prompt.length
         pieces.append(hidden[:, done:])
         places.append(positions[..., done:])
         if added is not None:
-            added.keep(torch.cat([*stays, every[done:]]), num_rows)
+            added.keep(rows_left(stays, hidden), hidden.shape[1])
         return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
 
     def _prune(
@@ -287,6 +284,7 @@ class LayerLoop:
             norm=self.norm,
             scratch=prompt.scratch,
             attention_ahead=ahead.probabilities,
+            is_one_run=visual.is_one_run,
         )
         with full_precision():
             pruned = pruner.prune(context)

@@ -173,6 +173,7 @@ def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
         torch.cat([span.indices for _, span in found]).to(device),
         grids.pop(),
         len(spans[-1]),
+        is_one_run=len(found) == 1 and spans[-2] is found[0][1],
     )
 
 

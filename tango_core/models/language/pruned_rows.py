@@ -22,12 +22,14 @@ class VisualSpan:
         indices: (V,) int64 flat grid position of every visual token, -1 for newline tokens.
         grid: (T, H, W) of the clip before any compression.
         num_after: Text tokens after the clip.
+        is_one_run: See `LayerContext`.
     """
 
     positions: Tensor
     indices: Tensor
     grid: tuple[int, int, int]
     num_after: int
+    is_one_run: bool = False
 
 
 @dataclass(eq=False)

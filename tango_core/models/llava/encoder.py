@@ -12,8 +12,14 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
+from tango_core.models.base import (
+    ModelSpec,
+    VisionEncoder,
+    raise_if_not_provided,
+    raise_if_wrong_size,
+)
 from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.llava.checkpoint import (
@@ -77,8 +83,7 @@ class LlavaEncoder(VisionEncoder):
         self._dtype: torch.dtype = getattr(torch, spec.dtype)
         self._batches = FrameBatches(spec.encode_batch, self.device)
         normalisation = read_siglip_normalisation(checkpoint)
-        self._scale = normalisation.scale
-        self._mean, self._std = normalisation.on(self.device)
+        self._normalise = NormalisedPixels(normalisation, self.device, self._dtype)
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         self._tower_grid = (side, side)
         self._options = options_of(spec)
@@ -100,7 +105,8 @@ class LlavaEncoder(VisionEncoder):
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         """Signals and, if asked for, tokens; else those have no width."""
-        self._raise_unless_usable(frames, needs)
+        raise_if_wrong_size(self.spec, frames)
+        raise_if_not_provided(self.spec, needs)
         pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
         maps: dict[str, Any] = self._batches.run(
             pixels,
@@ -139,11 +145,6 @@ class LlavaEncoder(VisionEncoder):
             maps[name] = signals[name](output)
         return maps
 
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        """(f, h, w, 3) uint8 -> (f, 3, h, w) in the model's dtype."""
-        values = pixels.permute(0, 3, 1, 2).float() * self._scale
-        return ((values - self._mean) / self._std).to(self._dtype)
-
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
         how, step = self._options.pooling, self._options.pooling_step
@@ -152,13 +153,3 @@ class LlavaEncoder(VisionEncoder):
     def _sinks_on(self, grid: tuple[int, int]) -> tuple[int, ...]:
         """Sinks of frames with this grid."""
         return sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks, PUBLISHED_SINKS)
-
-    def _raise_unless_usable(self, frames: VideoFrames, needs: frozenset[str]) -> None:
-        """Refuse frames of another size and signals that cannot be computed."""
-        size = frames.pixels.shape[1:3]
-        if size != self.spec.frames.size:
-            raise ValueError(
-                f"frames must be {self.spec.frames.size} pixels (height, width) for model "
-                f"{self.spec.name}, got {size}; decode them with its FrameSpec"
-            )
-        raise_if_not_provided(self.spec, needs)

@@ -11,7 +11,7 @@ from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoin
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.extras import Extras, read_extras
 from tango_core.models.language.chat import QWEN2_5_VL
-from tango_core.models.qwen2_5_vl.preprocessing import PatchLayout
+from tango_core.models.patches import PatchLayout
 
 VISION = "model.visual."
 LANGUAGE = ("model.language_model.", "lm_head.")

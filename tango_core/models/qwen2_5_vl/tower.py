@@ -11,19 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
-    apply_rotary_pos_emb_vision,
 )
 
+from tango_core.models import patch_signals
+from tango_core.models.patch_signals import LastBlock
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
-from tango_core.ops.saliency import mean_query_attention
-
-# Attention probabilities in memory at once, in float32 numbers: a quarter of a GB. A frame of 448 x
-# 448 pixels has 1024 patches, so all its 16 heads fit.
-_PROBABILITIES_AT_ONCE = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +41,12 @@ class QwenTowerOutput:
     raster: Tensor
     block: nn.Module
     merge: int
+
+    @property
+    def last_block(self) -> LastBlock:
+        """The last block with its input, in window order."""
+        num_positions = len(self.tokens)
+        return LastBlock(self.block, self.block_input, self.rotary, num_positions, self.merge)
 
     def in_raster_order(self, maps: Tensor) -> Tensor:
         """Undo the window order of (T, L) or (T, L, C) maps."""
@@ -98,66 +99,15 @@ def activation_bytes(config: Any, num_patches: int, itemsize: int) -> int:
 
 
 def mean_query_saliency(output: QwenTowerOutput) -> Tensor:
-    """Attention of each frame's mean query to its tokens in the last block ("p-attn").
-
-    Returns:
-        (T, L) float32; every row sums to 1.
-    """
-    queries, keys = _queries_and_keys(output)
-    scores = mean_query_attention(queries, keys, len(output.tokens), output.merge)
-    return output.in_raster_order(scores)
+    """(T, L) float32 "p-attn" in raster order; see `patch_signals.mean_query_saliency`."""
+    return output.in_raster_order(patch_signals.mean_query_saliency(output.last_block))
 
 
 def received_patch_attention(output: QwenTowerOutput) -> Tensor:
-    """Mean self-attention that each token's patches receive together in the last block ("attn").
-
-    Softmax in float32, mean over heads, mean over the frame's patches as queries, sum over the
-    patches of a token. One frame at a time; of large frames a few heads at a time.
-
-    Returns:
-        (T, L) float32; every row sums to 1.
-    """
-    attention: Any = output.block.attn
-    num_positions, num_tokens, _ = output.tokens.shape
-    queries, keys = (
-        part.view(num_positions, -1, *part.shape[1:]).transpose(1, 2)
-        for part in _queries_and_keys(output)
-    )
-    num_heads, num_patches = queries.shape[1:3]
-    at_once = max(1, _PROBABILITIES_AT_ONCE // num_patches**2)
-    received = []
-    for query, key in zip(queries, keys, strict=True):
-        total = torch.zeros(num_patches, device=query.device)
-        for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
-            logits = heads.float() @ their_keys.float().mT * attention.scaling
-            total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
-        received.append(total.view(num_tokens, output.merge).sum(dim=1) / num_heads)
-    return output.in_raster_order(torch.stack(received))
+    """(T, L) float32 "attn" in raster order; see `patch_signals.received_patch_attention`."""
+    return output.in_raster_order(patch_signals.received_patch_attention(output.last_block))
 
 
 def mean_patch_keys(output: QwenTowerOutput) -> Tensor:
-    """Keys of the last block, averaged over heads and over the patches of a token.
-
-    Taken before the rotary embedding: a similarity of content, not of place.
-
-    Returns:
-        (T, L, head_dim) float32.
-    """
-    _, keys = _projected(output)
-    num_positions, num_tokens, _ = output.tokens.shape
-    averaged = keys.float().mean(dim=1).view(num_positions, num_tokens, output.merge, -1)
-    return output.in_raster_order(averaged.mean(dim=2))
-
-
-def _queries_and_keys(output: QwenTowerOutput) -> tuple[Tensor, Tensor]:
-    """Rotated queries and keys of the last block, (T * P, heads, head_dim) each, window order."""
-    queries, keys = apply_rotary_pos_emb_vision(*_projected(output), *output.rotary)
-    return queries, keys
-
-
-def _projected(output: QwenTowerOutput) -> tuple[Tensor, Tensor]:
-    """Queries and keys of the last block before the rotary embedding."""
-    block: Any = output.block
-    packed = block.attn.qkv(block.norm1(output.block_input))
-    queries, keys, _ = packed.view(len(packed), 3, block.attn.num_heads, -1).unbind(dim=1)
-    return queries, keys
+    """(T, L, head_dim) float32 in raster order; see `patch_signals.mean_patch_keys`."""
+    return output.in_raster_order(patch_signals.mean_patch_keys(output.last_block))

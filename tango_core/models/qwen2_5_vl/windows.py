@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
+
+from tango_core.models.patch_signals import attend_within, rotated
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,42 +96,16 @@ def run_block(block: nn.Module, hidden: Tensor, plan: WindowPlan, *, whole_frame
     attention = stock.attn
     packed = attention.qkv(stock.norm1(hidden))
     queries, keys, values = packed.view(len(hidden), 3, attention.num_heads, -1).unbind(dim=1)
-    queries, keys = apply_rotary_pos_emb_vision(queries, keys, *plan.rotary)
+    queries, keys = (rotated(part, *plan.rotary) for part in (queries, keys))
     if whole_frames:
         num_patches = len(hidden) // plan.num_positions
-        attended = _within(
+        attended = attend_within(
             (queries, keys, values), ((plan.num_positions, num_patches),), attention.scaling
         )
     elif plan.grouped is None:
-        attended = _within((queries, keys, values), plan.sizes, attention.scaling)
+        attended = attend_within((queries, keys, values), plan.sizes, attention.scaling)
     else:
         parts = (queries[plan.grouped], keys[plan.grouped], values[plan.grouped])
-        attended = _within(parts, plan.sizes, attention.scaling)[plan.ungrouped]
+        attended = attend_within(parts, plan.sizes, attention.scaling)[plan.ungrouped]
     hidden = hidden + attention.proj(attended)
     return hidden + stock.mlp(stock.norm2(hidden))  # type: ignore[no-any-return]
-
-
-def _within(
-    parts: tuple[Tensor, Tensor, Tensor], sizes: tuple[tuple[int, int], ...], scale: float
-) -> Tensor:
-    """Attention within contiguous windows, one call for all windows of a size.
-
-    Args:
-        parts: Queries, keys, values, (S, heads, d) each.
-        sizes: (windows, length) in the order of the sequence.
-        scale: Of the logits.
-
-    Returns:
-        (S, heads * d).
-    """
-    attended: list[Tensor] = []
-    start = 0
-    for count, length in sizes:
-        stop = start + count * length
-        queries, keys, values = (
-            part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts
-        )
-        together = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
-        attended.append(together.transpose(1, 2).reshape(count * length, -1))
-        start = stop
-    return attended[0] if len(attended) == 1 else torch.cat(attended)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tango_core.models.random_weights.geometry import geometry_named
+from tango_core.models.random_weights.geometry import Layout, geometry_named
 from tango_core.models.random_weights.shards import write_shards
 from tango_core.models.random_weights.tensors import plan_tensors
 from tango_core.models.random_weights.words import save_generated_tokenizer
@@ -23,9 +23,16 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-_NORMALISATION = {
-    "siglip": ([0.5] * 3, [0.5] * 3),
-    "clip": ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]),
+_HALF = ([0.5] * 3, [0.5] * 3)
+_CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
+_IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+_NORMALISATION: dict[Layout, tuple[list[float], list[float]]] = {
+    "llava-hf": _HALF,
+    "lmms-lab": _HALF,
+    "qwen": _CLIP,
+    "qwen3": _HALF,
+    "internvl-hf": _IMAGENET,
+    "internvl-chat": _IMAGENET,
 }
 
 
@@ -73,7 +80,7 @@ def write_random_checkpoint(
     _write_json(directory / "config.json", dict(shape.config))
     ends = [shape.first_special + 2, shape.first_special]  # <|im_end|>, <|endoftext|>
     _write_json(directory / "generation_config.json", {"eos_token_id": ends})
-    mean, std = _NORMALISATION["clip" if shape.layout == "qwen" else "siglip"]
+    mean, std = _NORMALISATION[shape.layout]
     preprocessing = {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255}
     _write_json(directory / "preprocessor_config.json", preprocessing)
     scale = "" if shrink == 1 else f", {shrink} times smaller"

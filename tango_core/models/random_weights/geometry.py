@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-Layout = Literal["llava-hf", "lmms-lab", "qwen"]
+from tango_core.models.random_weights import internvl
+from tango_core.models.random_weights.qwen3_configs import QWEN3_CONFIGS
+
+Layout = Literal["llava-hf", "lmms-lab", "qwen", "qwen3", "internvl-hf", "internvl-chat"]
 
 # Ids of the special tokens of Qwen2's tokenizer, the same in every model here.
 FIRST_SPECIAL = 151643
@@ -37,7 +40,7 @@ class Geometry:
     Attributes:
         model: Entry of `MODELS` that reads it.
         layout: How its files name tensors: as llava-hf's, as those of LLaVA's authors
-            (`lmms-lab`), or as Qwen's.
+            (`lmms-lab`), as Qwen's of one of two generations, or as either of InternVL's.
         config: Content of its config.json.
         special_tokens: Of its tokenizer, from `first_special` on.
         first_special: Id of the first of them.
@@ -48,6 +51,12 @@ class Geometry:
     config: Mapping[str, Any]
     special_tokens: tuple[str, ...]
     first_special: int = FIRST_SPECIAL
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """The part of the configuration that describes the language model."""
+        config = self.config
+        return config.get("text_config") or config.get("llm_config") or config
 
     def shrunk(self, factor: int) -> Geometry:
         """The same architecture with about 1 / `factor` of its layers, widths and vocabulary.
@@ -65,7 +74,7 @@ class Geometry:
         if factor == 1:
             return self
         config: dict[str, Any] = copy.deepcopy(dict(self.config))
-        text = config.get("text_config", config)
+        text: Any = replace(self, config=config).text
         _shrink(text, _TEXT, factor)
         text["vocab_size"] = -(-text["vocab_size"] // factor // 64) * 64
         first = text["vocab_size"] - 64
@@ -73,15 +82,19 @@ class Geometry:
             for name, value in place.items():
                 if isinstance(value, int) and value >= FIRST_SPECIAL:
                     place[name] = first + value - FIRST_SPECIAL
-        if self.layout == "qwen":
+        if self.layout in ("qwen", "qwen3"):
             vision = config["vision_config"]
             _shrink(vision, _QWEN_VISION, factor)
-            vision["fullatt_block_indexes"] = [vision["depth"] // 2 - 1, vision["depth"] - 1]
             vision["out_hidden_size"] = text["hidden_size"]
+            if self.layout == "qwen":
+                vision["fullatt_block_indexes"] = [vision["depth"] // 2 - 1, vision["depth"] - 1]
+            else:  # at least one block after the last row, as published
+                count = min(3, vision["depth"] - 1, text["num_hidden_layers"])
+                vision["deepstack_visual_indexes"] = list(range(count))
         else:
             # An original config.json only names its tower, of which there is one size.
             config.setdefault("vision_config", copy.deepcopy(dict(_SIGLIP)))
-            _shrink(config["vision_config"], _SIGLIP_VISION, factor)
+            _shrink(config["vision_config"], _VISION, factor)
         return Geometry(self.model, self.layout, config, self.special_tokens, first)
 
 
@@ -95,7 +108,7 @@ class _Keys:
 
 
 _TEXT = _Keys("num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-_SIGLIP_VISION = _Keys("num_hidden_layers", "num_attention_heads")
+_VISION = _Keys("num_hidden_layers", "num_attention_heads")
 _QWEN_VISION = _Keys("depth", "num_heads")
 
 
@@ -252,6 +265,12 @@ _QWEN_3B: Mapping[str, Any] = {
     "num_key_value_heads": 2,
 }
 
+
+def _internvl(layout: Layout, config: Mapping[str, Any]) -> Geometry:
+    """OpenGVLab/InternVL3_5-*."""
+    return Geometry("internvl3.5-8b", layout, config, internvl.SPECIAL)
+
+
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(
     {
         "llava-onevision-0.5b": _onevision(_QWEN2_05B, 152000, tied=True),
@@ -259,6 +278,12 @@ GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(
         "llava-video-7b": _llava_video(),
         "qwen2.5-vl-3b": _qwen(_QWEN_3B, 151936, tied=True),
         "qwen2.5-vl-7b": _qwen(_QWEN2_7B, 152064, tied=False),
+        **{
+            name: Geometry("qwen3-vl-8b", "qwen3", config, _QWEN_VL_SPECIAL)
+            for name, config in QWEN3_CONFIGS.items()
+        },
+        "internvl3.5-8b": _internvl("internvl-chat", internvl.chat_config(internvl.QWEN3_8B)),
+        "internvl3.5-8b-hf": _internvl("internvl-hf", internvl.hf_config(internvl.QWEN3_8B)),
     }
 )
 

@@ -11,11 +11,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    InternVLForConditionalGeneration,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLForConditionalGeneration,
+)
 
 from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.internvl.checkpoint import read_internvl_config
 from tango_core.models.llava.checkpoint import read_config
 from tango_core.models.qwen2_5_vl.checkpoint import read_qwen_config
+from tango_core.models.qwen3_vl.checkpoint import read_qwen3_config
 from tango_core.models.random_weights.geometry import Layout
 
 # Names in the modules of transformers 5 -> names in the published files, applied in this order.
@@ -36,7 +43,28 @@ _RENAMES: dict[Layout, tuple[tuple[str, str], ...]] = {
         (r"^model\.visual\.", "visual."),
         (r"^model\.language_model\.", "model."),
     ),
+    "qwen3": (),
+    "internvl-hf": (),
+    "internvl-chat": (
+        (r"^model\.vision_tower\.", "vision_model."),
+        (r"\.cls_token$", ".class_embedding"),
+        (r"\.position_embeddings$", ".position_embedding"),
+        (r"\.patch_embeddings\.projection\.", ".patch_embedding."),
+        (r"^(vision_model\.encoder)\.layer\.", r"\1.layers."),
+        (r"\.attention\.projection_layer\.", ".attn.proj."),
+        (r"\.attention\.q_proj\.", ".attn.qkv."),  # with the rows of the other two
+        (r"\.layernorm_before\.", ".norm1."),
+        (r"\.layernorm_after\.", ".norm2."),
+        (r"\.lambda_([12])$", r".ls\1"),
+        (r"^model\.multi_modal_projector\.layer_norm\.", "mlp1.0."),
+        (r"^model\.multi_modal_projector\.linear_1\.", "mlp1.1."),
+        (r"^model\.multi_modal_projector\.linear_2\.", "mlp1.3."),
+        (r"^model\.language_model\.", "language_model.model."),
+        (r"^lm_head\.", "language_model.lm_head."),
+    ),
 }
+# Of a tower's layers: stored together with the queries.
+_WITH_QUERIES = re.compile(r"vision_tower\..*\.attention\.[kv]_proj\.")
 
 
 @dataclass(frozen=True)
@@ -76,10 +104,13 @@ def plan_tensors(directory: Path, layout: Layout) -> Iterator[TensorPlan]:
     normalisations = {
         f"{place}.weight" for place, part in model.named_modules() if "Norm" in type(part).__name__
     }
+    fused = layout == "internvl-chat"
     for name, value in model.state_dict().items():
-        if name in tied:
+        if name in tied or (fused and _WITH_QUERIES.search(name)):
             continue
         shape = tuple(value.shape)
+        if fused and "vision_tower" in name and ".q_proj." in name:
+            shape = (3 * shape[0], *shape[1:])
         # Of a convolution all but the first dimension are summed over.
         std = 0.1 if value.ndim == 1 else 1 / math.sqrt(math.prod(shape[1:]))
         if name in normalisations:
@@ -95,6 +126,10 @@ def _empty_model(directory: Path, layout: Layout) -> Any:
     config: Any
     if layout == "qwen":
         build, config = Qwen2_5_VLForConditionalGeneration, read_qwen_config(checkpoint)
+    elif layout == "qwen3":
+        build, config = Qwen3VLForConditionalGeneration, read_qwen3_config(checkpoint)
+    elif layout.startswith("internvl"):
+        build, config = InternVLForConditionalGeneration, read_internvl_config(checkpoint)
     else:
         build, config = LlavaOnevisionForConditionalGeneration, read_config(checkpoint)
     with torch.device("meta"):

@@ -9,6 +9,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
+from tango_core.models.language.chat import INTERNVL2_5
 from tango_core.models.random_weights.geometry import Geometry
 
 # Prompts of video benchmarks have about these words, and so about as many tokens as with the
@@ -25,6 +26,8 @@ _TEXT = (
     "located at Please answer the following questions related to this video.",
     "Answer with the option's letter from the given choices directly. Only give the best option.",
 )
+# What InternVL's prompts have besides.
+_INTERNVL = (INTERNVL2_5.opening, "Frame-1: Frame-2: Frame1: Frame2: ")
 _LEARNED = 1024
 
 
@@ -35,8 +38,7 @@ def save_generated_tokenizer(geometry: Geometry, directory: Path) -> None:
         geometry: Whose special tokens it has, at their published ids.
         directory: Where its files go.
     """
-    config = geometry.config
-    size = config.get("text_config", config)["vocab_size"]
+    size = geometry.text["vocab_size"]
     trainer = BpeTrainer(
         vocab_size=min(_LEARNED, geometry.first_special),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -45,7 +47,8 @@ def save_generated_tokenizer(geometry: Geometry, directory: Path) -> None:
     learned = Tokenizer(BPE())
     learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     # Every line ten times: the trainer joins only what it sees more than once.
-    learned.train_from_iterator([line for line in _TEXT for _ in range(10)], trainer)
+    lines = (*_TEXT, *_INTERNVL) if geometry.layout.startswith("internvl") else _TEXT
+    learned.train_from_iterator([line for line in lines for _ in range(10)], trainer)
     vocabulary: dict[str, int] = learned.get_vocab()
     # Ids that no text is cut into, which a model with random weights answers with.
     for index in range(len(vocabulary), geometry.first_special):

@@ -46,11 +46,23 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("max_pixels", 640),
         ("position_rule", None),
         ("seconds_per_grid", None),
+        ("min_pixels", None),
+        ("empty_blocks", None),
+        ("outer_marks", None),
+        ("system_turn", None),
+        ("companions", None),
         ("sinks", None),
         ("sampling", None),
         ("encode_batch", "auto"),
     ]
     assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
+
+
+def test_what_a_prompt_holds_is_part_of_a_job_s_identity():
+    """A run under another rule is another run, though its tokens come from the same cache."""
+    plain = job_digest(parse(model={"name": "qwen3-vl-8b"}))
+    for option in ({"empty_blocks": "drop"}, {"outer_marks": True}, {"companions": "anchor"}):
+        assert job_digest(parse(model={"name": "qwen3-vl-8b", **option})) != plain
 
 
 def test_a_list_of_values_stands_for_one_method_per_value():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from qwen3_checkpoints import build_qwen3, frames_of, save_qwen3
 
 from jobs.estimate.memory import Questions, encoder_memory, language_memory
+from jobs.estimate.tokens import grid_of
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.language.arena import KVArena, bytes_per_token
 from tango_core.models.language.native import auto_batch_tokens
@@ -101,3 +105,14 @@ def test_frames_at_once_are_those_of_the_job_s_device(tiny):
     assert on_cpu.weights == on_gpu.weights
     assert on_cpu.activations < on_gpu.activations
     assert encoder_memory(load_encoder(tiny, device="meta"), "cpu") == on_cpu
+
+
+def test_an_encoder_of_tokens_of_several_rows_counts_what_it_gives(tmp_path):
+    path = str(save_qwen3(build_qwen3(), tmp_path))
+    spec = describe_model("qwen3-vl-8b", path, num_frames=8, max_pixels=40 * 64, device="cpu")
+    found = encoder_memory(load_encoder(spec, device="meta"), "cpu")
+    plain = encoder_memory(load_encoder(replace(spec, companions=0), device="meta"), "cpu")
+    _, grid = grid_of(spec)
+    given = load_encoder(spec).encode(frames_of(8, grid))
+    held = (given.tokens.numel() + given.companions.numel()) * 4
+    assert found.activations - plain.activations == 2 * held

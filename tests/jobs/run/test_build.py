@@ -4,8 +4,10 @@ import re
 from dataclasses import asdict
 
 import pytest
+from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
 from releases import mlvu_release, videomme_release
 
@@ -27,6 +29,8 @@ def checkpoints(tmp_path_factory):
         "llava-onevision-7b": str(save_llava(build_llava(), place / "onevision")),
         "llava-video-7b": str(place / "video"),
         "qwen2.5-vl-7b": str(save_qwen(build_qwen(), place / "qwen")),
+        "qwen3-vl-8b": str(save_qwen3(build_qwen3(), place / "qwen3")),
+        "internvl3.5-8b": str(save_internvl(build_internvl(), place / "internvl")),
     }
 
 
@@ -63,17 +67,39 @@ def described(checkpoints, releases, name, protocols, **settings):
         ("llava-video-7b", "lmms_eval_llava_vid", "per_second", "none"),
         ("qwen2.5-vl-7b", "vlmevalkit", "round", "none"),
         ("qwen2.5-vl-7b", "lmms_eval", "thinned", "none"),
+        ("qwen3-vl-8b", "vlmevalkit", "round", "none"),
+        ("qwen3-vl-8b", "lmms_eval", "round", "none"),
         ("llava-video-7b", "vlmevalkit@2026-05", "truncate", "vlmevalkit"),
         ("llava-video-7b", "lmms_eval@2024-10", "per_second", "none"),
         ("qwen2.5-vl-7b", "lmms_eval@0.7.3", "thinned", "none"),
+        ("internvl3.5-8b", "vlmevalkit@2026-05", "inner", "vlmevalkit"),
+        ("internvl3.5-8b", "lmms_eval", "middles", "lmms_eval"),
     ],
 )
 def test_a_protocol_shows_a_model_the_frames_of_its_harness(
     checkpoints, releases, name, protocol, sampling, wording
 ):
     model = described(checkpoints, releases, name, [protocol])
-    told = getattr(model.options, "time_instruction", "none")
+    options = asdict(model.options)
+    told = options.get("time_instruction") or options.get("frame_label", "none")
     assert (model.frames.sampling, told) == (sampling, wording)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("internvl3.5-8b", " \nAnswer with the option's letter"), ("qwen2.5-vl-7b", "\nAnswer: ")],
+)
+def test_a_job_asks_a_model_in_the_words_of_its_wrapper(checkpoints, releases, name, ending):
+    recipe = {
+        "benchmark": {"name": "videomme", "root": releases, "protocol": "vlmevalkit@2026-05"},
+        "model": {"name": name, "path": checkpoints[name]},
+        "methods": [{"name": "full"}],
+    }
+    job = parse_job(recipe, "test")
+    (benchmark,) = build(job).benchmarks.values()
+    item = next(iter(benchmark.items(1)))
+    assert ending in benchmark.protocol.render(item.questions[0]).after
+    assert benchmark.protocol.name == "vlmevalkit@2026-05"
 
 
 def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases):
@@ -127,7 +153,7 @@ def test_the_same_frames_are_the_same_cache_under_both_protocols(checkpoints, re
 
 def test_nothing_else_enters_the_identity_of_frames():
     """One more setting here would make every cache a miss."""
-    assert asdict(FrameSpec(8)) == {
+    assert FrameSpec(8).identity() == {
         "num_frames": 8,
         "size": None,
         "sampling": "truncate",

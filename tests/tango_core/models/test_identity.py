@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
 from qwen_checkpoints import build_qwen, save_qwen
@@ -25,6 +26,7 @@ QWEN = (
     START + '"sampling": "round", "decoder": "auto", "max_pixels": %d, "min_pixels": %d, '
     '"multiple": 8, "folder_fps": 3.0}, "decoder": "V", "pooling": null, "sinks": null}'
 )
+INTERNVL = LLAVA.replace('"pooling": "%s"', '"pooling": null')
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,7 @@ def paths(tmp_path_factory):
         "llava-onevision-7b": str(save_llava(build_llava(), root / "onevision")),
         "llava-video-7b": str(save_original(build_original(), root / "video")),
         "qwen2.5-vl-7b": str(save_qwen(build_qwen(), root / "qwen")),
+        "internvl3.5-8b": str(save_internvl(build_internvl(), root / "internvl")),
     }
 
 
@@ -71,6 +74,12 @@ LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
             "qwen2.5-vl-7b",
             {"position_rule": "hf5", "seconds_per_grid": 0.5, "max_pixels": 640},
             QWEN % ("qwen2.5-vl-7b", 32, "null", 640, 640),
+        ),
+        ("internvl3.5-8b", {}, INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "inner")),
+        (
+            "internvl3.5-8b",
+            {"frame_label": "lmms_eval", "sampling": "middles"},
+            INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "middles"),
         ),
     ],
 )

@@ -5,6 +5,8 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from internvl_checkpoints import NAME as INTERNVL
+from internvl_checkpoints import build_internvl, save_internvl
 from qwen_by_hand import NAME as QWEN
 from qwen_checkpoints import MULTIPLE, build_qwen, save_qwen
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -52,6 +54,11 @@ def qwen(tmp_path_factory):
     return str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
 
 
+@pytest.fixture(scope="module")
+def intern(tmp_path_factory):
+    return str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
+
+
 def frames_of(count, height=384, width=384):
     pixels = np.random.default_rng(0).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
     return VideoFrames(pixels, np.arange(count, dtype=np.float64))
@@ -87,10 +94,12 @@ def test_hidden_states_that_are_not_selected_are_let_go(onevision):
     assert kept.features is kept.hidden
 
 
-@pytest.mark.parametrize("family", ["llava", "qwen"])
-def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, qwen, family):
+@pytest.mark.parametrize("family", ["llava", "internvl", "qwen"])
+def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, intern, qwen, family):
     if family == "llava":
         encoder, frames = load_encoder("llava-onevision-7b", onevision), frames_of(2)
+    elif family == "internvl":
+        encoder, frames = load_encoder(INTERNVL, intern), frames_of(2, 32, 32)
     else:
         encoder, frames = load_encoder(QWEN, qwen), frames_of(4, 3 * MULTIPLE, 5 * MULTIPLE)
     encoder.encode(frames, TANGO)  # the first clip of a shape finds its windows on the host
@@ -113,10 +122,11 @@ def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 5])
-def test_any_batch_gives_the_same_tokens_and_signals(onevision, qwen, batch):
+def test_any_batch_gives_the_same_tokens_and_signals(onevision, intern, qwen, batch):
     siglip = (load_encoder, "llava-onevision-7b", onevision, frames_of(5))
     windows = (load_encoder, QWEN, qwen, frames_of(9, 5 * MULTIPLE, 9 * MULTIPLE))
-    for load, name, path, frames in (siglip, windows):
+    tiles = (load_encoder, INTERNVL, intern, frames_of(5, 32, 32))
+    for load, name, path, frames in (siglip, tiles, windows):
         whole = load(name, path, encode_batch=64).encode(frames, TANGO)
         parts = load(name, path, encode_batch=batch).encode(frames, TANGO)
         for field in ("tokens", "attention", "keys"):

@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from internvl_checkpoints import NUM_LAYERS as INTERNVL_LAYERS
+from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
+from qwen3_checkpoints import NUM_LAYERS as QWEN3_LAYERS
+from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import NUM_LAYERS as QWEN_LAYERS
 from qwen_checkpoints import build_qwen, save_qwen
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,7 +25,13 @@ from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")
-NUM_LAYERS = {"llava-onevision-7b": 4, "llava-video-7b": 4, "qwen2.5-vl-7b": QWEN_LAYERS}
+NUM_LAYERS = {
+    "llava-onevision-7b": 4,
+    "llava-video-7b": 4,
+    "qwen2.5-vl-7b": QWEN_LAYERS,
+    "qwen3-vl-8b": QWEN3_LAYERS,
+    "internvl3.5-8b": INTERNVL_LAYERS,
+}
 
 
 def run(model, requests, batch_tokens):
@@ -39,13 +49,15 @@ def texts(results):
     return [[answer.text for answer in one] for one in results]
 
 
-def clip(generator, width, grid, kept):
+def clip(generator, width, grid, kept, extra=0):
     total = grid[0] * grid[1] * grid[2]
+    companions = torch.randn(kept, extra, width, generator=generator) if extra else None
     return CompressedVideo(
         torch.randn(kept, width, generator=generator),
         torch.randperm(total, generator=generator)[:kept].sort().values,
         grid,
         torch.arange(grid[0], dtype=torch.float64),
+        companions=companions,
     )
 
 
@@ -62,9 +74,11 @@ def tiny():
 def models(tmp_path_factory):
     llava = str(save_llava(build_llava(), tmp_path_factory.mktemp("llava")))
     qwen = str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
+    qwen3 = str(save_qwen3(build_qwen3(), tmp_path_factory.mktemp("qwen3")))
+    internvl = str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
+    paths = (llava, llava, qwen, qwen3, internvl)
     return {
-        name: load_language_model(name, qwen if name.startswith("qwen") else llava)
-        for name in NUM_LAYERS
+        name: load_language_model(name, path) for name, path in zip(NUM_LAYERS, paths, strict=True)
     }
 
 
@@ -107,7 +121,7 @@ def test_questions_to_the_embedded_model(tiny, monkeypatch, number):
 def test_clips_and_methods_are_answered_together(models, monkeypatch, family):
     model = models[family]
     say_tokens(model, monkeypatch)
-    monkeypatch.setattr(model.engine, "eos_ids", frozenset(range(0, 80, 9)))
+    monkeypatch.setattr(model.engine, "eos_ids", frozenset(range(0, model.spec.llm.vocab_size, 9)))
     generator, chosen = torch.Generator().manual_seed(1), random.Random(1)
     requests = []
     for index in range(21):
@@ -118,7 +132,13 @@ def test_clips_and_methods_are_answered_together(models, monkeypatch, family):
             pruner = build_method(name, retention=0.7, num_layers=layers, **layer).pruner
         requests.append(
             ClipPrompts(
-                clip(generator, model.spec.llm.hidden_size, (6, 4, 4), chosen.choice((10, 33, 96))),
+                clip(
+                    generator,
+                    model.spec.llm.hidden_size,
+                    (6, 4, 4),
+                    chosen.choice((10, 33, 96)),
+                    model.spec.companions,
+                ),
                 [
                     Prompt("", " ".join(f"w{chosen.randrange(60)}" for _ in range(3 + index % 5)))
                     for _ in range(chosen.choice((1, 2, 3)))

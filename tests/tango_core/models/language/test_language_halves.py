@@ -6,6 +6,7 @@ there are as many keys as queries.
 
 import pytest
 import torch
+from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from qwen_checkpoints import build_qwen, save_qwen
 from torch.nn import functional
@@ -14,7 +15,7 @@ from tango_core.compressors import build_method
 from tango_core.models import load_language_model
 from tango_core.types import CompressedVideo, Prompt
 
-FAMILIES = ("llava-onevision-7b", "llava-video-7b", "qwen2.5-vl-7b")
+FAMILIES = ("llava-onevision-7b", "llava-video-7b", "qwen2.5-vl-7b", "internvl3.5-8b")
 NUM_LAYERS = 4
 METHODS = {
     "full": {},
@@ -28,7 +29,9 @@ METHODS = {
 def paths(tmp_path_factory):
     llava = save_llava(build_llava(), tmp_path_factory.mktemp("llava"))
     qwen = save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen"))
-    return dict(zip(FAMILIES, (str(llava), str(llava), str(qwen)), strict=True))
+    internvl = save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl"))
+    places = (str(llava), str(llava), str(qwen), str(internvl))
+    return dict(zip(FAMILIES, places, strict=True))
 
 
 @pytest.fixture
@@ -98,10 +101,5 @@ def logits(model, video):
     """(S, vocabulary) float32 of a whole prompt."""
     laid = model.layout.lay_out(video, Prompt("", "w1 w2"))
     layer_loop = model.engine.layer_loop
-    parts = [
-        layer_loop.embed(laid.spans[0].ids),
-        laid.spans[1].embeddings.to(layer_loop.dtype),
-        layer_loop.embed(laid.question),
-    ]
-    hidden = layer_loop.run(torch.cat(parts)[None], laid.positions[..., None, :])
+    hidden = layer_loop.run(model.engine.embed(laid.spans)[None], laid.positions[..., None, :])
     return layer_loop.logits(hidden[0]).float()

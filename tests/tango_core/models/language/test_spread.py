@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,6 +144,23 @@ def test_every_pruner_works_across_devices(half, prompts, on_gpus, name):
     for value in (*half.parameters(), *half.buffers()):
         put_on(value, "cpu")
     assert spread == said(half, prompts, pruner=pruner_of(name))
+
+
+@pytest.mark.parametrize("name", [None, "fastv", "framefusion"])
+def test_rows_that_are_added_after_layers_go_to_their_devices(half, prompts, on_gpus, name):
+    """Six of eight layers add some, so all three devices do; a pruner drops tokens in between."""
+    generator = torch.Generator().manual_seed(5)
+    rows = torch.randn(math.prod(GRID), 6, WIDTH, generator=generator)
+    deep = [
+        replace(one, spans=(one.spans[0], replace(one.spans[1], companions=rows), one.spans[2]))
+        for one in prompts
+    ]
+    pruner = None if name is None else pruner_of(name)
+    with FakeDevices():
+        spread = said(on_gpus, deep, pruner=pruner)
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+    assert spread == said(half, deep, pruner=pruner) != said(half, prompts, pruner=pruner)
 
 
 @pytest.mark.parametrize("layer", range(1, NUM_LAYERS))

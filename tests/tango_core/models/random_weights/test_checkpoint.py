@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    InternVLForConditionalGeneration,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLForConditionalGeneration,
+)
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
@@ -46,9 +51,41 @@ NAMES = {
         "visual.merger.mlp.2.weight",
         "visual.patch_embed.proj.weight",
     },
+    "qwen3-vl-8b": {
+        "lm_head.weight",
+        "model.language_model.embed_tokens.weight",
+        "model.language_model.layers.0.self_attn.q_norm.weight",
+        "model.visual.blocks.0.mlp.linear_fc1.bias",
+        "model.visual.deepstack_merger_list.0.norm.weight",
+        "model.visual.merger.linear_fc2.weight",
+        "model.visual.pos_embed.weight",
+    },
+}
+NAMES["internvl3.5-8b"] = {
+    "language_model.lm_head.weight",
+    "language_model.model.embed_tokens.weight",
+    "language_model.model.layers.0.self_attn.q_norm.weight",
+    "mlp1.0.weight",
+    "mlp1.3.bias",
+    "vision_model.embeddings.class_embedding",
+    "vision_model.embeddings.patch_embedding.weight",
+    "vision_model.embeddings.position_embedding",
+    "vision_model.encoder.layers.0.attn.proj.weight",
+    "vision_model.encoder.layers.0.attn.qkv.bias",
+    "vision_model.encoder.layers.0.ls1",
+    "vision_model.encoder.layers.0.norm2.weight",
+}
+NAMES["internvl3.5-8b-hf"] = {
+    "lm_head.weight",
+    "model.language_model.layers.0.self_attn.k_norm.weight",
+    "model.multi_modal_projector.linear_1.weight",
+    "model.vision_tower.embeddings.cls_token",
+    "model.vision_tower.encoder.layer.0.attention.q_proj.bias",
+    "model.vision_tower.encoder.layer.0.lambda_2",
 }
 NAMES["llava-onevision-7b"] = NAMES["llava-onevision-0.5b"] | {"language_model.lm_head.weight"}
 NAMES["qwen2.5-vl-3b"] = NAMES["qwen2.5-vl-7b"] - {"lm_head.weight"}
+NAMES["qwen3-vl-2b"] = NAMES["qwen3-vl-4b"] = NAMES["qwen3-vl-8b"] - {"lm_head.weight"}
 
 
 @pytest.fixture(scope="module", params=sorted(GEOMETRIES))
@@ -63,7 +100,8 @@ def test_both_halves_load_and_answer_a_prompt(written):
     name, path = written
     model = GEOMETRIES[name].model
     encoder, language_model = load_encoder(model, str(path)), load_language_model(model, str(path))
-    size = encoder.spec.frames.size or (112, 168)
+    side = encoder.spec.frames.multiple
+    size = encoder.spec.frames.size or (4 * side, 6 * side)
     pixels = np.random.default_rng(0).integers(0, 256, (4, *size, 3), dtype=np.uint8)
     features = encoder.encode(VideoFrames(pixels, np.arange(4.0)), frozenset({"attention", "keys"}))
     assert torch.isfinite(features.tokens).all()
@@ -96,12 +134,17 @@ def test_tensors_are_named_and_split_into_files_as_on_the_hub(written):
     assert total == index["metadata"]["total_size"]
 
 
-@pytest.mark.parametrize("name", ["llava-onevision-0.5b", "qwen2.5-vl-7b"])
+@pytest.mark.parametrize(
+    "name", ["llava-onevision-0.5b", "qwen2.5-vl-7b", "qwen3-vl-2b", "internvl3.5-8b-hf"]
+)
 def test_the_stock_loader_finds_every_tensor(tmp_path, name):
     write_random_checkpoint(name, tmp_path, shrink=SHRINK)
-    stock = {"llava-hf": LlavaOnevisionForConditionalGeneration}.get(
-        GEOMETRIES[name].layout, Qwen2_5_VLForConditionalGeneration
-    )
+    stock = {
+        "internvl-hf": InternVLForConditionalGeneration,
+        "llava-hf": LlavaOnevisionForConditionalGeneration,
+        "qwen": Qwen2_5_VLForConditionalGeneration,
+        "qwen3": Qwen3VLForConditionalGeneration,
+    }[GEOMETRIES[name].layout]
     _, found = stock.from_pretrained(tmp_path, output_loading_info=True)
     assert not found["missing_keys"]
     assert not found["unexpected_keys"]
@@ -112,11 +155,16 @@ def test_the_stock_loader_finds_every_tensor(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "billions", "num_bytes"),
     [
+        ("internvl3.5-8b", 8.53, None),  # 304.01 M of the tower in it, on the model's page
+        ("internvl3.5-8b-hf", 8.53, None),
         ("llava-onevision-0.5b", 0.89, None),
         ("llava-onevision-7b", 8.03, None),
         ("llava-video-7b", 8.03, None),
         ("qwen2.5-vl-3b", 3.75, 7_509_245_952),
         ("qwen2.5-vl-7b", 8.29, 16_584_333_312),
+        ("qwen3-vl-2b", 2.13, None),
+        ("qwen3-vl-4b", 4.44, 8_875_631_616),
+        ("qwen3-vl-8b", 8.77, 17_534_247_392),
     ],
 )
 def test_the_geometry_is_as_large_as_published(tmp_path, name, billions, num_bytes):

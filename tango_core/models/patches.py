@@ -1,4 +1,4 @@
-"""From decoded frames to the patches of Qwen2.5-VL's tower, without torchvision.
+"""From decoded frames to the patches of Qwen's towers, without torchvision.
 
 Frames arrive resized: `FrameSpec` with `max_pixels`, `min_pixels` and `multiple` is qwen-vl-utils'
 rule, and the decode stage applies it.
@@ -77,6 +77,22 @@ def pair_timestamps(timestamps: NDArray[np.float64], num_positions: int) -> NDAr
     """
     count = np.arange(len(timestamps))
     return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
+
+
+def mean_timestamps(timestamps: NDArray[np.float64], frames: int) -> NDArray[np.float64]:
+    """Seconds of every temporal position, as Qwen3-VL writes them: halfway through its frames.
+
+    Args:
+        timestamps: (F,) of the frames.
+        frames: Frames of a group; the last frame is repeated as by `pair_frames`.
+
+    Returns:
+        (T,) float64: the mean of the first and the last frame of every group.
+    """
+    lacking = -len(timestamps) % frames
+    groups = np.append(timestamps, timestamps[-1:].repeat(lacking)).reshape(-1, frames)
+    middles: NDArray[np.float64] = (groups[:, 0] + groups[:, -1]) / 2
+    return middles
 
 
 def to_patches(

@@ -1,0 +1,136 @@
+"""The vision half of InternVL: stock tower, pixel shuffle and projector, one tile per frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import InternVLConfig, InternVLVisionModel
+from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
+
+from tango_core.models.base import (
+    ModelSpec,
+    VisionEncoder,
+    raise_if_not_provided,
+    raise_if_wrong_size,
+)
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.normalisation import NormalisedPixels
+from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.frame_batches import FrameBatches
+from tango_core.models.internvl.checkpoint import (
+    merge_of,
+    read_imagenet_normalisation,
+    read_internvl_config,
+    read_internvl_extras,
+    tower_grid,
+    vision_half,
+)
+from tango_core.models.internvl.tower import (
+    InternTowerOutput,
+    activation_bytes,
+    cls_saliency,
+    mean_patch_keys,
+    pixel_shuffle,
+    received_patch_attention,
+    run_intern_tower,
+)
+from tango_core.models.placement import resolve_device
+from tango_core.models.sinks import sinks_on
+from tango_core.models.upload import upload_clip
+from tango_core.types import VideoFrames, VisualFeatures
+
+_SIGNALS: dict[str, Callable[[InternTowerOutput], Tensor]] = {
+    "attention": received_patch_attention,
+    "frame_embeddings": lambda output: output.cls.float(),
+    "keys": mean_patch_keys,
+    "saliency": cls_saliency,
+}
+SIGNALS = frozenset(_SIGNALS)
+
+
+class InternVLVisionHalf(nn.Module):
+    """Tower and projector, named as in the checkpoint."""
+
+    def __init__(self, config: InternVLConfig) -> None:
+        super().__init__()
+        self.vision_tower = InternVLVisionModel._from_config(
+            config.vision_config, attn_implementation="sdpa"
+        )
+        self.multi_modal_projector = InternVLMultiModalProjector(config)
+
+
+class InternVLEncoder(VisionEncoder):
+    """Tower, pixel shuffle and projector of InternVL; a frame is one tile.
+
+    Args:
+        spec: From `describe_model`.
+
+    Raises:
+        FileNotFoundError: If weights are missing.
+        ValueError: If weights and configuration do not fit.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.device = resolve_device(spec.device)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self.config = read_internvl_config(checkpoint)
+        self.model = load_module(
+            lambda: InternVLVisionHalf(self.config),
+            checkpoint,
+            vision_half,
+            dtype=self._dtype,
+            device=self.device,
+        )
+        self._batches = FrameBatches(spec.encode_batch, self.device)
+        normalisation = read_imagenet_normalisation(checkpoint)
+        self._normalise = NormalisedPixels(normalisation, self.device, self._dtype)
+        self._patches, self._merge = tower_grid(self.config), merge_of(self.config)
+        self._own_sinks = read_internvl_extras(checkpoint).sinks
+
+    @torch.no_grad()
+    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
+        """Encode one clip; see `VisionEncoder.encode`."""
+        return self._encode(frames, needs, tokens=True)
+
+    @torch.no_grad()
+    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
+        """Without shuffle and projector; see `VisionEncoder.encode_signals`."""
+        return self._encode(frames, needs, tokens=False)
+
+    def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+        """Signals and, if asked for, tokens; else those have no width."""
+        raise_if_wrong_size(self.spec, frames)
+        raise_if_not_provided(self.spec, needs)
+        assert self.spec.grid is not None
+        pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
+        maps: dict[str, Any] = self._batches.run(
+            pixels,
+            lambda part: self._encode_batch(part, needs, tokens),
+            row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
+        )
+        return VisualFeatures(
+            grid=self.spec.grid,
+            timestamps=timestamps,
+            sinks=sinks_on(self.spec.grid, self.spec.name, self.spec.sinks, self._own_sinks),
+            source=frames.source,
+            **maps,
+        )
+
+    def _encode_batch(
+        self, pixels: Tensor, needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
+        """Tokens and signals of some frames, (f, h, w, 3) uint8 on the device."""
+        tower = self.model.vision_tower
+        output = run_intern_tower(tower, self._normalise(pixels), self._patches, self._merge)
+        maps = {name: _SIGNALS[name](output) for name in sorted(needs)}
+        if tokens:
+            maps["tokens"] = self.model.multi_modal_projector(pixel_shuffle(output))
+        else:
+            num_tokens = output.patches.shape[1] // self._merge**2
+            maps["tokens"] = output.patches.new_empty(len(pixels), num_tokens, 0)
+        return maps

@@ -1,0 +1,111 @@
+"""How InternVL puts text and clip in one sequence: every frame between two marks, with a label."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.internvl.options import FrameLabel, options_of
+from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
+from tango_core.models.language.chat import ChatFormat
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens
+from tango_core.types import CompressedVideo, Positions, Prompt
+
+_MARKS = ("<img>", "</img>")
+# Numbers of frames whose labels are remembered: short clips have fewer.
+_LENGTHS = 8
+
+
+def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
+    """Text in front of a frame.
+
+    Args:
+        number: From 1 on.
+        num_frames: Of the clip.
+        wording: Whose; VLMEvalKit writes nothing in front of a single frame.
+    """
+    if wording == "lmms_eval":
+        return f"Frame{number}: "
+    return f"Frame-{number}: " if num_frames > 1 else ""
+
+
+class InternVLPromptLayout(PromptLayout):
+    """Opening; label, mark, tokens and mark of every frame; all words of the protocol.
+
+    Args:
+        spec: From `describe_model`.
+        tokenizer: The checkpoint's.
+        chat: Text around clip and question.
+
+    Raises:
+        ValueError: If the tokenizer does not know the marks.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, chat: ChatFormat
+    ) -> None:
+        super().__init__(spec, tokenizer, chat)
+        known = tokenizer.get_vocab()
+        missing = [mark for mark in _MARKS if mark not in known]
+        if missing:
+            raise ValueError(
+                f"model.path {spec.path}: its tokenizer has no token {missing[0]}, which InternVL "
+                "puts around every frame; copy the tokenizer's files of the checkpoint again"
+            )
+        self._begin, self._end = (known[mark] for mark in _MARKS)
+        self._options = options_of(spec)
+        self._next_line = self.tokenize("\n")
+        self._labels = lru_cache(maxsize=_LENGTHS)(self._tokenize_labels)
+
+    def lay_out(
+        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
+    ) -> LaidOutPrompt:
+        """Put text and clip in the order of the sequence, with their positions.
+
+        Positions count all tokens contiguously (`"renumbered"`), or leave the gaps of the dropped
+        tokens (`"original"`: all text is where it would be at full length).
+
+        Raises:
+            ValueError: If the tokens are not as wide as the language model.
+        """
+        self.raise_if_wrong_width(video)
+        left = TextTokens(self.tokenize(self.chat.left()))
+        right = TextTokens(self.tokenize(self.chat.right(prompt)))
+        texts, empty = self._block_texts(video), self._options.empty_blocks
+        spans = (left, *lay_out_blocks(video, texts, empty), right)
+        if positions == "renumbered":
+            return LaidOutPrompt(spans, torch.arange(sum(map(len, spans))))
+        per_frame = video.grid[1] * video.grid[2]
+        clip, behind = block_positions(video, texts, empty, lambda cells: cells, per_frame)
+        behind += len(left)
+        pieces = (
+            torch.arange(len(left)),
+            clip + len(left),
+            torch.arange(behind, behind + len(right)),
+        )
+        return LaidOutPrompt(spans, torch.cat(pieces))
+
+    def _block_texts(self, video: CompressedVideo) -> list[BlockText]:
+        """Text around the tokens of every frame.
+
+        The line of the last frame shown ends with the words behind the clip (`after_clip` of the
+        conversation), whose first token may hold more than the line break.
+        """
+        num_frames, height, width = video.grid
+        last = num_frames - 1
+        if self._options.empty_blocks == "drop" and len(video.indices):
+            last = int(video.indices[-1]) // (height * width)
+        after = (self._end, *self._next_line)
+        return [
+            BlockText((*label, self._begin), after[:1] if number == last else after)
+            for number, label in enumerate(self._labels(num_frames))
+        ]
+
+    def _tokenize_labels(self, num_frames: int) -> tuple[tuple[int, ...], ...]:
+        """Ids of the label of every frame."""
+        numbers = range(1, num_frames + 1)
+        labels = [frame_label(one, num_frames, self._options.frame_label) for one in numbers]
+        return tuple(self.tokenize(label) for label in labels)

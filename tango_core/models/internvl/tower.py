@@ -1,0 +1,163 @@
+"""InternViT, block by block, its pixel shuffle, and the signals that methods rank its tokens by.
+
+Stock modules in our own loop: the input of the last block is then at hand, and its attention can be
+computed beside the fused kernel. The tower sees a frame as its patches in raster order behind a CLS
+token, which attends to what matters in the whole frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import InternVLVisionModel
+
+# Attention probabilities of this many frames are in memory at once: 16 heads x 1025 x 1025 in
+# float32 are 67 MB per frame.
+_FRAMES_AT_ONCE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class InternTowerOutput:
+    """What one pass through the tower leaves.
+
+    Attributes:
+        patches: (F, P, Dv) output of the tower without CLS, raster order.
+        cls: (F, Dv) output of the last block at CLS.
+        block_input: (F, 1 + P, Dv) input of the last block, CLS first.
+        block: The last block.
+        grid: (H, W) patches of a frame.
+        merge: Patches of a token along each axis.
+    """
+
+    patches: Tensor
+    cls: Tensor
+    block_input: Tensor
+    block: nn.Module
+    grid: tuple[int, int]
+    merge: int
+
+
+def run_intern_tower(
+    tower: InternVLVisionModel, pixels: Tensor, grid: tuple[int, int], merge: int
+) -> InternTowerOutput:
+    """Run all blocks.
+
+    Args:
+        tower: Stock vision model.
+        pixels: (F, 3, h, w) normalised.
+        grid: (H, W) patches of a frame.
+        merge: Patches of a token along each axis.
+    """
+    stock: Any = tower
+    hidden = stock.embeddings(pixels)
+    for block in stock.encoder.layer:
+        block_input = hidden
+        hidden = block(hidden)
+    patches = stock.layernorm(hidden)[:, 1:]
+    return InternTowerOutput(patches, hidden[:, 0], block_input, block, grid, merge)
+
+
+def pixel_shuffle(output: InternTowerOutput) -> Tensor:
+    """Join the patches of a token: (F, L, merge^2 * Dv), tokens in raster order.
+
+    The channels of a token are those of its patches row by row.
+    """
+    num_frames, _, width = output.patches.shape
+    squares = _squares(output.patches, output)
+    joined = squares.permute(0, 1, 3, 2, 4, 5)
+    return joined.reshape(num_frames, -1, output.merge**2 * width)
+
+
+def activation_bytes(config: Any, itemsize: int) -> int:
+    """Memory that one frame takes in the tower, the projector and the signals, rounded up.
+
+    Residual stream, normalised input, queries, keys, values, their attention and both sides of the
+    activation of the MLP.
+
+    Args:
+        config: Of the tower.
+        itemsize: Bytes of a number.
+    """
+    height, width = (
+        side // patch for side, patch in zip(config.image_size, config.patch_size, strict=True)
+    )
+    block: int = 8 * config.hidden_size + 2 * config.intermediate_size
+    signals: int = 8 * config.hidden_size * 4
+    frame: int = (1 + height * width) * (block * itemsize + signals)
+    return frame
+
+
+def cls_saliency(output: InternTowerOutput) -> Tensor:
+    """Attention of CLS to each token's patches in the last block ("p-attn").
+
+    Softmax in float32 over CLS and all patches, mean over heads, sum over the patches of a token:
+    the score by which VisionZip and FlashVID rank the tokens of towers with CLS.
+
+    Returns:
+        (F, L) float32; a row sums to 1 minus what CLS pays to itself.
+    """
+    normed = _normed(output)
+    queries, keys = _heads(output, "q", normed[:, :1]), _heads(output, "k", normed)
+    paid = _probabilities(output, queries, keys).mean(dim=(1, 2))
+    return _summed(paid[:, 1:], output)
+
+
+def received_patch_attention(output: InternTowerOutput) -> Tensor:
+    """Mean self-attention that each token's patches receive together in the last block ("attn").
+
+    Softmax in float32, mean over heads and over all queries, CLS included, sum over the patches of
+    a token.
+
+    Returns:
+        (F, L) float32; a row sums to 1 minus what CLS receives.
+    """
+    received = []
+    for normed in torch.split(_normed(output), _FRAMES_AT_ONCE):
+        queries, keys = (_heads(output, kind, normed) for kind in "qk")
+        received.append(_probabilities(output, queries, keys).mean(dim=(1, 2)))
+    return _summed(torch.cat(received)[:, 1:], output)
+
+
+def mean_patch_keys(output: InternTowerOutput) -> Tensor:
+    """Keys of the last block, averaged over heads and over the patches of a token.
+
+    Returns:
+        (F, L, head_dim) float32.
+    """
+    keys = _heads(output, "k", _normed(output))[:, :, 1:].float().mean(dim=1)
+    return _squares(keys, output).mean(dim=(2, 4)).flatten(1, 2)
+
+
+def _squares(maps: Tensor, output: InternTowerOutput) -> Tensor:
+    """(F, P, C) of patches -> (F, H / m, m, W / m, m, C)."""
+    (height, width), merge = output.grid, output.merge
+    return maps.reshape(len(maps), height // merge, merge, width // merge, merge, -1)
+
+
+def _summed(scores: Tensor, output: InternTowerOutput) -> Tensor:
+    """(F, P) scores of patches -> (F, L) of tokens."""
+    return _squares(scores, output).sum(dim=(2, 4)).flatten(1)
+
+
+def _normed(output: InternTowerOutput) -> Tensor:
+    """What the attention of the last block is given."""
+    block: Any = output.block
+    return block.layernorm_before(output.block_input)  # type: ignore[no-any-return]
+
+
+def _heads(output: InternTowerOutput, kind: str, normed: Tensor) -> Tensor:
+    """Queries ("q") or keys ("k") of (F, n, Dv) states: (F, heads, n, head_dim)."""
+    block: Any = output.block
+    attention = block.attention
+    projected = getattr(attention, f"{kind}_norm")(getattr(attention, f"{kind}_proj")(normed))
+    return projected.view(*normed.shape[:2], -1, attention.head_dim).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def _probabilities(output: InternTowerOutput, queries: Tensor, keys: Tensor) -> Tensor:
+    """(F, heads, n, 1 + P) float32."""
+    block: Any = output.block
+    logits: Tensor = queries.float() @ keys.float().mT * block.attention.scale
+    return logits.softmax(dim=-1)

@@ -1,0 +1,118 @@
+"""How Qwen3-VL puts text and clip in one sequence: a time and two marks for every pair of frames.
+
+Positions are three-dimensional: text counts on all axes; the tokens of a block begin where its text
+ends and differ in row and column alone, so time is known from the text. What follows a block is as
+far on as the longer side of its grid. They are computed here, because transformers keeps the offset
+of the last call as state. The interleaving of the three axes is the rotary embedding's own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, Qwen3VLConfig
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
+from tango_core.models.language.chat import ChatFormat
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, Span, TextTokens
+from tango_core.models.qwen3_vl.checkpoint import SYSTEM_TURN
+from tango_core.models.qwen3_vl.options import options_of
+from tango_core.models.qwen3_vl.stamps import block_texts, joined_left, stamp, with_first
+from tango_core.types import CompressedVideo, Positions, Prompt
+
+
+class Qwen3PromptLayout(PromptLayout):
+    """Opening, what the protocol says before the clip, the clip's blocks, question.
+
+    Args:
+        spec: From `describe_model`.
+        tokenizer: The checkpoint's.
+        chat: Text around clip and question.
+        config: Of the whole model.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        tokenizer: PreTrainedTokenizerBase,
+        chat: ChatFormat,
+        config: Qwen3VLConfig,
+    ) -> None:
+        super().__init__(spec, tokenizer, chat)
+        self._marks = (config.vision_start_token_id, config.vision_end_token_id)
+        self._options = options_of(spec)
+
+    def lay_out(
+        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
+    ) -> LaidOutPrompt:
+        """Put text and clip in the order of the sequence, with their three-dimensional positions.
+
+        Every token and every text has the position that it has in the full clip, however many
+        tokens were dropped, so `positions` makes no difference.
+
+        Raises:
+            ValueError: If the tokens are not as wide as the language model, or come without their
+                companions.
+        """
+        self.raise_if_wrong_width(video)
+        self._raise_if_bare(video)
+        left, texts = self._texts(video, prompt)
+        right = self.tokenize(self.chat.after_clip + prompt.after + self.chat.closing)
+        empty = self._options.empty_blocks
+        clip = list(lay_out_blocks(video, texts, empty))
+        _, height, width = video.grid
+        places, end = block_positions(
+            video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
+        )
+        if self._options.outer_marks:
+            # Never part of a block: it stays whatever is dropped.
+            clip.append(TextTokens(self._marks[1:], of_clip=True))
+            places = torch.cat([places, torch.full((3, 1), end)], dim=1)
+            end += 1
+        spans: tuple[Span, ...] = (TextTokens(left), *clip, TextTokens(right))
+        return LaidOutPrompt(
+            spans=spans,
+            positions=torch.cat(
+                [
+                    torch.arange(len(left)).expand(3, -1),
+                    places + len(left),
+                    torch.arange(len(right)).expand(3, -1) + len(left) + end,
+                ],
+                dim=1,
+            ),
+        )
+
+    def _texts(
+        self, video: CompressedVideo, prompt: Prompt
+    ) -> tuple[tuple[int, ...], list[BlockText]]:
+        """Ids before the clip, and the text around the tokens of every block."""
+        opening = self.chat.opening
+        if self._options.system_turn:
+            opening = SYSTEM_TURN + opening
+        seconds = video.timestamps.tolist()
+        texts = block_texts(seconds, self.tokenize, self._marks)
+        if self._options.outer_marks:
+            return (*self.tokenize(opening + prompt.before), self._marks[0]), texts
+        shown = 0
+        if self._options.empty_blocks == "drop" and video.num_kept:
+            shown = int(video.indices[0]) // (video.grid[1] * video.grid[2])
+        first = stamp(seconds[shown])
+        left, ids = joined_left(opening + prompt.before, first, self.tokenize)
+        return left, with_first(texts, shown, ids)
+
+    def _raise_if_bare(self, video: CompressedVideo) -> None:
+        """Refuse tokens without the rows that go into the first layers: replies would be wrong."""
+        found = 0 if video.companions is None else video.companions.shape[1]
+        if found != self.spec.companions:
+            raise ValueError(
+                f"video tokens come with {found} companions each, but model {self.spec.name} adds "
+                f"{self.spec.companions} to its first layers; encode the clip with the same "
+                "checkpoint"
+            )
+
+
+def _in_grid(cells: Tensor, width: int) -> Tensor:
+    """(3, n) of (n,) positions h * W + w in a grid: time stands still."""
+    rows = torch.div(cells, width, rounding_mode="floor")
+    return torch.stack([torch.zeros_like(cells), rows, cells % width])

@@ -1,0 +1,58 @@
+"""What only Qwen3-VL can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tango_core.models.base import ModelSpec
+from tango_core.models.options import FamilyOptions
+
+
+@dataclass(frozen=True)
+class Qwen3Options(FamilyOptions):
+    """The defaults are those of the release (qwen-vl-utils 0.0.14).
+
+    Cached tokens depend on the two areas, which are part of `ModelSpec.frames`, and on
+    `companions`.
+
+    Attributes:
+        max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get less.
+        min_pixels: Smallest area of a frame; `None` for 128 tokens.
+        empty_blocks: What becomes of the time and the marks of a pair of frames that keeps no
+            token: they stay, as in vLLM (`"keep"`), or go (`"drop"`).
+        outer_marks: Whether one more pair of marks stands around the whole clip, as the processor
+            of transformers 5 writes it; the release and vLLM do not.
+        system_turn: Whether the conversation begins with `You are a helpful assistant.`
+        companions: What becomes of the DeepStack rows of merged tokens: merged with the same
+            weights (`"merge"`), or those of the token in that place (`"anchor"`, as FlashVID's
+            release).
+    """
+
+    max_pixels: int | None = None
+    min_pixels: int | None = None
+    empty_blocks: Literal["keep", "drop"] = "keep"
+    outer_marks: bool = False
+    system_turn: bool = False
+    companions: Literal["merge", "anchor"] = "merge"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("max_pixels", "min_pixels"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"model.{name} must be 1 or larger, got {value}")
+
+    def identity(self) -> dict[str, Any]:
+        """What happens to companions."""
+        return {"companions": self.companions}
+
+    def input_size(self) -> str:
+        """Another largest area of a frame."""
+        return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"
+
+
+def options_of(spec: ModelSpec) -> Qwen3Options:
+    """The options of a Qwen3-VL model."""
+    assert isinstance(spec.options, Qwen3Options)
+    return spec.options

@@ -1,0 +1,137 @@
+"""Checkpoints in every layout: each half alone, fused matrices cut, what is refused."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from internvl_checkpoints import LAYOUTS, NAME, build_internvl, save_internvl
+from safetensors.torch import load_file, save_file
+
+from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+
+VISION = ("model.vision_tower.", "model.multi_modal_projector.")
+
+
+def loaded(path):
+    """Tensors of both halves under the names of the stock model."""
+    halves = (load_encoder(NAME, path).model, load_language_model(NAME, path).engine.model)
+    tensors = {name: value for half in halves for name, value in half.state_dict().items()}
+    return {
+        name if name.startswith("lm_head") else f"model.{name}": value
+        for name, value in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_every_layout_gives_the_tensors_of_the_stock_model(tmp_path, layout, tied):
+    stock = build_internvl(tied=tied)
+    path = str(save_internvl(stock, tmp_path, layout))
+    found, expected = loaded(path), stock.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("layout", ["saved", "chat"])
+def test_a_tower_with_normalised_queries_and_an_older_language_model(tmp_path, layout):
+    stock = build_internvl(text="qwen2", qk_norm=True)
+    path = str(save_internvl(stock, tmp_path, layout))
+    found, expected = loaded(path), stock.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_fused_matrix_is_cut_without_a_copy(tmp_path, internvl):
+    """On a CPU the parts are views of the file's pages, one behind the other."""
+    path = str(save_internvl(internvl, tmp_path, "chat"))
+    attention = load_encoder(NAME, path).model.vision_tower.encoder.layer[0].attention
+    parts = [getattr(attention, f"{kind}_proj").weight for kind in "qkv"]
+    places = [part.data_ptr() for part in parts]
+    assert [after - before for before, after in itertools.pairwise(places)] == [
+        part.nbytes for part in parts[:2]
+    ]
+
+
+def test_a_fused_matrix_of_another_size_names_itself(tmp_path, internvl):
+    path = save_internvl(internvl, tmp_path, "chat")
+    tensors = load_file(path / "model.safetensors")
+    name = "vision_model.encoder.layers.0.attn.qkv.weight"
+    save_file({**tensors, name: tensors[name][:-1].clone()}, path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"attn\.qkv\.weight has shape \(95, 32\).*\(96, 32\)"):
+        load_encoder(NAME, str(path))
+
+
+def test_a_missing_fused_matrix_names_its_parts(tmp_path, internvl):
+    path = save_internvl(internvl, tmp_path, "chat")
+    tensors = load_file(path / "model.safetensors")
+    del tensors["vision_model.encoder.layers.1.attn.qkv.bias"]
+    save_file(tensors, path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"lacks .*layer\.1\.attention\.k_proj\.bias"):
+        load_encoder(NAME, str(path))
+
+
+@pytest.mark.parametrize("layout", ["sharded", "chat"])
+def test_halves_hold_and_open_only_their_own(tmp_path, internvl, layout):
+    path = save_internvl(internvl, tmp_path, layout)
+    for half in ("encoder", "language"):
+        files = model_entry(NAME).load_family().half_files(resolve_checkpoint(str(path)), half)
+        present = {file.name for file in path.glob("*.safetensors")}
+        assert set(files) < present if layout == "sharded" else set(files) == present
+    encoder = load_encoder(NAME, str(path))
+    own = [v for name, v in internvl.named_parameters() if name.startswith(VISION)]
+    held = sum(value.numel() for value in encoder.model.parameters())
+    assert held == sum(value.numel() for value in own)
+
+
+@pytest.mark.parametrize("layout", ["saved", "chat"])
+def test_a_stored_output_projection_counts_more_than_a_word_about_tying(tmp_path, internvl, layout):
+    """Configurations of the hub are silent or wrong about it; the tensor is there or it is not."""
+    path = save_internvl(internvl, tmp_path, layout)
+    content = json.loads((path / "config.json").read_text())
+    content.pop("tie_word_embeddings", None)
+    content.get("text_config", content.get("llm_config", {}))["tie_word_embeddings"] = True
+    (path / "config.json").write_text(json.dumps(content))
+    head = load_language_model(NAME, str(path)).engine.model.lm_head.weight
+    assert torch.equal(head, internvl.lm_head.weight)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"model_type": "llava"}, "holds a 'llava' model, not 'internvl' .* or 'internvl_chat"),
+            ({"select_layer": -4}, "select_layer of config.json is -4, but only -1 is supported"),
+            ({"ps_version": "v1"}, "ps_version of config.json is 'v1', but only 'v2'"),
+            ({"downsample_ratio": 0.25}, "downsample_ratio of config.json is 0.25, but only 0.5"),
+            ({"force_image_size": 448}, "force_image_size is 448, but the tower .* 32 pixels"),
+            ({"llm_config": None}, "must hold vision_config and llm_config"),
+            ({"llm_config": {"model_type": "gpt2"}}, "has a 'gpt2' language model; only qwen3 and"),
+        ],
+    )
+    def test_variants_that_are_not_computed(self, tmp_path, internvl, changes, words):
+        path = save_internvl(internvl, tmp_path, "chat")
+        content = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**content, **changes}))
+        with pytest.raises(ValueError, match=words) as refused:
+            describe_model(NAME, str(path))
+        assert "\n" not in str(refused.value)
+
+    def test_a_layer_that_is_not_the_last(self, tmp_path, internvl):
+        path = save_internvl(internvl, tmp_path)
+        content = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**content, "vision_feature_layer": -2}))
+        with pytest.raises(ValueError, match=r"vision_feature_layer of config\.json is -2, but"):
+            describe_model(NAME, str(path))
+
+    def test_a_tokenizer_without_the_marks(self, tmp_path, internvl):
+        path = save_internvl(internvl, tmp_path)
+        for file in path.glob("tokenizer*"):
+            file.write_text(file.read_text().replace("<img>", "<image>"))
+        with pytest.raises(ValueError, match=r"its tokenizer has no token <img>, which InternVL"):
+            load_language_model(NAME, str(path))
+
+    def test_a_second_checkpoint_for_saliency(self, internvl_checkpoint):
+        with pytest.raises(ValueError, match=r"saliency_from is no setting of model internvl3\.5"):
+            describe_model(NAME, internvl_checkpoint, saliency_from="a/b")

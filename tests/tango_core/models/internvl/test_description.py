@@ -1,0 +1,50 @@
+"""What is known of a checkpoint before its weights are read, and its settings."""
+
+import pytest
+from internvl_checkpoints import GRID, NAME, SIZE, WIDTH, save_internvl
+
+from tango_core.models import describe_model, harness_settings
+
+
+def test_a_frame_is_one_tile(internvl_checkpoint):
+    spec = describe_model(NAME, internvl_checkpoint)
+    assert (spec.frames.num_frames, spec.frames.sampling) == (32, "inner")
+    assert (spec.frames.size, spec.grid) == ((SIZE, SIZE), GRID)
+    assert spec.provides == {"attention", "frame_embeddings", "keys", "saliency"}
+
+
+@pytest.mark.parametrize("layout", ["saved", "chat"])
+def test_needs_no_weights(internvl, tmp_path, layout):
+    path = save_internvl(internvl, tmp_path, layout)
+    (path / "model.safetensors").write_bytes(b"never opened")
+    shape = describe_model(NAME, str(path)).llm
+    assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
+    assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 16, 288)
+
+
+def test_labels_are_no_part_of_the_cache_s_identity(internvl_checkpoint):
+    plain = describe_model(NAME, internvl_checkpoint)
+    other = describe_model(NAME, internvl_checkpoint, frame_label="lmms_eval", num_frames=32)
+    assert other.options.frame_label == "lmms_eval"
+    assert other.identity() == plain.identity()
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "words"),
+    [
+        (1, "each of 1 frames into 12 tiles"),
+        (16, "each of 16 frames into 4 tiles"),
+        (32, "each of 32 frames into 2 tiles and a thumbnail, here a frame is one tile"),
+        (33, ""),
+        (64, ""),
+    ],
+)
+def test_under_lmms_eval_a_note_says_where_it_shows_more_tiles(
+    internvl_checkpoint, num_frames, words
+):
+    settings = harness_settings(NAME, "lmms_eval")
+    assert settings == {"sampling": "middles", "frame_label": "lmms_eval"}
+    spec = describe_model(NAME, internvl_checkpoint, num_frames=num_frames, **settings)
+    assert words in spec.note
+    assert bool(spec.note) == bool(words)
+    assert describe_model(NAME, internvl_checkpoint, num_frames=num_frames).note == ""

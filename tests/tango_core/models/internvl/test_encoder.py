@@ -1,0 +1,160 @@
+"""Tokens and signals of the vision half against the stock tower and plain computations."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from internvl_checkpoints import GRID, NAME, SIZE, WIDTH, build_internvl, save_internvl
+from PIL import Image
+from qwen_by_hand import assert_close
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from tango_core.models import load_encoder
+from tango_core.types import ClipSource, VideoFrames
+
+SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+
+def squares(maps):
+    """(F, 64, C) patches -> (F, 16, 4, C): the patches of every token, by plain loops."""
+    images = maps.view(len(maps), 8, 8, -1)
+    tokens = [
+        torch.stack([images[:, 2 * h + dy, 2 * w + dx] for dy in (0, 1) for dx in (0, 1)], dim=1)
+        for h in range(4)
+        for w in range(4)
+    ]
+    return torch.stack(tokens, dim=1)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "qk_norm"])
+def eager(request, tmp_path_factory):
+    """Our encoder, and the stock model with eager attention: its probabilities can be read."""
+    stock = build_internvl(qk_norm=request.param)
+    encoder = load_encoder(NAME, str(save_internvl(stock, tmp_path_factory.mktemp("eager"))))
+    stock.model.vision_tower.set_attn_implementation("eager")
+    return encoder, stock.model.vision_tower
+
+
+def attentions(tower, pixels):
+    """(F, heads, 65, 65) probabilities of the last block."""
+    with torch.no_grad():
+        return tower(pixels, output_attentions=True).attentions[-1]
+
+
+@torch.no_grad()
+def test_tokens_are_the_stock_features(internvl, encoder, frames, pixels):
+    features = encoder.encode(frames)
+    expected = internvl.model.get_image_features(pixels).pooler_output
+    assert (features.grid, features.tokens.shape) == (GRID, (3, 16, WIDTH))
+    assert_close(features.tokens, expected)
+
+
+@torch.no_grad()
+def test_a_token_is_the_square_of_patches_at_its_place(internvl, encoder, frames, pixels):
+    patches = internvl.model.vision_tower(pixels).last_hidden_state[:, 1:]
+    expected = internvl.model.multi_modal_projector(squares(patches).flatten(2))
+    assert_close(encoder.encode(frames).tokens, expected)
+
+
+def test_saliency_is_what_cls_pays_to_the_patches_of_a_token(eager, frames, pixels):
+    encoder, tower = eager
+    paid = attentions(tower, pixels).mean(dim=1)[:, 0]
+    expected = squares(paid[:, 1:, None]).sum(dim=(2, 3))
+    saliency = encoder.encode(frames, SIGNALS).saliency
+    torch.testing.assert_close(saliency, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(saliency.sum(dim=1), 1 - paid[:, 0], rtol=1e-4, atol=1e-6)
+
+
+def test_attention_is_what_all_65_pay_to_the_patches_of_a_token(eager, frames, pixels):
+    encoder, tower = eager
+    received = attentions(tower, pixels).mean(dim=(1, 2))
+    expected = squares(received[:, 1:, None]).sum(dim=(2, 3))
+    torch.testing.assert_close(
+        encoder.encode(frames, SIGNALS).attention, expected, rtol=1e-4, atol=1e-6
+    )
+
+
+@torch.no_grad()
+def test_keys_are_means_over_heads_and_patches(eager, frames, pixels):
+    encoder, tower = eager
+    block, seen = tower.encoder.layer[-1], {}
+    handle = block.register_forward_pre_hook(lambda module, args: seen.update(hidden=args[0]))
+    tower(pixels)
+    handle.remove()
+    attention = block.attention
+    keys = attention.k_norm(attention.k_proj(block.layernorm_before(seen["hidden"])))[:, 1:]
+    expected = squares(keys.view(3, 64, 2, 16).mean(dim=2)).mean(dim=2)
+    torch.testing.assert_close(encoder.encode(frames, SIGNALS).keys, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_frame_embeddings_are_cls_behind_the_last_block(internvl, encoder, frames, pixels):
+    expected = internvl.model.vision_tower(pixels).last_hidden_state[:, 0]
+    torch.testing.assert_close(encoder.encode(frames, SIGNALS).frame_embeddings, expected)
+
+
+def test_both_layouts_give_the_same_tokens_and_signals(internvl, encoder, frames, tmp_path):
+    other = load_encoder(NAME, str(save_internvl(internvl, tmp_path, "chat")))
+    first, second = encoder.encode(frames, SIGNALS), other.encode(frames, SIGNALS)
+    for name in ("tokens", *SIGNALS):
+        assert_close(getattr(first, name), getattr(second, name))
+
+
+def test_signals_alone_are_the_same_bits(encoder, frames):
+    whole, alone = encoder.encode(frames, SIGNALS), encoder.encode_signals(frames, SIGNALS)
+    for name in SIGNALS:
+        assert torch.equal(getattr(whole, name), getattr(alone, name))
+    assert alone.tokens.shape == (3, 16, 0)
+
+
+def test_pixels_are_normalised_as_the_stock_processor_does(encoder, frames):
+    processor = CLIPImageProcessorPil(do_resize=False, do_center_crop=False, **IMAGENET)
+    stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")["pixel_values"]
+    own = encoder._normalise(torch.tensor(frames.pixels[:1]))
+    torch.testing.assert_close(own, stock, rtol=0, atol=1e-6)
+
+
+def test_mean_and_deviation_come_from_the_checkpoint(internvl, encoder, frames, tmp_path):
+    path = save_internvl(internvl, tmp_path)
+    (path / "preprocessor_config.json").write_text(json.dumps(IMAGENET))
+    expected = encoder.encode(frames).tokens
+    assert torch.equal(load_encoder(NAME, str(path)).encode(frames).tokens, expected)
+    changed = {**IMAGENET, "image_mean": [0.1, 0.2, 0.3]}
+    (path / "preprocessor_config.json").write_text(json.dumps(changed))
+    other = load_encoder(NAME, str(path)).encode(frames).tokens
+    assert not torch.allclose(other, expected, atol=1e-2)
+
+
+def test_frames_go_through_the_tower_in_batches(encoder, frames):
+    whole = encoder.encode(frames, SIGNALS)
+    one_by_one = load_encoder(NAME, encoder.spec.path, encode_batch=1).encode(frames, SIGNALS)
+    for name in ("tokens", *SIGNALS):
+        expected = getattr(whole, name)
+        assert_close(getattr(one_by_one, name), expected)
+
+
+def test_only_what_is_asked_for_and_only_frames_of_its_size(encoder):
+    pixels = np.zeros((1, SIZE, SIZE, 3), np.uint8)
+    frames = VideoFrames(pixels, np.zeros(1), source=ClipSource(3.0, 360))
+    features = encoder.encode(frames, frozenset({"keys"}))
+    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
+    assert (features.sinks, features.source) == ((), ClipSource(3.0, 360))
+    with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
+        encoder.encode(frames, frozenset({"probe"}))
+    small = VideoFrames(pixels[:, :16], np.zeros(1))
+    with pytest.raises(ValueError, match=r"frames must be \(32, 32\) pixels .* got \(16, 32\)"):
+        encoder.encode(small)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_close_to_single(encoder, frames, dtype):
+    half = load_encoder(NAME, encoder.spec.path, dtype=dtype).encode(frames, SIGNALS)
+    exact = encoder.encode(frames, SIGNALS)
+    assert half.tokens.dtype == getattr(torch, dtype)
+    assert half.saliency.dtype == torch.float32
+    difference = (half.tokens.float() - exact.tokens).abs().max()
+    assert math.isfinite(difference)
+    assert float(difference) < 0.05 * float(exact.tokens.abs().max())

@@ -1,0 +1,153 @@
+"""Replies about pruned clips: shared prefixes, batches and pruning inside, against plain loops."""
+
+import math
+
+import pytest
+import torch
+from internvl_by_hand import ASKED, GRIDS, greedy_without_cache
+from internvl_checkpoints import ENDOFTEXT, NAME, NUM_LAYERS, build_internvl
+from qwen_by_hand import assert_close, embeddings, some, whole
+
+from tango_core.compressors import build_method
+from tango_core.compressors.base import Pruned
+from tango_core.models import load_language_model
+from tango_core.models.language.prefill import visual_span
+from tango_core.models.language.prompt import VisualTokens
+from tango_core.models.session import ClipPrompts
+from tango_core.types import Prompt
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+
+def said(model, ids):
+    return model.layout.tokenizer.decode(ids, skip_special_tokens=True).strip()
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_replies_are_those_of_a_loop_without_cache_and_of_generate(
+    internvl, endless, grid, positions
+):
+    video = some(grid, math.prod(grid) // 3, seed=3)
+    prompt = endless.layout.lay_out(video, ASKED, positions)
+    embeds = embeddings(endless, prompt)
+    expected = greedy_without_cache(internvl, embeds, prompt.positions[None], 8)
+    generated = internvl.generate(
+        inputs_embeds=embeds,
+        position_ids=prompt.positions[None],
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        do_sample=False,
+        max_new_tokens=8,
+        eos_token_id=-1,
+        pad_token_id=ENDOFTEXT,
+    )
+    (answer,) = endless.answer(video, [ASKED], positions=positions, max_new_tokens=8)
+    assert generated[0].tolist() == expected
+    assert answer.text == said(endless, expected)
+    assert (answer.new_tokens, answer.prompt_tokens) == (8, embeds.shape[1])
+    assert answer.visual_tokens == video.num_kept
+
+
+def test_prompts_share_the_clip_and_all_text_between_its_frames(endless):
+    video = some((3, 4, 4), 20)
+    prompts = [
+        Prompt(before, "What " + "is " * (index % 4) + f"{index}?")
+        for before in ("", "Watch closely. ")
+        for index in range(5)
+    ]
+    shared, alone = (
+        endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
+        for share in (True, False)
+    )
+    assert [answer.text for answer in shared] == [answer.text for answer in alone]
+    assert len({answer.text for answer in shared}) > 1
+
+
+def test_clips_together_give_the_replies_of_each_alone(endless):
+    requests = [
+        ClipPrompts(some(grid, 1 + seed, seed), [ASKED, Prompt("", f"{seed}?")], None, order, 6)
+        for seed, (grid, order) in enumerate(
+            (grid, order) for grid in GRIDS for order in ("renumbered", "original")
+        )
+    ]
+    session, found = endless.session(4096), {}
+    for request in requests:
+        session.add(request)
+    while session.busy:
+        found |= {id(request): answers for request, answers in session.step()}
+    for request in requests:
+        expected = endless.answer(
+            request.video, request.prompts, positions=request.positions, max_new_tokens=6
+        )
+        assert [one.text for one in found[id(request)]] == [one.text for one in expected]
+
+
+@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
+def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
+    layer = {"layer": 1} if name in ("fastv", "dart") else {}
+    pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
+    prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
+    cached, plain = (
+        endless.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        for use_cache in (True, False)
+    )
+    assert cached.text == plain.text
+    (unpruned,) = endless.engine.answer([prompt], max_new_tokens=6)
+    assert cached.new_tokens == unpruned.new_tokens == 6
+
+
+def test_pruning_inside_drops_tokens_and_no_text_between_frames(endless):
+    """A pruner that keeps what a compressor kept, before layer 0, is that compressor."""
+    full, video = whole((3, 4, 4)), some((3, 4, 4), 20)
+
+    class Keep:
+        renumbers = False
+
+        def layers(self, num_layers):
+            return (0,)
+
+        def prune(self, context):
+            keep = context.positions_with(video.indices)
+            return Pruned(keep, context.hidden[keep])
+
+    inside = endless.engine.answer(
+        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
+    )
+    before = endless.answer(video, [ASKED], positions="original", max_new_tokens=6)
+    assert inside[0].text == before[0].text
+
+
+@torch.no_grad()
+def test_fastv_keeps_what_the_last_token_of_the_stock_model_looks_at(internvl_checkpoint):
+    """Its ranking is the eager attention of the stock layer; the rest is the stock layers."""
+    stock = build_internvl()
+    stock.model.language_model.set_attn_implementation("eager")
+    model = load_language_model(NAME, internvl_checkpoint)
+    video = whole((3, 4, 4))
+    prompt = model.layout.lay_out(video, ASKED)
+    embeds = embeddings(model, prompt)
+    visual = torch.cat(
+        [torch.full((len(s),), isinstance(s, VisualTokens)) for s in prompt.spans]
+    ).nonzero()[:, 0]
+    seen = stock.model.language_model(inputs_embeds=embeds, output_attentions=True).attentions
+    scores = seen[1][0, :, -1, visual].mean(dim=0)  # layer 2 prunes by what layer 1 attends to
+
+    pruner = build_method("fastv", retention=0.75, layer=2, num_layers=NUM_LAYERS).pruner
+    kept = scores.topk(len(visual) // 2).indices.sort().values
+    stays = torch.ones(len(prompt), dtype=torch.bool)
+    stays[visual] = False
+    stays[visual[kept]] = True
+
+    text = stock.model.language_model
+    text.set_attn_implementation("sdpa")
+    hidden, places = embeds, torch.arange(len(prompt))
+    for index, layer in enumerate(text.layers):
+        if index == 2:
+            hidden, places = hidden[:, stays], places[stays]
+        hidden = layer(hidden, position_embeddings=text.rotary_emb(hidden, places[None]))
+    expected = stock.lm_head(text.norm(hidden))
+
+    loop = model.engine.layer_loop
+    span = visual_span(prompt.spans, loop.device)
+    found = loop.logits(loop.run(embeds, prompt.positions[None], pruner=pruner, visual=span))
+    assert_close(found, expected)

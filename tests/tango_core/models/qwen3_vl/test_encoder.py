@@ -1,0 +1,173 @@
+"""Tokens, DeepStack rows and signals of the vision half against the stock tower."""
+
+import math
+
+import pytest
+import torch
+from qwen3_checkpoints import EXTRA, NAME, WIDTH, build_qwen3, frames_of, save_qwen3
+
+from tango_core.models import describe_model, load_encoder
+from tango_core.models.patches import pair_frames
+from tango_core.types import ClipSource, VideoFrames
+
+SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
+SIZES = [(1, 1), (4, 4), (3, 10), (5, 2)]
+
+
+def stock_features(qwen3, encoder, frames, grid):
+    """Tokens and DeepStack rows of the stock tower: (T * L, D), and E of them."""
+    patches = encoder._patches(torch.tensor(pair_frames(frames.pixels, 2)))
+    thw = torch.tensor([[(len(frames.pixels) + 1) // 2, 2 * grid[0], 2 * grid[1]]])
+    with torch.no_grad():
+        found = qwen3.model.visual(patches, grid_thw=thw)
+    return found.pooler_output, found.deepstack_features
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 5])
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_tokens_and_companions_are_the_stock_ones(qwen3, encoder, num_frames, grid):
+    frames = frames_of(num_frames, grid)
+    features = encoder.encode(frames)
+    tokens, deep = stock_features(qwen3, encoder, frames, grid)
+    count = (num_frames + 1) // 2
+    assert features.grid == grid
+    assert features.tokens.shape == (count, math.prod(grid), WIDTH)
+    assert features.companions.shape == (count, math.prod(grid), EXTRA, WIDTH)
+    assert not features.anchored
+    torch.testing.assert_close(features.tokens.flatten(0, 1), tokens, rtol=1e-5, atol=1e-5)
+    for at, expected in enumerate(deep):
+        found = features.companions.flatten(0, 1)[:, at]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert float((found - tokens).abs().max()) > 0.1
+
+
+def test_timestamps_are_the_middles_of_the_pairs(encoder):
+    assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]
+
+
+def test_long_clips_give_the_same_as_their_parts(encoder):
+    frames = frames_of(24, (3, 5))
+    whole = encoder.encode(frames, SIGNALS)
+    part = encoder.encode(VideoFrames(frames.pixels[18:], frames.timestamps[18:]), SIGNALS)
+    for name in ("tokens", "companions", *sorted(SIGNALS)):
+        expected = getattr(part, name)
+        assert len(expected) == 3
+        torch.testing.assert_close(getattr(whole, name)[9:], expected, rtol=1e-4, atol=1e-4)
+
+
+def last_block(qwen3, encoder, frames, grid):
+    """Queries, keys and unrotated keys of the last block: (T, L, 4, heads, d)."""
+    attention, seen = qwen3.model.visual.blocks[-1].attn, {}
+
+    def look(module, args, kwargs):
+        seen["hidden"], seen["rotary"] = args[0], kwargs["position_embeddings"]
+
+    handle = attention.register_forward_pre_hook(look, with_kwargs=True)
+    stock_features(qwen3, encoder, frames, grid)
+    handle.remove()
+    with torch.no_grad():
+        packed = attention.qkv(seen["hidden"]).view(len(seen["hidden"]), 3, attention.num_heads, -1)
+
+    def rotate(x):
+        first, second = x.chunk(2, dim=-1)
+        cosine, sine = (part[:, None] for part in seen["rotary"])
+        return x * cosine + torch.cat([-second, first], dim=-1) * sine
+
+    parts = rotate(packed[:, 0]), rotate(packed[:, 1]), packed[:, 1]
+    return [part.reshape(-1, math.prod(grid), 4, *part.shape[1:]) for part in parts]
+
+
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_signals_are_those_of_the_last_block(qwen3, encoder, grid):
+    frames = frames_of(4, grid)
+    queries, keys, plain = last_block(qwen3, encoder, frames, grid)
+    features = encoder.encode(frames, SIGNALS)
+    width = math.sqrt(keys.shape[-1])
+    query, key = queries.mean(dim=(1, 2)), keys.mean(dim=2)
+    expected = (torch.einsum("thd,tlhd->thl", query, key) / width).softmax(-1).mean(dim=1)
+    torch.testing.assert_close(features.saliency, expected, rtol=1e-4, atol=1e-6)
+    logits = torch.einsum("tphd,tqhd->thpq", queries.flatten(1, 2), keys.flatten(1, 2)) / width
+    received = logits.softmax(-1).mean(dim=(1, 2)).view(2, -1, 4).sum(dim=-1)
+    torch.testing.assert_close(features.attention, received, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(features.keys, plain.mean(dim=(2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features.frame_embeddings, features.tokens.mean(dim=1))
+
+
+def test_only_the_signals_asked_for_are_computed(encoder):
+    frames = frames_of(2, (2, 2))
+    source = ClipSource(3.0, 360)
+    frames = VideoFrames(frames.pixels, frames.timestamps, source=source)
+    features = encoder.encode(frames, frozenset({"keys"}))
+    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
+    assert (features.sinks, features.source) == ((), source)
+    with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
+        encoder.encode(frames, frozenset({"probe"}))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("layout", ["sharded", "hub"])
+def test_every_layout_on_disk_gives_the_same_tokens(encoder, tmp_path, layout, tied):
+    path = save_qwen3(build_qwen3(tied=tied), tmp_path, layout)
+    frames = frames_of(2, (3, 5))
+    found, expected = load_encoder(NAME, str(path)).encode(frames), encoder.encode(frames)
+    assert torch.equal(found.tokens, expected.tokens)
+    assert torch.equal(found.companions, expected.companions)
+
+
+def test_the_encoder_holds_the_tower_and_nothing_else(qwen3, encoder):
+    expected = sum(value.numel() for value in qwen3.model.visual.parameters())
+    assert sum(value.numel() for value in encoder.tower.parameters()) == expected
+    for name, buffer in encoder.tower.named_buffers():
+        assert torch.equal(buffer, qwen3.model.visual.get_buffer(name)), name
+
+
+def test_half_precision_is_close_to_single(encoder):
+    frames = frames_of(2, (4, 5))
+    half = load_encoder(NAME, encoder.spec.path, dtype="bfloat16").encode(frames, SIGNALS)
+    exact = encoder.encode(frames, SIGNALS)
+    for name in ("tokens", "companions"):
+        assert getattr(half, name).dtype == torch.bfloat16
+        scale = float(getattr(exact, name).abs().max())
+        difference = getattr(half, name).float() - getattr(exact, name)
+        assert float(difference.abs().max()) < 0.05 * scale
+    assert half.saliency.dtype == torch.float32
+
+
+class TestDescription:
+    def test_needs_no_weights(self, qwen3, tmp_path):
+        path = save_qwen3(qwen3, tmp_path, "hub")
+        (path / "model.safetensors").write_bytes(b"never opened")
+        spec = describe_model(NAME, str(path))
+        assert (spec.llm.num_layers, spec.llm.hidden_size, spec.llm.head_dim) == (6, WIDTH, 32)
+        assert (spec.companions, spec.frames.num_frames, spec.frames.sampling) == (3, 32, "round")
+
+    def test_only_what_changes_tokens_is_in_the_cache_s_identity(self, qwen3_checkpoint):
+        plain = describe_model(NAME, qwen3_checkpoint)
+        for same in ({"empty_blocks": "drop"}, {"outer_marks": True}, {"system_turn": True}):
+            assert describe_model(NAME, qwen3_checkpoint, **same).identity() == plain.identity()
+        for other in ({"companions": "anchor"}, {"max_pixels": 640}, {"min_pixels": 640}):
+            assert describe_model(NAME, qwen3_checkpoint, **other).identity() != plain.identity()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"empty_blocks": "some"}, "model.empty_blocks must be one of keep, drop, got 'some'"),
+            ({"outer_marks": 1}, "model.outer_marks must be true or false, got 1"),
+            ({"companions": "none"}, "model.companions must be one of merge, anchor, got 'none'"),
+            ({"saliency_from": "a/b"}, "model.saliency_from is no setting of model qwen3-vl-8b"),
+            ({"position_rule": "hf5"}, "model.position_rule is no setting of model qwen3-vl-8b"),
+        ],
+    )
+    def test_wrong_options_name_the_setting(self, qwen3_checkpoint, options, words):
+        with pytest.raises(ValueError, match=words):
+            describe_model(NAME, qwen3_checkpoint, **options)
+
+    def test_other_architectures_are_refused(self, qwen3, tmp_path):
+        path = save_qwen3(qwen3, tmp_path)
+        text = (path / "config.json").read_text()
+        (path / "config.json").write_text(text.replace('"qwen3_vl"', '"qwen3_vl_moe"'))
+        with pytest.raises(ValueError, match="a mixture of experts, which is not supported"):
+            describe_model(NAME, str(path))
+        (path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="holds a 'qwen3_vl' model, not 'qwen2_5_vl'"):
+            describe_model("qwen2.5-vl-7b", str(path))

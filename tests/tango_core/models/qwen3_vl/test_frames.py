@@ -1,0 +1,90 @@
+"""Frames, sizes and times of qwen-vl-utils 0.0.14, run on numbers of frames."""
+
+import json
+
+import numpy as np
+import pytest
+from golden_files import GOLDEN_DIR
+from qwen3_checkpoints import MULTIPLE, NAME
+
+from tango_core.models import describe_model
+from tango_core.models.patches import mean_timestamps
+from tango_core.models.qwen3_vl.stamps import stamp
+from tango_core.video.sampling import fit_size, frame_indices
+
+ROWS = json.loads((GOLDEN_DIR / "golden_frames2.json").read_text())["rows"]
+# Golden key -> (frames, sampling).
+CASES = {
+    "utils_32": (32, "round"),
+    "utils_64": (64, "round"),
+    "lmms_default_32": (32, "round"),
+    "utils_default_2fps": (768, "two_per_second"),
+    "utils_2fps_max64": (64, "two_per_second"),
+}
+
+
+@pytest.fixture(scope="module")
+def published(qwen3_checkpoint):
+    """The frames of a checkpoint of published size: tokens of 32 x 32 pixels instead of 8 x 8."""
+    spec = describe_model(NAME, qwen3_checkpoint).frames
+    factor = (32 // MULTIPLE) ** 2
+    sizes = {"max_pixels": 768, "min_pixels": 128, "total_pixels": 115_200}
+    for name, tokens in sizes.items():
+        assert getattr(spec, name) == tokens * MULTIPLE**2
+    return type(spec)(
+        spec.num_frames,
+        sampling=spec.sampling,
+        multiple=32,
+        **{name: getattr(spec, name) * factor for name in sizes},
+    )
+
+
+@pytest.mark.parametrize("key", CASES)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["file"]["frames"]))
+def test_frames_sizes_and_times_are_those_of_the_release(published, row, key):
+    file, golden = row["file"], row[key]
+    wanted, sampling = CASES[key]
+    found = frame_indices(file["frames"], wanted, sampling, file["fps"])
+    if isinstance(golden, str):  # the release refuses; here the clip gives the frames it has
+        assert "nframes should in interval" in golden
+        assert len(found) == max(2, file["frames"] // 2 * 2)
+        return
+    assert len(found) == golden["num"]
+    assert found[: len(golden["first"])].tolist() == golden["first"]
+    assert found[-2:].tolist() == golden["last"]
+    largest = published.largest_area(len(found))
+    size = fit_size(file["height"], file["width"], published.min_pixels, largest, 32)
+    assert list(size) == golden["size"]
+    assert size[0] * size[1] // 32**2 == golden["tokens_per_pair"]
+    times = mean_timestamps(np.asarray(found / file["fps"], np.float64), 2)
+    stamps = [stamp(one) for one in times.tolist()]
+    count = len(golden["stamps"]) - 1
+    assert [*stamps[:count], stamps[-1]] == golden["stamps"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.2"), (0.35, "0.3"), (1.25, "1.2"), (0.0, "0.0"), (3599.96, "3600.0")],
+)
+def test_times_are_rounded_as_python_does(seconds, text):
+    assert stamp(seconds) == f"<{text} seconds>"
+
+
+def test_an_odd_last_frame_is_its_own_middle():
+    assert mean_timestamps(np.array([0.0, 1.0, 5.0]), 2).tolist() == [0.5, 5.0]
+
+
+def test_more_frames_share_the_same_area(published):
+    few, many = published.largest_area(64), published.largest_area(768)
+    assert few == 768 * 32**2
+    assert many == 115_200 * 32**2 / 768 * 2 == 300 * 32**2
+
+
+def test_smaller_frames_by_choice(qwen3_checkpoint):
+    small = describe_model(NAME, qwen3_checkpoint, max_pixels=20 * MULTIPLE**2)
+    assert (small.frames.min_pixels, small.frames.max_pixels) == (1280, 1280)
+    assert small.options.input_size() == "max_pixels=1280"
+    large = describe_model(NAME, qwen3_checkpoint, max_pixels=10**9)
+    assert large.frames.max_pixels == 768 * MULTIPLE**2  # as the release, which only lowers it
+    with pytest.raises(ValueError, match=r"model.max_pixels must be at least one token .* 64, got"):
+        describe_model(NAME, qwen3_checkpoint, max_pixels=63)

@@ -1,0 +1,246 @@
+"""Both halves against the stock model: whole clips and pruned ones, logits and positions."""
+
+import math
+
+import pytest
+import torch
+from qwen3_checkpoints import (
+    ASKED,
+    EXTRA,
+    NAME,
+    build_qwen3,
+    frames_of,
+    only,
+    save_qwen3,
+    some,
+    whole,
+)
+from qwen_checkpoints import ENDOFTEXT, VIDEO_PAD
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+
+from tango_core.compressors import build_method
+from tango_core.models import load_language_model
+from tango_core.models.language.prefill import additions
+from tango_core.models.language.prompt import TextTokens
+from tango_core.models.patches import pair_frames
+from tango_core.types import Prompt
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+GRIDS = [(3, 2, 3), (1, 4, 4), (5, 1, 2)]
+
+
+def ids_of(prompt):
+    """(1, S) token ids, with the clip's placeholder where a visual token stands."""
+    ids = []
+    for span in prompt.spans:
+        ids += span.ids if isinstance(span, TextTokens) else [VIDEO_PAD] * len(span)
+    return torch.tensor([ids])
+
+
+def logits_of(model, prompt):
+    """(1, S, vocabulary) by our loop."""
+    loop = model.engine.layer_loop
+    hidden = loop.run(
+        model.engine.embed(prompt.spans)[None],
+        prompt.positions[:, None],
+        added=additions(prompt.spans, loop.device),
+    )
+    return loop.logits(hidden)
+
+
+def deep_of(video):
+    """What the stock model calls the clip's features."""
+    return BaseModelOutputWithDeepstackFeatures(
+        pooler_output=(video.tokens,),
+        deepstack_features=[(video.companions[:, one],) for one in range(EXTRA)],
+    )
+
+
+def stock_logits(qwen3, prompt, video):
+    """By the whole stock model, given the kept tokens and the positions."""
+    ids = ids_of(prompt)
+    return qwen3(
+        input_ids=ids,
+        position_ids=prompt.positions[:, None],
+        mm_encoder_outputs={"video": deep_of(video)},
+        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+    ).logits
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_both_halves_give_the_stock_logits_of_pixels(qwen3, encoder, qwen3_checkpoint, outer):
+    grid = (3, 3, 5)
+    frames = frames_of(6, grid[1:])
+    video = build_method("full").compressor.compress(encoder.encode(frames))
+    model = load_language_model(NAME, qwen3_checkpoint, outer_marks=outer)
+    prompt = model.layout.lay_out(video, ASKED)
+    ids = ids_of(prompt)
+    patches = encoder._patches(torch.tensor(pair_frames(frames.pixels, 2)))
+    thw = torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]])
+    expected = qwen3(
+        input_ids=ids,
+        pixel_values_videos=patches,
+        video_grid_thw=thw,
+        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+    ).logits
+    found = logits_of(model, prompt)
+    scale = float(expected.abs().max())
+    assert scale > 1
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * scale)
+    bare = model.engine.layer_loop.run(
+        model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
+    )
+    without = model.engine.layer_loop.logits(bare)
+    assert float((without - expected).abs().max()) > 0.05 * scale
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_positions_are_those_of_transformers(qwen3, qwen3_checkpoint, grid, outer):
+    model = load_language_model(NAME, qwen3_checkpoint, outer_marks=outer)
+    prompt = model.layout.lay_out(whole(grid), ASKED)
+    ids = ids_of(prompt)
+    stock, _ = qwen3.model.get_rope_index(
+        ids,
+        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+        video_grid_thw=torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]]),
+    )
+    assert torch.equal(prompt.positions, stock[:, 0])
+
+
+@pytest.mark.parametrize("empty", ["keep", "drop"])
+@pytest.mark.parametrize("kept", [[0, 1, 5, 7, 17], [6, 9], [13]], ids=str)
+def test_pruned_clips_give_the_stock_logits_exactly(qwen3, qwen3_checkpoint, kept, empty):
+    model = load_language_model(NAME, qwen3_checkpoint, empty_blocks=empty)
+    video = only(whole((3, 2, 3)), kept)
+    prompt = model.layout.lay_out(video, ASKED)
+    assert torch.equal(logits_of(model, prompt), stock_logits(qwen3, prompt, video))
+
+
+def test_a_pruned_clip_has_the_positions_of_the_whole_one(endless):
+    full = endless.layout.lay_out(whole((3, 2, 3)), ASKED)
+    kept = [0, 5, 13, 16]
+    pruned = endless.layout.lay_out(only(whole((3, 2, 3)), kept), ASKED)
+    dropped = set(range(18)) - set(kept)
+    visual = (ids_of(full)[0] == VIDEO_PAD).nonzero()[:, 0].tolist()
+    columns = [at for at in range(len(full)) if at not in {visual[cell] for cell in dropped}]
+    assert torch.equal(pruned.positions, full.positions[:, columns])
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_replies_are_those_of_generate(qwen3, endless, grid):
+    video = some(grid, math.prod(grid) // 2 + 1, seed=3)
+    prompt = endless.layout.lay_out(video, ASKED)
+    ids = ids_of(prompt)
+    generated = qwen3.generate(
+        input_ids=ids,
+        position_ids=prompt.positions[:, None],
+        mm_encoder_outputs={"video": deep_of(video)},
+        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+        do_sample=False,
+        max_new_tokens=8,
+        eos_token_id=-1,
+        pad_token_id=ENDOFTEXT,
+    )[0, ids.shape[1] :].tolist()
+    (answer,) = endless.answer(video, [ASKED], max_new_tokens=8)
+    said = endless.layout.tokenizer.decode(generated, skip_special_tokens=True).strip()
+    assert answer.text == said
+    assert (answer.new_tokens, answer.prompt_tokens) == (8, ids.shape[1])
+    assert answer.visual_tokens == video.num_kept
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("layout", ["sharded", "hub"])
+def test_every_layout_on_disk_gives_the_same_logits(tmp_path, layout, tied):
+    stock = build_qwen3(tied=tied)
+    model = load_language_model(NAME, str(save_qwen3(stock, tmp_path, layout)))
+    video = whole((2, 2, 2))
+    prompt = model.layout.lay_out(video, ASKED)
+    assert torch.equal(logits_of(model, prompt), stock_logits(stock, prompt, video))
+    embedding = model.engine.model.language_model.embed_tokens.weight
+    assert (model.engine.model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
+
+
+def test_in_half_precision_the_loop_is_the_stock_model(qwen3_checkpoint):
+    # Not `.bfloat16()`, which would cut the frequencies of the rotary embedding as well.
+    stock = Qwen3VLForConditionalGeneration.from_pretrained(
+        qwen3_checkpoint, dtype=torch.bfloat16, attn_implementation="sdpa"
+    )
+    model = load_language_model(NAME, qwen3_checkpoint, dtype="bfloat16")
+    video = some((3, 2, 3), 7)
+    half = type(video)(
+        video.tokens.bfloat16(),
+        video.indices,
+        video.grid,
+        video.timestamps,
+        companions=video.companions.bfloat16(),
+    )
+    prompt = model.layout.lay_out(half, ASKED)
+    assert torch.equal(logits_of(model, prompt), stock_logits(stock, prompt, half))
+
+
+def test_prompts_share_the_clip_within_the_text_before_it(endless):
+    video = some((4, 2, 3), 11)
+    prompts = [
+        Prompt(before, "What " + "is " * (index % 4) + f"{index}?")
+        for before in ("", "Watch closely. ")
+        for index in range(4)
+    ]
+    shared, alone = (
+        endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
+        for share in (True, False)
+    )
+    assert [answer.text for answer in shared] == [answer.text for answer in alone]
+    assert len({answer.text for answer in shared}) > 1
+
+
+@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
+@pytest.mark.parametrize("empty", ["keep", "drop"])
+def test_methods_inside_reply_the_same_with_and_without_cache(qwen3_checkpoint, name, empty):
+    model = load_language_model(NAME, qwen3_checkpoint, empty_blocks=empty)
+    model.engine.eos_ids = frozenset()
+    layer = {"layer": 2} if name in ("fastv", "dart") else {}
+    pruner = build_method(name, retention=0.6, num_layers=6, **layer).pruner
+    prompt = model.layout.lay_out(some((6, 3, 3), 40), ASKED)
+    cached, plain = (
+        model.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        for use_cache in (True, False)
+    )
+    assert cached.text == plain.text
+    (unpruned,) = model.engine.answer([prompt], max_new_tokens=6)
+    assert unpruned.new_tokens == cached.new_tokens == 6
+
+
+def test_pruning_before_layer_0_is_what_a_compressor_does(endless):
+    full, kept = whole((3, 4, 5)), [0, 7, 20, 21, 22, 50, 59]
+
+    class Keep:
+        renumbers = False
+
+        def layers(self, num_layers):
+            return (0,)
+
+        def prune(self, context):
+            return context.select(torch.tensor(kept))
+
+    inside = endless.engine.answer(
+        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
+    )
+    before = endless.answer(only(full, kept), [ASKED], max_new_tokens=6)
+    assert inside[0].text == before[0].text
+
+
+def test_tokens_without_their_companions_are_refused(endless):
+    video = whole((2, 2, 2))
+    bare = type(video)(video.tokens, video.indices, video.grid, video.timestamps)
+    with pytest.raises(ValueError, match="come with 0 companions each, but model qwen3-vl-8b adds"):
+        endless.answer(bare, [ASKED])
+
+
+def test_the_language_half_holds_no_weight_of_the_tower(qwen3, endless):
+    own = {*qwen3.model.language_model.parameters(), *qwen3.lm_head.parameters()}
+    expected = sum(value.numel() for value in own)
+    assert sum(value.numel() for value in endless.engine.model.parameters()) == expected
+    for name, buffer in endless.engine.model.language_model.named_buffers():
+        assert torch.equal(buffer, qwen3.model.language_model.get_buffer(name)), name
