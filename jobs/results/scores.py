@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from tango_core.benchmarks.protocols.versions import listed_name
 from tango_core.metrics import Counted, Estimate, Metric
 
 Groups = Sequence[Mapping[str, str]]
+# The value of a group, or those of two.
+_Value = tuple[str, ...]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
@@ -101,29 +103,40 @@ class QuestionGroups:
         """Questions by the values of one group, or of two."""
         if (name, inner) not in self._labels:
             names = (name,) if inner is None else (name, inner)
-            self._labels[name, inner] = _Labels(names, self._groups, self._codes, self._clips)
+            of_set = [self._values(mapping, names) for mapping in self._groups]
+            self._labels[name, inner] = _Labels(of_set, self._codes, self._clips)
         return self._labels[name, inner]
+
+    def _values(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
+        """What a set of groups says of some groups: nothing, a value, or several."""
+        if not all(name in mapping for name in names):
+            return []
+        several = self._facts.several_valued
+        parts = [mapping[n].split(", ") if n in several else [mapping[n]] for n in names]
+        return list(dict.fromkeys(product(*parts)))
 
 
 class _Labels:
-    """The values that questions have of one or two groups, and how clips divide over them."""
+    """The values that questions have of one or two groups, and how clips divide over them.
 
-    def __init__(self, names: Sequence[str], groups: Groups, codes: Ints, clips: Ints) -> None:
-        numbers: dict[tuple[str, ...], int] = {}
-        of_set = [
-            numbers.setdefault(tuple(mapping[name] for name in names), len(numbers))
-            if all(name in mapping for name in names)
-            else -1
-            for mapping in groups
-        ]
+    A question may have several values of a group (`Benchmark.several_valued`).
+    """
+
+    def __init__(self, of_set: Sequence[Sequence[_Value]], codes: Ints, clips: Ints) -> None:
+        numbers: dict[_Value, int] = {}
+        widest = max([1, *map(len, of_set)])
+        labels = np.full((len(of_set) + 1, widest), -1, np.int64)
+        for at, values in enumerate(of_set):
+            own = [numbers.setdefault(value, len(numbers)) for value in values]
+            labels[at, : len(own)] = own
         self.values = list(numbers)
-        labels = np.array([*of_set, -1], np.int64)[codes]
-        self._rows = (labels >= 0).nonzero()[0]
-        pairs = labels[self._rows] * (int(clips.max(initial=0)) + 1) + clips[self._rows]
+        of_question = labels[codes]
+        self._rows, columns = (of_question >= 0).nonzero()
+        num_clips = int(clips.max(initial=0)) + 1
+        pairs = of_question[self._rows, columns] * num_clips + clips[self._rows]
         found, pair_of = np.unique(pairs, return_inverse=True)
         self._pair_of = pair_of.astype(np.int32)
-        first = np.arange(len(numbers) + 1) * (int(clips.max(initial=0)) + 1)
-        self._starts = np.searchsorted(found, first)
+        self._starts = np.searchsorted(found, np.arange(len(numbers) + 1) * num_clips)
 
     def sums(self, counted: Counted) -> tuple[list[float], list[float]]:
         """Per value of the group: how many questions count, and the sum of their values."""

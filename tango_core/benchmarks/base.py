@@ -54,6 +54,8 @@ class Benchmark(ABC):
         protocols: Name in the recipe (`benchmark.protocol`) -> how questions are put and read.
         metrics: What answers are reduced to, the headline first.
         unlisted_groups: Groups of questions that metrics read, and that no break-down lists.
+        several_valued: Groups whose value may name several, with ", " between: a question counts in
+            each of them.
         paper_column: Columns in the papers' tables; `None` if papers do not print it.
         cross_table: Two groups that are broken down at once; `None` for none.
         macro_group: Group over whose values a macro average is taken; `None` for none.
@@ -72,6 +74,7 @@ class Benchmark(ABC):
     protocols: ClassVar[Mapping[str, Protocol]] = under_each_harness(PLAIN)
     metrics: ClassVar[Sequence[Metric]] = (ACCURACY,)
     unlisted_groups: ClassVar[Sequence[str]] = ()
+    several_valued: ClassVar[Sequence[str]] = ()
     paper_column: ClassVar[PaperColumn | None] = None
     cross_table: ClassVar[CrossTable | None] = None
     macro_group: ClassVar[str | None] = None

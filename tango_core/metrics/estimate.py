@@ -16,6 +16,7 @@ class Estimate:
         num_questions: Questions counted, or groups of questions where these have one score.
         num_clusters: Clips they belong to.
         num_effective: Independent questions that would be worth as much; at most `num_questions`.
+            Of scores that are not right or wrong the clips, as their questions may all be alike.
     """
 
     value: float

@@ -60,9 +60,8 @@ def mean_of_clips(
     else:
         tail = NormalDist().cdf(-spread)
         low, high = np.quantile(_drawn_means(totals, sizes), [tail, 1 - tail]).tolist()
-    effective = min(float(num_questions), value * (1 - value) / variance)
     low, high = min(value, max(0.0, low)), max(value, min(1.0, high))
-    return Estimate(value, low, high, num_questions, num_clips, effective)
+    return Estimate(value, low, high, num_questions, num_clips, num_clips)
 
 
 def _drawn_means(totals: Floats, sizes: Floats) -> Floats:
