@@ -1,4 +1,4 @@
-"""Accuracy against its cost in time and in tokens, with the best trade-offs marked."""
+"""Scores against their cost in time and in tokens, with the best trade-offs marked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from jobs.report.formatting import shortened
 from jobs.report.theme import Theme, new_figure
 from jobs.results.cell_summary import CellSummary
+from jobs.results.headlines import headline_title
 
 # What a method changes of a question's time; the vision tower sees every frame in any case.
 COSTED = ("compress", "prefill")
@@ -64,7 +65,7 @@ def pareto(
     styles: Styles,
     theme: Theme,
 ) -> Figure | None:
-    """One row per benchmark: accuracy over time and over tokens, 95 % intervals, fronts joined.
+    """One row per benchmark: the headline over time and over tokens, 95 % intervals, fronts joined.
 
     Args:
         cells: Cells of one run or of several.
@@ -75,7 +76,7 @@ def pareto(
     Returns:
         `None` where no benchmark has two cells with a cost.
     """
-    scored = [cell for cell in cells if cell.accuracy is not None]
+    scored = [cell for cell in cells if cell.headline is not None]
     benchmarks = [
         name
         for name in dict.fromkeys(cell.benchmark for cell in scored)
@@ -92,7 +93,8 @@ def pareto(
             panel.set_xlabel(label)
             if not column:
                 panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
-                panel.set_ylabel("accuracy (%)")
+                own = [cell for cell in scored if cell.benchmark == benchmark]
+                panel.set_ylabel(f"{headline_title(own)} (%)")
     return figure
 
 
@@ -117,9 +119,9 @@ def _panel(
         return
     values = []
     for cell, cost in points:
-        accuracy = cell.accuracy
-        assert accuracy is not None
-        value, low, high = (100 * part for part in (accuracy.value, accuracy.low, accuracy.high))
+        score = cell.headline
+        assert score is not None
+        value, low, high = (100 * part for part in (score.value, score.low, score.high))
         values.append((cost, value))
         colour, marker = (theme.foreground, "s") if cell.is_baseline else styles[series(cell)]
         panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)

@@ -43,7 +43,7 @@ def test_the_figure_numbers_the_front_and_says_what_it_is(sweep):
     styles = {cell.method: (LIGHT.series[0], "o") for cell in cells}
     figure = pareto(cells, lambda cell: cell.method, styles, LIGHT)
     for panel, cost in zip(figure.axes, (milliseconds_of, percent_of_tokens), strict=True):
-        front = pareto_front([(cost(cell), cell.accuracy.value) for cell in cells])
+        front = pareto_front([(cost(cell), cell.headline.value) for cell in cells])
         words = "\n".join(text.get_text() for text in panel.texts)
         for number, index in enumerate(front, 1):
             assert f"{number}  {cells[index].name}" in words

@@ -85,7 +85,7 @@ class TestPlots:
         paths = save_plots(sweep[0].cells, tmp_path / "plots")
         assert {path.name for path in paths} == {
             "accuracy_vs_retention.png",
-            "accuracy_vs_cost.png",
+            "score_vs_cost.png",
             "latency.png",
             "tokens_kept.png",
         }
