@@ -18,9 +18,11 @@ from tango_core.extensions import load_extension
 BENCHMARKS: dict[str, str] = {
     "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
     "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
+    "lvbench": "tango_core.benchmarks.lvbench.benchmark:LVBenchBenchmark",
     "mlvu": "tango_core.benchmarks.mlvu.benchmark:MLVUBenchmark",
     "mvbench": "tango_core.benchmarks.mvbench.benchmark:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
+    "tempcompass": "tango_core.benchmarks.tempcompass.benchmark:TempCompassBenchmark",
     "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
 }
 
