@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tango_core.types import Prompt, Question
+from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
+from tango_core.types import Prompt, Question, Subtitles
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Protocol:
             answered: a text in which its rules read no option. Its score is the question's.
         macro: Whether that harness averages over the values of the benchmark's `macro_group`
             instead of over its questions.
+        subtitles: How a question is put where `benchmark.subtitles` is set; `None` if the harness
+            shows a video model none.
     """
 
     name: str
@@ -38,3 +41,18 @@ class Protocol:
     harness_score: Callable[[str, Question], float | None] | None = None
     failed_reply: str = ""
     macro: bool = False
+    subtitles: SubtitleRule | None = None
+
+    def prompt(
+        self, question: Question, subtitles: Subtitles | None = None, watched: Watched | None = None
+    ) -> Prompt:
+        """Put a question, with the subtitles if there are any to be shown.
+
+        Raises:
+            ValueError: If there are and the protocol shows none, or nothing is known of the clip.
+        """
+        if subtitles is None:
+            return self.render(question)
+        if self.subtitles is None or watched is None:
+            raise ValueError(f"protocol {self.name} cannot show subtitles with {question.id!r}")
+        return self.subtitles.render(question, self.subtitles.choose(subtitles, watched))

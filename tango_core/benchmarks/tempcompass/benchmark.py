@@ -84,7 +84,7 @@ class TempCompassBenchmark(AnnotatedBenchmark):
             tables = {task: _rows(path, task) for task, path in found.items() if path is not None}
         else:
             tables = self._of_vlmevalkit(patterns[TASKS[0]])
-            found = {task: self.root / _TSVS[0] for task in tables}
+            found = dict.fromkeys(tables, self.root / _TSVS[0])
         asked: Counter[tuple[str, Any, Any]] = Counter()
         self._numbers: list[int] = []  # of a question among those of its form, video and dimension
         for task, rows in tables.items():

@@ -74,7 +74,7 @@ def _caption_matching(reply: str, question: Question) -> float | None:
 
 
 def _without_kind(name: str) -> str:
-    """ "Option 1" as "1"."""
+    """The label alone: "1" for "Option 1"."""
     for kind in _KINDS:
         name = name.replace(kind, "")
     return name

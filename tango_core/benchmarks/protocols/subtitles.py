@@ -1,0 +1,82 @@
+"""Which lines of a video's subtitles a question is put with: what the harnesses' rules share.
+
+A rule chooses lines by the times of the frames that its harness samples for this purpose, which
+are not always those that the model is shown. It knows the length of the video and not the number of
+its frames: a time is that of a place in the video, where the harness takes the frame at this place.
+The two are less than a frame apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tango_core.types import Prompt, Question, Subtitles
+
+_STAMP = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
+# Behind the name of a protocol whose questions were put with subtitles, as results record it.
+SHOWN = "+subtitles"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a rule knows of a clip.
+
+    Attributes:
+        num_frames: Frames of it that the model was to be shown.
+        duration_s: Length in seconds: its frames divided by their average rate.
+    """
+
+    num_frames: int
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class SubtitleRule:
+    """How a protocol puts a question with subtitles. Both are functions of a module.
+
+    Attributes:
+        choose: (subtitles, what is known of the clip) -> the lines that are shown, as one text.
+        render: (question, these lines) -> `Prompt`.
+    """
+
+    choose: Callable[[Subtitles, Watched], str]
+    render: Callable[[Question, str], Prompt]
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Some words on the screen.
+
+    Attributes:
+        start_ms: First moment, in milliseconds from the start of the video.
+        end_ms: Last moment.
+        lines: As they stand in the file, without line breaks at their ends.
+    """
+
+    start_ms: int
+    end_ms: int
+    lines: tuple[str, ...]
+
+
+def cues_of_srt(text: str) -> list[Cue]:
+    """Read SubRip text: a line with two times begins a cue, whatever stands around it.
+
+    The lines of a cue are those up to the next times, with its number and empty lines among them.
+    """
+    found: list[tuple[int, int, list[str]]] = []
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        stamps = _STAMP.findall(line)
+        if len(stamps) == 2:
+            found.append((_ms(stamps[0]), _ms(stamps[1]), []))
+        elif found:
+            found[-1][2].append(line)
+    return [Cue(start, end, tuple(lines)) for start, end, lines in found]
+
+
+def _ms(stamp: tuple[str, str, str, str]) -> int:
+    """Hours, minutes, seconds and a fraction in milliseconds."""
+    hours, minutes, seconds, fraction = stamp
+    whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
+    return whole * 1000 + int(fraction) * 10 ** (3 - len(fraction))
