@@ -205,8 +205,9 @@ class AnswerQuestions:
     def _prompts(self, clip: _ClipInWork, entry: Entry) -> list[Prompt]:
         """The words of all questions, with the video's subtitles if they are to be shown."""
         subtitles, video = subtitles_of(clip.row), entry.video
-        length_s = video.source.duration_s if video.source else float(video.timestamps[-1])
-        watched = Watched(self.num_frames, length_s)
+        last_s = float(video.timestamps[-1])
+        length_s = video.source.duration_s if video.source else last_s
+        watched = Watched.of(self.num_frames, length_s, last_s)
         return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
 
     def _read(self, cache: str, key: str) -> Entry:

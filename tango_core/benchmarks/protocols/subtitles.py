@@ -1,9 +1,9 @@
 """Which lines of a video's subtitles a question is put with: what the harnesses' rules share.
 
-A rule chooses lines by the times of the frames that its harness samples for this purpose, which
-are not always those that the model is shown. It knows the length of the video and not the number of
-its frames: a time is that of a place in the video, where the harness takes the frame at this place.
-The two are less than a frame apart.
+A rule chooses lines by the frames that its harness samples for this purpose, which are not always
+those that the model is shown. Where a cache holds the clip its file is not opened, so the length of
+a frame is worked out from when the last one is shown (`Watched.of`). Where that cannot be told, a
+rule takes the place in the video for the frame at this place: less than a frame apart.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tango_core.types import Prompt, Question, Subtitles
 
 _STAMP = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
+# A file whose frames last longer tells nothing by its end, and neither does a sample that ends well
+# before it.
+_LONGEST_FRAME_S = 0.1
+# Rates are fractions such as 30000/1001.
+_LARGEST_DENOMINATOR = 1001
 # Behind the name of a protocol whose questions were put with subtitles, as results record it.
 SHOWN = "+subtitles"
 
@@ -26,10 +32,36 @@ class Watched:
     Attributes:
         num_frames: Frames of it that the model was to be shown.
         duration_s: Length in seconds: its frames divided by their average rate.
+        rate: Frames per second, if it is known.
     """
 
     num_frames: int
     duration_s: float
+    rate: float | None = None
+
+    @classmethod
+    def of(cls, num_frames: int, duration_s: float, last_shown_s: float) -> Watched:
+        """Work the rate out of a clip of which the last frame was shown: that one ends the clip.
+
+        Args:
+            num_frames: As the attribute.
+            duration_s: As the attribute.
+            last_shown_s: When the last frame that was sampled is shown. Of a clip of a constant
+                rate whose last frame it is, the rate is exact; else it is `None`.
+        """
+        frame_s = duration_s - last_shown_s
+        if not 0 < frame_s <= _LONGEST_FRAME_S:
+            return cls(num_frames, duration_s)
+        count = duration_s / frame_s
+        if abs(count - round(count)) > 0.01:
+            return cls(num_frames, duration_s)
+        rate = Fraction(round(count) / duration_s).limit_denominator(_LARGEST_DENOMINATOR)
+        return cls(num_frames, duration_s, float(rate))
+
+    @property
+    def num_available(self) -> int | None:
+        """Frames of the clip, where the rate is known."""
+        return None if self.rate is None else round(self.duration_s * self.rate)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ Source: EvolvingLMMs-Lab/lmms-eval, `lmms_eval/tasks/videomme`.
 
 from __future__ import annotations
 
-import math
 import re
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tango_core.benchmarks.annotations.harness_files import (
     LmmsEvalSamples,
@@ -98,15 +100,27 @@ def _chosen(subtitles: Subtitles, watched: Watched, num_frames: int) -> str:
         (cue.start_ms, cue.end_ms): " ".join(cue.lines) for cue in cues_of_srt(subtitles.text)
     }
     cues = list(by_times.items())
-    step_ms = watched.duration_s * 1000 / (num_frames - 1)
+    frames = _frames(watched, num_frames)
     found = []
     for index, ((start, end), _) in enumerate(cues):
-        first = math.ceil(start / step_ms) if step_ms > 0 else 0
-        if first < num_frames and start <= first * step_ms < end:
+        bounds = [
+            ms / 1000 if watched.rate is None else int(ms / 1000 * watched.rate)
+            for ms in (start, end)
+        ]
+        first = bisect_left(frames, bounds[0])
+        if first < num_frames and frames[first] < bounds[1]:
             found.append((first, index))
     # A set, as there, filled frame by frame: its numbers need not be in order of time.
     lines = [_LINE.search(cues[index][1]) for index in list({index for _, index in sorted(found)})]
     return "\n".join(line[1] for line in lines if line)
+
+
+def _frames(watched: Watched, num_frames: int) -> list[float]:
+    """Its frames by their numbers, or by their times in seconds where no numbers are known."""
+    last = watched.duration_s if watched.num_available is None else watched.num_available - 1
+    places = np.linspace(0, last, num_frames)
+    kept: list[float] = (places if watched.rate is None else places.astype(int)).tolist()
+    return kept
 
 
 def _videomme(question: Question) -> str:

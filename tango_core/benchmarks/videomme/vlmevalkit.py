@@ -50,14 +50,22 @@ def choose_subtitles(subtitles: Subtitles, watched: Watched) -> str:
     that reads a video. A cue that lasts longer is repeated.
     """
     cues = [(cue.start_ms, cue.end_ms, _words(cue)) for cue in cues_of_srt(subtitles.text or "")]
-    step_s = watched.duration_s / (watched.num_frames + 1)
     shown = []
-    for number in range(1, watched.num_frames + 1):
-        now = round(number * step_s * 1000)
+    for now in _moments(watched):
         words = next((text for start, end, text in cues if start < now < end), "")
         if words.strip():
             shown.append(words)
     return "\n".join(shown)
+
+
+def _moments(watched: Watched) -> list[int]:
+    """When its frames are shown, in milliseconds."""
+    numbers = range(1, watched.num_frames + 1)
+    if watched.rate is None or watched.num_available is None:
+        step_ms = watched.duration_s * 1000 / (watched.num_frames + 1)
+        return [round(number * step_ms) for number in numbers]
+    step = watched.num_available / (watched.num_frames + 1)
+    return [round(int(number * step) * (1000 / watched.rate)) for number in numbers]
 
 
 def _words(cue: Cue) -> str:
