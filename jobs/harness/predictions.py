@@ -97,7 +97,9 @@ def _answer_row(
     text = "" if failed or reply is None else reply
     choice = None if failed else protocol.read_choice(text, question)
     score = protocol.harness_score
-    status = ANSWER_QUESTIONS.failure if failed else "ok" if choice is not None else "unparsed"
+    # A question without options is answered by any text.
+    unread = choice is None and bool(question.choices)
+    status = ANSWER_QUESTIONS.failure if failed else "unparsed" if unread else "ok"
     return {
         "benchmark": benchmark.name,
         "video_id": record.video_id,
