@@ -52,7 +52,8 @@ class LVBenchBenchmark(AnnotatedBenchmark):
             "lmms-eval/LVBench",
             (
                 ReleasePart("annotations", ("*.parquet",)),
-                ReleasePart("videos", ("*.zip", "*.tar*", "*.mp4"), any_of=True),
+                # lmms-eval unpacks every archive into one folder.
+                ReleasePart("videos", ("*.zip", "*.tar*", "*.mp4"), any_of=True, into=""),
             ),
             _LICENCE,
         ),

@@ -16,15 +16,19 @@ import pytest
 from hub_releases import (
     cut,
     longvideobench_on_the_hub,
+    lvbench_of_its_authors,
+    lvbench_on_the_hub,
     mlvu_on_the_hub,
     mvbench_on_the_hub,
     tarred,
+    tempcompass_on_the_hub,
     videomme_on_the_hub,
     zipped,
 )
 from rich.console import Console
 
 from jobs.fetch.data import HowToGet, data_get
+from tango_core.benchmarks import build_benchmark
 
 pytestmark = pytest.mark.slow
 
@@ -267,6 +271,8 @@ def test_bytes_that_are_not_what_they_should_be(server, run, tmp_path, what):
 
 
 MADE = {
+    "tempcompass": ("datasets/lmms-lab/TempCompass", tempcompass_on_the_hub, "main"),
+    "lvbench": ("datasets/lmms-eval/LVBench", lvbench_on_the_hub, "main"),
     "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
     "longvideobench": (LONGVIDEOBENCH, longvideobench_on_the_hub, "main"),
     "mlvu": ("datasets/MLVU/MVLU", mlvu_on_the_hub, "main"),
@@ -295,3 +301,28 @@ def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
     assert data_get(name, tmp_path / "out", how, console) == 0
     assert "all of it is here" in console.export_text()
     assert {each.path.split("/")[1] for each in server.requests} == {"api"}
+
+
+def test_a_release_without_videos_says_where_they_are(server, tmp_path):
+    server.publish("datasets/zai-org/LVBench", lvbench_of_its_authors(tmp_path / "made"))
+    console = Console(record=True, width=200, force_terminal=False)
+    how = HowToGet(repository="zai-org/LVBench", yes=True)
+    assert data_get("lvbench", tmp_path / "out", how, console) == 0
+    text = console.export_text()
+    assert "note: the videos are on YouTube" in text
+    assert "lvbench: 3 questions can be read; videos are not on the hub, see the note" in text
+
+
+def test_subtitles_are_fetched_where_they_are_asked_for(server, tmp_path):
+    files = videomme_on_the_hub(tmp_path / "made")
+    cues = b"1\n00:00:01,000 --> 00:00:02,000\nhello\n"
+    files["subtitle.zip"] = zipped({"subtitle/aAaAaAaAaA0.srt": cues})
+    server.publish(VIDEOMME, files)
+    root = tmp_path / "out"
+    console = Console(record=True, width=200, force_terminal=False)
+    assert data_get("videomme", root, HowToGet(yes=True), console) == 0
+    with pytest.raises(FileNotFoundError, match="--only subtitles"):
+        build_benchmark("videomme", root=str(root), subtitles=True)
+    assert data_get("videomme", root, HowToGet(only=("subtitles",), yes=True), console) == 0
+    shown = build_benchmark("videomme", root=str(root), subtitles=True)
+    assert [item.subtitles.text for item in shown.items()] == [cues.decode(), None]
