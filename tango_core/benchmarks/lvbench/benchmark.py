@@ -46,6 +46,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
     layout = f"{_META} or data/train-*.parquet, and videos/<key>.mp4"
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = lmms_eval.PROTOCOLS
+    several_valued: ClassVar = ("type",)
     lmms_eval_samples = lmms_eval.SAMPLES
     releases = (
         Release(
