@@ -55,6 +55,9 @@ def test_tempcompass_scores_all_forms_but_captions(measure, tmp_path):
     for cell in summary["cells"]:
         assert (cell["num_questions"], cell["num_scored"]) == (9, 8)
         assert set(cell["accuracy_by"]["task"]) == {"multi-choice", "caption_matching", "yes_no"}
+        by_form = cell["accuracy_cross"]["dimension"]["action"]["task"]
+        counts = {form: value["n"] for form, value in by_form.items()}
+        assert counts == {"multi-choice": 1, "caption_matching": 1, "yes_no": 2}
 
 
 @pytest.mark.parametrize("write", [lvbench_authors, lvbench_release])
@@ -62,7 +65,15 @@ def test_lvbench(measure, write, tmp_path):
     _, answers, summary = measure("lvbench", write(tmp_path / "root"), protocol="lmms_eval")
     assert len(answers) == 2 * 3
     assert answers[["correct", "harness_score"]].notna().all(axis=None)
-    assert [cell["num_scored"] for cell in summary["cells"]] == [3, 3]
+    for cell in summary["cells"]:
+        types = cell["accuracy_by"]["type"]
+        assert cell["num_scored"] == 3
+        assert {kind: value["n"] for kind, value in types.items()} == {
+            "key information retrieval": 1,
+            "entity recognition": 1,
+            "event understanding": 1,
+            "reasoning": 1,
+        }, "a question of two types counts in both"
 
 
 @pytest.mark.parametrize("protocol", ["vlmevalkit", "lmms_eval"])
