@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record, Table, option_notes
@@ -72,7 +72,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)
         rows = list(_questions(path, read_rows(path)))
-        asked: Counter[Any] = Counter()
+        asked: Counter[str] = Counter()
         self._numbers: list[int] = []
         for row in rows:
             asked[_video_of(row)] += 1
@@ -141,9 +141,10 @@ def _questions(path: Path, rows: Sequence[Row]) -> Iterator[Row]:
             yield {"key": row.get("key"), "type": row.get("type"), **one}
 
 
-def _video_of(row: Row) -> Any:
-    """What a row calls its video."""
-    return row.get("video_path") or row.get("key") or row.get("video") or row.get("video_id")
+def _video_of(row: Row) -> str:
+    """What a row calls its video, as text whatever it is."""
+    names = ("video_path", "key", "video", "video_id")
+    return next((str(row[name]) for name in names if not is_missing(row.get(name))), "")
 
 
 def _stem(file: str) -> str:

@@ -85,11 +85,11 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         else:
             tables = self._of_vlmevalkit(patterns[TASKS[0]])
             found = dict.fromkeys(tables, self.root / _TSVS[0])
-        asked: Counter[tuple[str, Any, Any]] = Counter()
+        asked: Counter[tuple[str, str, str]] = Counter()
         self._numbers: list[int] = []  # of a question among those of its form, video and dimension
         for task, rows in tables.items():
             for row in rows:
-                place = (task, row.get("video_id"), row.get("dim"))
+                place = (task, str(row.get("video_id")), str(row.get("dim")))
                 asked[place] += 1
                 self._numbers.append(asked[place])
         return [Table(found[task] or self.root, rows, task) for task, rows in tables.items()]
