@@ -16,6 +16,7 @@ from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
 BENCHMARKS: dict[str, str] = {
+    "charades_sta": "tango_core.benchmarks.charades_sta.benchmark:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
     "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
     "lvbench": "tango_core.benchmarks.lvbench.benchmark:LVBenchBenchmark",
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, str] = {
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
     "tempcompass": "tango_core.benchmarks.tempcompass.benchmark:TempCompassBenchmark",
     "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
+    "videomme_v2": "tango_core.benchmarks.videomme_v2.benchmark:VideoMMEV2Benchmark",
 }
 
 __all__ = [
