@@ -9,6 +9,7 @@ from jobs_for_tests import answers_of, run
 from newer_releases import lvbench_authors, lvbench_release, tempcompass_release
 from numbered_videos import write_clip
 from releases import VIDEOMME_ROWS, load, videomme_release
+from scored_releases import VIDEOMME_V2_ROWS, videomme_v2_release
 
 from jobs.config.recipe import parse_job
 from jobs.results.summary import write_summary
@@ -93,3 +94,17 @@ def test_subtitles_change_the_prompts_and_no_token(measure, protocol, tmp_path):
     assert longer["aAaAaAaAaA0"] != longer["-b_B-b_B-b1"]
     assert {cell["protocol"] for cell in summary["cells"]} == {f"{protocol}+subtitles"}
     assert all(cell["harness_accuracy"] is not None for cell in summary["cells"])
+
+
+def test_video_mme_v2_shows_every_word(measure, tmp_path):
+    root = videomme_v2_release(tmp_path / "root")
+    (root / "subtitle").mkdir()
+    words = [{"text": word, "start_time": 0.0, "end_time": 1.0} for word in ("hello", "there")]
+    (root / "subtitle" / "001.jsonl").write_text("\n".join(map(json.dumps, words)))
+    _, plain, _ = measure("videomme_v2", root, protocol="lmms_eval")
+    result, shown, _ = measure("videomme_v2", root, protocol="lmms_eval", subtitles=True)
+    assert (result.num_encoded, result.num_computed) == (0, 0)
+    assert len(shown) == 2 * len(VIDEOMME_V2_ROWS)
+    changed = shown["prompt_digest"] != plain["prompt_digest"]
+    assert set(shown[changed]["video_id"]) == {"001"}
+    assert changed.sum() == 2 * 4, "a video without words is asked as before"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hub_releases import (
+    charades_on_the_hub,
     cut,
     longvideobench_on_the_hub,
     lvbench_of_its_authors,
@@ -23,6 +24,7 @@ from hub_releases import (
     tarred,
     tempcompass_on_the_hub,
     videomme_on_the_hub,
+    videomme_v2_on_the_hub,
     zipped,
 )
 from rich.console import Console
@@ -271,6 +273,8 @@ def test_bytes_that_are_not_what_they_should_be(server, run, tmp_path, what):
 
 
 MADE = {
+    "videomme_v2": ("datasets/MME-Benchmarks/Video-MME-v2", videomme_v2_on_the_hub, "main"),
+    "charades_sta": ("datasets/lmms-eval/charades_sta", charades_on_the_hub, "main"),
     "tempcompass": ("datasets/lmms-lab/TempCompass", tempcompass_on_the_hub, "main"),
     "lvbench": ("datasets/lmms-eval/LVBench", lvbench_on_the_hub, "main"),
     "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
