@@ -28,7 +28,7 @@ from tango_core.combination import Combination
 from tango_core.compressors.contract.clips import make_clip
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.model import LayoutAndEngine
-from tango_core.types import CompressedVideo, Question, Subtitles, VisualFeatures
+from tango_core.types import CompressedVideo, Prompt, Question, Subtitles, VisualFeatures
 
 Source = Literal["cache", "measured", "made-up clip"]
 
@@ -192,9 +192,7 @@ def _questions(plan: Plan) -> list[tuple[str, Question, Subtitles | None]]:
 
 def _visual_length(plan: Plan, language_model: LayoutAndEngine, video: CompressedVideo) -> int:
     """Visual tokens of a prompt, with the newline tokens that the model adds."""
-    benchmark = next(iter(plan.protocols.values()))
-    question = Question(id="", text="?", choices=("a", "b"))
-    prompt = benchmark.render(question)
+    prompt = Prompt(before="", after="?")  # they do not depend on the words
     return language_model.layout.lay_out(_as_wide(plan.model, video), prompt).num_visual
 
 

@@ -155,7 +155,8 @@ class AnnotatedBenchmark(Benchmark):
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read the subtitles of a question's video."""
         path = self.subtitle_path(record)
-        return Subtitles(None if path is None else read_text(Path(path)))
+        # A byte that is no UTF-8 in one of many files of subtitles is no reason to end a job.
+        return Subtitles(None if path is None else read_text(Path(path), errors="replace"))
 
     def missing_reason(self, record: Record) -> str | None:
         """Say why a clip's file cannot be had, or `None` if it should be there."""

@@ -136,6 +136,15 @@ class TestBenchmark:
         assert [replace(item, subtitles=None) for item in shown] == plain
         assert benchmark.protocol.name == "vlmevalkit+subtitles"
 
+    def test_bytes_that_are_no_text_do_not_end_a_job(self, tmp_path):
+        root = videomme_release(tmp_path)
+        (root / "subtitle").mkdir()
+        (root / "subtitle" / "aAaAaAaAaA0.srt").write_bytes(
+            b"\xef\xbb\xbf" + SRT.encode() + b"\xff"
+        )
+        first = next(load("videomme", root, subtitles=True).items())
+        assert first.subtitles == Subtitles(SRT + "\ufffd")
+
     @pytest.mark.parametrize("folder", ["subtitle", "subtitles", "videomme/subtitle"])
     def test_they_are_found_where_the_harnesses_put_them(self, folder, tmp_path):
         root = videomme_release(tmp_path)
