@@ -14,7 +14,13 @@ from jobs.report.common import (
     shown_notes,
 )
 from jobs.report.controls import control_notes, right_wrong
-from jobs.report.notes import answers_in, few_clips_notes, lost_answers_notes, skipped_notes
+from jobs.report.notes import (
+    answers_in,
+    few_clips_notes,
+    incomplete_group_notes,
+    lost_answers_notes,
+    skipped_notes,
+)
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.plots import save_plots
 from jobs.report.shards import RunGroup, grouped, joined
@@ -108,6 +114,7 @@ def report_runs(
         *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
+        *incomplete_group_notes(cells),
     ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
