@@ -167,7 +167,7 @@ class _Labels:
         pairs = self._pair_of[counts]
         return (
             np.bincount(pairs, minlength=size).astype(np.float64),
-            np.bincount(pairs, weights=values[counts], minlength=size),
+            np.bincount(pairs, weights=values[counts], minlength=size).astype(np.float64),
         )
 
 

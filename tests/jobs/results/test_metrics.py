@@ -1,4 +1,4 @@
-"""Scores that are not accuracy, from replies to summaries, tables, MLflow and back, by brute force."""
+"""Scores that are not accuracy, from replies to summaries, tables and MLflow, by brute force."""
 
 import csv
 import io
