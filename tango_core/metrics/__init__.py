@@ -25,6 +25,9 @@ from tango_core.metrics.table import (
     RECALL_07,
 )
 
+# The name of 0.1, where accuracy was the only mean.
+Accuracy = Estimate
+
 __all__ = [
     "ACCURACY",
     "GROUP_SCORE",
@@ -32,6 +35,7 @@ __all__ = [
     "RECALL_03",
     "RECALL_05",
     "RECALL_07",
+    "Accuracy",
     "Comparison",
     "Counted",
     "Estimate",

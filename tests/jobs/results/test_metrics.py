@@ -1,4 +1,4 @@
-"""Scores that are not accuracy, from replies to summaries, tables and MLflow, by brute force."""
+"""Scores that are not accuracy, from replies to tables and MLflow, against counts by hand."""
 
 import csv
 import io
