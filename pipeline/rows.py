@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipeline.redaction import redacted
 from pipeline.remote.urls import is_url
 from tango_core.printable import printable
-from tango_core.types import ClipSource, Question, VideoItem
+from tango_core.types import ClipSource, Question, Subtitles, VideoItem
 
 Row = dict[str, Any]
 
@@ -31,6 +31,7 @@ _CLIP = [
     ("clip_key", pa.string()),
     ("source_fingerprint", pa.string()),
     ("questions", pa.string()),
+    ("subtitles", pa.string()),
     ("missing", pa.list_(pa.string())),
     ("encode", pa.list_(pa.string())),
     ("stored", pa.list_(pa.string())),
@@ -143,6 +144,7 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "clip_key": key,
         "source_fingerprint": fingerprint,
         "questions": _pack(item.questions),
+        "subtitles": None if item.subtitles is None else json.dumps(item.subtitles.text),
         "missing": [],
         "encode": [],
         "stored": [],
@@ -189,6 +191,12 @@ def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
         )
         for q in json.loads(row["questions"])
     )
+
+
+def subtitles_of(row: Mapping[str, Any]) -> Subtitles | None:
+    """The subtitles of a clip's row; `None` if its questions are put without."""
+    packed = row.get("subtitles")
+    return None if packed is None else Subtitles(json.loads(packed))
 
 
 def failed(row: Mapping[str, Any], status: str, error: object) -> Row:

@@ -60,11 +60,16 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         raise
 
 
-def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT) -> str:
+def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT, errors: str = "strict") -> str:
     """The text of a regular UTF-8 file, with or without a byte order mark.
 
+    Args:
+        path: The file.
+        at_most: Bytes that it may have.
+        errors: `"replace"` for a mark in place of bytes that are no UTF-8, as in `bytes.decode`.
+
     Raises:
-        ValueError: If it is larger than `at_most` bytes, or not UTF-8.
+        ValueError: If it is larger than `at_most` bytes, or not UTF-8 and `errors` is `"strict"`.
         OSError: As `open_regular`.
     """
     with open_regular(path) as file:
@@ -72,7 +77,7 @@ def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT) -> str:
     if len(data) > at_most:
         raise ValueError(f"{path}: larger than {at_most >> 20} MiB, which no such file is")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tango_core.types import VideoItem
+from tango_core.types import Subtitles, VideoItem
 
 
 def is_printable(text: str) -> bool:
@@ -36,10 +36,15 @@ def _spelled(character: str) -> str:
 
 
 def printable_item(item: VideoItem) -> VideoItem:
-    """A clip whose name and questions are printable; its path stays what the file system knows."""
+    """A clip whose name, questions and subtitles are printable.
+
+    Its path stays what the file system knows.
+    """
+    said = item.subtitles.text if item.subtitles else None
     return replace(
         item,
         video_id=printable(item.video_id),
+        subtitles=item.subtitles if said is None else Subtitles(printable(said)),
         questions=tuple(
             replace(
                 question,

@@ -80,6 +80,17 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Subtitles:
+    """Subtitles of a video, to be shown with its questions.
+
+    Attributes:
+        text: The content of their file, in the format of the release; `None` for a video without.
+    """
+
+    text: str | None
+
+
+@dataclass(frozen=True)
 class VideoItem:
     """The unit of work: one clip with all its questions.
 
@@ -88,12 +99,14 @@ class VideoItem:
         path: A video file, or a directory of frames.
         clip: (start, end) in seconds, or `None` for the whole file.
         questions: All questions about this clip.
+        subtitles: Shown with the questions; `None` where they are put without subtitles.
     """
 
     video_id: str
     path: str
     clip: tuple[float, float] | None = None
     questions: tuple[Question, ...] = ()
+    subtitles: Subtitles | None = None
 
     def __post_init__(self) -> None:
         """Check that the clip does not end before it starts."""

@@ -75,10 +75,10 @@ def check_method(name: str, retention: float | None, options: Mapping[str, Any])
 
 def _check_benchmark(section: BenchmarkSection) -> None:
     """Refuse a benchmark that has no such name, split or protocol, or whose files are not there."""
-    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+    from tango_core.benchmarks import BENCHMARKS, build_benchmark
 
     if section.name in BENCHMARKS:
-        benchmark_class(section.name).check_names(section.split, section.protocol)
+        _check_section(section)
     is_table = section.root is not None and Path(section.root).is_file()
     is_known = _is_known("benchmark", section.name, BENCHMARKS)
     if not is_known or is_table or not _is_there(section.root):
@@ -88,7 +88,17 @@ def _check_benchmark(section: BenchmarkSection) -> None:
             split=section.split,
             seed=section.seed,
             protocol=section.protocol,
+            subtitles=section.subtitles,
         )
+
+
+def _check_section(section: BenchmarkSection) -> None:
+    """Refuse what a benchmark of this package does not have; no file is opened."""
+    from tango_core.benchmarks import benchmark_class
+
+    found = benchmark_class(section.name)
+    found.check_names(section.split, section.protocol)
+    found.check_subtitles(section.subtitles, section.protocol)
 
 
 @contextmanager
@@ -115,13 +125,13 @@ def check_names(jobs: Sequence[Job]) -> None:
         ValueError: In one line that names the setting.
     """
     from jobs.config.methods import raise_if_wrong_methods
-    from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+    from tango_core.benchmarks import BENCHMARKS, build_benchmark
     from tango_core.extensions import is_reference
 
     for job in jobs:
         for section in job.all_benchmarks:
             if section.name in BENCHMARKS:
-                benchmark_class(section.name).check_names(section.split, section.protocol)
+                _check_section(section)
             elif not _is_known("benchmark", section.name, BENCHMARKS):
                 build_benchmark(section.name)
         check_model(job.model.name, None)

@@ -125,6 +125,9 @@ def import_(
     protocol: Annotated[
         str | None, typer.Option(help="Whose rules read the replies.  [default: FORMAT]")
     ] = None,
+    subtitles: Annotated[
+        bool, typer.Option("--subtitles", help="Questions were put with subtitles.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="Model that answered.  [default: from the files' names]")
     ] = None,
@@ -147,7 +150,9 @@ def import_(
     from jobs.harness.exchange import ImportSettings, import_answers
     from jobs.report.tables.cells import render_table
 
-    section = BenchmarkSection(benchmark, root, split, protocol=protocol or harness)
+    section = BenchmarkSection(
+        benchmark, root, split, protocol=protocol or harness, subtitles=subtitles
+    )
     about = ImportSettings(section, model, method, retention, num_frames, partial)
     where = place(output)
     with local_copy(where, lambda name: False) as folder:

@@ -153,6 +153,9 @@ class Job:
             del plain["answer"]
         if self.cache == CacheSection():
             del plain["cache"]
+        for section in (plain.get("benchmark"), *plain.get("benchmarks", ())):
+            if section is not None and not section["subtitles"]:
+                del section["subtitles"]
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 

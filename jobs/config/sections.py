@@ -50,6 +50,8 @@ class BenchmarkSection:
         seed: Random seed of a generated benchmark.
         protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`,
             or a version of it, whose own score is recorded: `vlmevalkit@2026-05`.
+        subtitles: Whether questions are put with the subtitles of their videos, in the words of the
+            protocol, which must have some.
     """
 
     name: str
@@ -57,6 +59,7 @@ class BenchmarkSection:
     split: str = "test"
     seed: int = 0
     protocol: str = "vlmevalkit"
+    subtitles: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a URL with a password in it: recipes are copied and logged."""

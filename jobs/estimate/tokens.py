@@ -22,12 +22,13 @@ from pipeline.cache.folders import CacheFolder
 from pipeline.cache.plans import PlanEntry, plan_to_table
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
-from pipeline.rows import questions_of
+from pipeline.rows import questions_of, subtitles_of
+from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.combination import Combination
 from tango_core.compressors.contract.clips import make_clip
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.model import LayoutAndEngine
-from tango_core.types import CompressedVideo, Question, VisualFeatures
+from tango_core.types import CompressedVideo, Prompt, Question, Subtitles, VisualFeatures
 
 Source = Literal["cache", "measured", "made-up clip"]
 
@@ -162,26 +163,36 @@ def _text_lengths(
     planned = plan.methods[0]
     video = _as_wide(plan.model, videos[planned.cache])
     lengths = []
-    for benchmark, question in questions:
-        prompt = plan.protocols[benchmark].render(question)
+    for benchmark, question, subtitles in questions:
+        watched = Watched(plan.model.frames.num_frames, _end_s(subtitles))
+        prompt = plan.protocols[benchmark].prompt(question, subtitles, watched)
         laid_out = language_model.layout.lay_out(video, prompt)
         lengths.append(len(laid_out) - laid_out.num_visual)
     return lengths
 
 
-def _questions(plan: Plan) -> list[tuple[str, Question]]:
-    """(benchmark, question), at most `_MOST_QUESTIONS`, from clips that are evenly spread."""
+def _end_s(subtitles: Subtitles | None) -> float:
+    """End of the last cue in seconds, which stands for the length of a video not opened yet."""
+    cues = cues_of_srt(subtitles.text or "") if subtitles else []
+    return max((cue.end_ms for cue in cues), default=0) / 1000
+
+
+def _questions(plan: Plan) -> list[tuple[str, Question, Subtitles | None]]:
+    """(benchmark, question, subtitles of its video), at most `_MOST_QUESTIONS`.
+
+    They are from clips that are evenly spread.
+    """
     step = max(1, -(-plan.clips.num_rows // _MOST_QUESTIONS))
     rows = plan.clips.take(list(range(0, plan.clips.num_rows, step))).to_pylist()
-    found = [(row["benchmark"], one) for row in rows for one in questions_of(row)]
+    found = [
+        (row["benchmark"], one, subtitles_of(row)) for row in rows for one in questions_of(row)
+    ]
     return found[:: max(1, -(-len(found) // _MOST_QUESTIONS))]
 
 
 def _visual_length(plan: Plan, language_model: LayoutAndEngine, video: CompressedVideo) -> int:
     """Visual tokens of a prompt, with the newline tokens that the model adds."""
-    benchmark = next(iter(plan.protocols.values()))
-    question = Question(id="", text="?", choices=("a", "b"))
-    prompt = benchmark.render(question)
+    prompt = Prompt(before="", after="?")  # they do not depend on the words
     return language_model.layout.lay_out(_as_wide(plan.model, video), prompt).num_visual
 
 

@@ -31,6 +31,7 @@ from pipeline.seal import write_sealed
 from pipeline.storage import Storage
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.protocols.subtitles import SHOWN
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def import_answers(
         benchmark=about.benchmark.name,
         method=method,
         retention=retention.get("retention", 1.0),
-        protocol=about.benchmark.protocol,
+        protocol=about.benchmark.protocol + (SHOWN if about.benchmark.subtitles else ""),
     )
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
@@ -226,6 +227,7 @@ def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark |
         split=section.split,
         seed=section.seed,
         protocol=section.protocol,
+        subtitles=section.subtitles,
     )
     return benchmark if isinstance(benchmark, AnnotatedBenchmark) else None
 

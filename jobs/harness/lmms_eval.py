@@ -13,8 +13,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tango_core.benchmarks.annotations.harness_files import LmmsEvalSamples
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.annotations.tables import read_rows
 from tango_core.benchmarks.protocols.failures import NOT_LOADED
+from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.types import Prompt
 
 _FILE = re.compile(r"(?:.*_)?samples_(.+)\.jsonl")
 
@@ -61,7 +64,7 @@ def write_lmms_eval(
             continue
         reply = replies[record.question.id]
         row = json.dumps(dict(record.row), indent=2, ensure_ascii=False, default=str)
-        prompt = protocol.render(record.question)
+        prompt = _input(protocol, record, benchmark.subtitles)
         sample = {
             "doc_id": facts.doc_id(record),
             "target": facts.target(record),
@@ -148,7 +151,22 @@ def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
     """
     if benchmark.lmms_eval_samples is None:
         raise ValueError(f"benchmark {benchmark.name!r} is not in lmms-eval")
-    return benchmark.lmms_eval_samples
+    facts = benchmark.lmms_eval_samples
+    if benchmark.subtitles and facts.subtitled_task is not None:
+        return replace(facts, task=partial(_named, facts.subtitled_task))
+    return facts
+
+
+def _named(task: str, _: Record) -> str:
+    """The one task of all questions."""
+    return task
+
+
+def _input(protocol: Protocol, record: Record, subtitled: bool) -> Prompt:
+    """The words of a question; which subtitles were shown depends on a video that is not here."""
+    if subtitled and protocol.subtitles is not None:
+        return protocol.subtitles.render(record.question, "<subtitles>")
+    return protocol.render(record.question)
 
 
 @dataclass(frozen=True)

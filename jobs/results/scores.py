@@ -15,6 +15,7 @@ import numpy.typing as npt
 from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.quantities import ByGroup, CrossTable
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.protocols.versions import listed_name
 from tango_core.metrics import Counted, Estimate, Metric
 
@@ -215,7 +216,8 @@ class HarnessScores:
             score is known.
         """
         sums = self._sums.get(cell, {})
-        known = self._facts.protocols.get(listed_name(self._facts.protocols, protocol))
+        name = listed_name(self._facts.protocols, protocol.removesuffix(SHOWN))
+        known = self._facts.protocols.get(name)
         if self._facts.macro_group and known and known.macro:
             means = [total / count for value, (total, count) in sums.items() if value is not None]
             return sum(means) / len(means) if means else None

@@ -312,6 +312,7 @@ def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Ben
         split=section.split,
         seed=section.seed,
         protocol=section.protocol,
+        subtitles=section.subtitles,
     )
 
 

@@ -18,7 +18,7 @@ import torch
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, questions_of, result
+from pipeline.rows import Row, questions_of, result, subtitles_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
     answer_row,
@@ -32,6 +32,7 @@ from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
 from tango_core.models.session import ClipPrompts
@@ -104,6 +105,7 @@ class AnswerQuestions:
         self.methods = tuple(methods)
         self.caches = dict(caches)
         self.protocols = dict(protocols)
+        self.num_frames = model.frames.num_frames
         self.share_prefix = share_prefix
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
@@ -181,7 +183,7 @@ class AnswerQuestions:
                 started = time.perf_counter()
                 clip.entries[planned.cache] = self._read(planned.cache, row["clip_key"])
                 facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-            asked.prompts += [clip.protocol.render(question) for question in clip.questions]
+            asked.prompts += self._prompts(clip, clip.entries[planned.cache])
         except Exception as error:
             self._take(asked, error)
             return None
@@ -198,6 +200,14 @@ class AnswerQuestions:
             share_prefix=self.share_prefix,
         )
         return request, asked
+
+    def _prompts(self, clip: _ClipInWork, entry: Entry) -> list[Prompt]:
+        """The words of all questions, with the video's subtitles if they are to be shown."""
+        subtitles, video = subtitles_of(clip.row), entry.video
+        last_s = float(video.timestamps[-1])
+        length_s = video.source.duration_s if video.source else last_s
+        watched = Watched.of(self.num_frames, length_s, last_s)
+        return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
 
     def _read(self, cache: str, key: str) -> Entry:
         """A clip's tokens; a damaged entry is removed, for the next attempt to compute it again."""

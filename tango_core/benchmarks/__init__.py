@@ -19,9 +19,11 @@ BENCHMARKS: dict[str, str] = {
     "charades_sta": "tango_core.benchmarks.charades_sta.benchmark:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
     "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
+    "lvbench": "tango_core.benchmarks.lvbench.benchmark:LVBenchBenchmark",
     "mlvu": "tango_core.benchmarks.mlvu.benchmark:MLVUBenchmark",
     "mvbench": "tango_core.benchmarks.mvbench.benchmark:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
+    "tempcompass": "tango_core.benchmarks.tempcompass.benchmark:TempCompassBenchmark",
     "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
     "videomme_v2": "tango_core.benchmarks.videomme_v2.benchmark:VideoMMEV2Benchmark",
 }
@@ -74,6 +76,7 @@ def build_benchmark(
     split: str = "test",
     seed: int = 0,
     protocol: str = "vlmevalkit",
+    subtitles: bool = False,
 ) -> Benchmark:
     """Build a benchmark from the recipe's `benchmark` section.
 
@@ -84,13 +87,17 @@ def build_benchmark(
         split: One of the benchmark's splits.
         seed: Which draw of a generated benchmark; data that exist once ignore it.
         protocol: One of the benchmark's `protocols`: whose prompts and reading rules are used.
+        subtitles: Whether questions are put with the subtitles of their videos.
 
     Raises:
         ValueError: If a name is unknown or `root` is missing or of the wrong kind, in one line.
         FileNotFoundError: If `root` does not exist.
     """
     found = benchmark_class(name)
+    found.check_subtitles(subtitles, protocol)
     benchmark = found(root=root, split=split, seed=seed, protocol=protocol)
     # Results are recorded under this name, and reports look its class up by it again.
     benchmark.name = name
+    if subtitles:
+        benchmark.show_subtitles()
     return benchmark

@@ -12,6 +12,7 @@ from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.names import check_name
 from tango_core.benchmarks.protocols.plain import PLAIN
 from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.protocols.versions import listed_name, under_each_harness
 from tango_core.benchmarks.releases import Release
 from tango_core.metrics import ACCURACY, Metric
@@ -63,6 +64,7 @@ class Benchmark(ABC):
         releases: Where `tango data get` finds it, the usual one first.
         generated_in: Directory its videos are written to; `None` if they exist already.
         root: Absolute path of `benchmark.root`; `None` if it was not given.
+        subtitles: Whether its clips come with the subtitles of their videos (`show_subtitles`).
 
     Raises:
         ValueError: If the split or the protocol is unknown.
@@ -82,6 +84,7 @@ class Benchmark(ABC):
     releases: ClassVar[Sequence[Release]] = ()
     generated_in: Path | None = None
     root: Path | None
+    subtitles: bool = False
 
     def __init__(
         self,
@@ -107,6 +110,32 @@ class Benchmark(ABC):
         """
         check_name("benchmark.split", split, cls.splits)
         check_name("benchmark.protocol", listed_name(cls.protocols, protocol), cls.protocols)
+
+    @classmethod
+    def check_subtitles(cls, subtitles: bool, protocol: str) -> None:
+        """Refuse subtitles where the protocol shows a video model none; no file is opened.
+
+        Raises:
+            ValueError: In one line: the setting, the value, what is allowed.
+        """
+        found = cls.protocols.get(listed_name(cls.protocols, protocol))
+        if subtitles and (found is None or found.subtitles is None):
+            having = sorted(name for name, own in cls.protocols.items() if own.subtitles)
+            hint = f"; protocols that do are: {', '.join(having)}" if having else ""
+            raise ValueError(
+                f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
+                f"no prompt with subtitles{hint}; set benchmark.subtitles to false"
+            )
+
+    def show_subtitles(self) -> None:
+        """Give every clip the subtitles of its video, and name the protocol after them.
+
+        Raises:
+            ValueError: If the protocol has no prompt with subtitles.
+        """
+        self.check_subtitles(True, self.protocol.name)
+        self.subtitles = True
+        self.protocol = replace(self.protocol, name=self.protocol.name + SHOWN)
 
     @abstractmethod
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:

@@ -14,7 +14,8 @@ from tango_core.benchmarks.annotations.layout import MediaFinder, find_file, res
 from tango_core.benchmarks.annotations.records import BlankRowError, Record, Table
 from tango_core.benchmarks.annotations.tables import Row
 from tango_core.benchmarks.base import Benchmark, Defect
-from tango_core.types import VideoItem
+from tango_core.local_files import read_text
+from tango_core.types import Subtitles, VideoItem
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,32 @@ class AnnotatedBenchmark(Benchmark):
                 path=path,
                 clip=clip,
                 questions=tuple(record.question for record in records),
+                subtitles=self._subtitles_of(records[0]) if self.subtitles else None,
             )
+
+    def show_subtitles(self) -> None:
+        """As in `Benchmark`.
+
+        Raises:
+            FileNotFoundError: If no video has subtitles here: they were not fetched.
+        """
+        super().show_subtitles()
+        if all(self.subtitle_path(record) is None for record in self.records()):
+            raise FileNotFoundError(
+                f"benchmark.subtitles true: no subtitles of {self.title or self.name} under "
+                f"{self.root}; fetch them with: tango data get {self.name} --root {self.root} "
+                "--only subtitles"
+            )
+
+    def subtitle_path(self, record: Record) -> str | None:
+        """Where the subtitles of a question's video are; `None` for a video without."""
+        return None
+
+    def _subtitles_of(self, record: Record) -> Subtitles:
+        """Read the subtitles of a question's video."""
+        path = self.subtitle_path(record)
+        # A byte that is no UTF-8 in one of many files of subtitles is no reason to end a job.
+        return Subtitles(None if path is None else read_text(Path(path), errors="replace"))
 
     def missing_reason(self, record: Record) -> str | None:
         """Say why a clip's file cannot be had, or `None` if it should be there."""

@@ -59,6 +59,7 @@ class LmmsEvalSamples:
         key: Question -> a text by which a sample is known to be about it; `None` for none. Where
             several questions have the same text, `doc_id` tells them apart.
         key_in: Sample -> the same text as the sample states it; `None` if it does not.
+        subtitled_task: Name of the task that asks all questions with subtitles; `None` for none.
         by_doc_id: Whether `doc_id` alone names a question. Not where the task's table has another
             order than the release: a sample must state its text as well.
     """
@@ -70,6 +71,7 @@ class LmmsEvalSamples:
     key: Callable[[Record], str | None] = no_key
     key_in: Callable[[Sample], str | None] = no_key
     by_doc_id: bool = True
+    subtitled_task: str | None = None
 
 
 def plain(text: object) -> str:

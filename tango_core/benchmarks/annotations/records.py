@@ -25,6 +25,7 @@ class Record:
         question: What is asked.
         notes: What a careful reader should know about this row.
         length_s: How long the file is in seconds, as the row states it; `None` if it does not.
+        number: Row number in its own table, from 0; for releases of several tables.
     """
 
     index: int
@@ -35,6 +36,7 @@ class Record:
     question: Question
     notes: tuple[str, ...] = ()
     length_s: float | None = None
+    number: int = 0
 
 
 class BlankRowError(ValueError):

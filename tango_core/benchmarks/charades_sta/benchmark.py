@@ -18,6 +18,7 @@ from tango_core.benchmarks.annotations.records import Record, Table
 from tango_core.benchmarks.annotations.tables import Row, number_of, read_rows, text_of
 from tango_core.benchmarks.charades_sta import lmms_eval
 from tango_core.benchmarks.charades_sta.lmms_eval import REPEATED
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.spans import Span
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
@@ -57,6 +58,17 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)
     lmms_eval_samples = lmms_eval.SAMPLES
+    releases = (
+        Release(
+            "lmms-eval/charades_sta",
+            (
+                ReleasePart("annotations", ("*.parquet",)),
+                # lmms-eval unpacks every archive into one folder.
+                ReleasePart("videos", ("*.zip", "*.tar*"), any_of=True, into=""),
+            ),
+            "research only, by the terms of Charades",
+        ),
+    )
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)

@@ -36,9 +36,8 @@ def render(question: Question) -> Prompt:
     )
 
 
-def render_internvl(question: Question) -> Prompt:
-    """MVBench as the wrapper of InternVL changes it: without the beginning of a reply."""
-    asked = render(question)
+def for_internvl(asked: Prompt) -> Prompt:
+    """A prompt as the wrapper of InternVL changes it: without the beginning of a reply."""
     return Prompt(asked.before, asked.after.replace("Best option:(", ""))
 
 
@@ -97,7 +96,7 @@ PROTOCOL = Protocol(
     read_choice,
     harness_score=score,
     failed_reply=NO_REPLY,
-    wordings=(("internvl", render_internvl),),
+    wordings=(("internvl", for_internvl),),
 )
 PROTOCOLS = in_versions(PROTOCOL, replace(PROTOCOL, harness_score=score_2026_05))
 CUT = VLMEvalKitTable("MVBench_MP4", columns_of_cut_clips)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from tango_core.types import Prompt, Question
+from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
+from tango_core.types import Prompt, Question, Subtitles
+
+Reword = Callable[[Prompt], Prompt]
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,10 @@ class Protocol:
             answered: a text in which its rules read no option. Its score is the question's.
         macro: Whether that harness averages over the values of the benchmark's `macro_group`
             instead of over its questions.
-        wordings: (family, render) pairs: models that the harness asks in other words, by the
-            `wording` of their family.
+        wordings: (family, edit of a prompt) pairs: models that the harness asks in other words, by
+            the `wording` of their family. Edits are functions of a module.
+        subtitles: How a question is put where `benchmark.subtitles` is set; `None` if the harness
+            shows a video model none.
     """
 
     name: str
@@ -40,7 +47,8 @@ class Protocol:
     harness_score: Callable[[str, Question], float | None] | None = None
     failed_reply: str = ""
     macro: bool = False
-    wordings: tuple[tuple[str, Callable[[Question], Prompt]], ...] = ()
+    wordings: tuple[tuple[str, Reword], ...] = ()
+    subtitles: SubtitleRule | None = None
 
     def for_family(self, wording: str) -> Protocol:
         """The protocol as the harness asks the models of a family.
@@ -48,4 +56,29 @@ class Protocol:
         Args:
             wording: `ModelFamily.wording`; most have none and read the usual words.
         """
-        return replace(self, render=dict(self.wordings).get(wording, self.render))
+        reword = dict(self.wordings).get(wording)
+        if reword is None:
+            return self
+        rule = self.subtitles
+        if rule is not None:
+            rule = replace(rule, render=partial(_reworded, reword, rule.render))
+        return replace(self, render=partial(_reworded, reword, self.render), subtitles=rule)
+
+    def prompt(
+        self, question: Question, subtitles: Subtitles | None = None, watched: Watched | None = None
+    ) -> Prompt:
+        """Put a question, with the subtitles if there are any to be shown.
+
+        Raises:
+            ValueError: If there are and the protocol shows none, or nothing is known of the clip.
+        """
+        if subtitles is None:
+            return self.render(question)
+        if self.subtitles is None or watched is None:
+            raise ValueError(f"protocol {self.name} cannot show subtitles with {question.id!r}")
+        return self.subtitles.render(question, self.subtitles.choose(subtitles, watched))
+
+
+def _reworded(reword: Reword, render: Callable[..., Prompt], *asked: Any) -> Prompt:
+    """What a harness makes of a prompt for models that it asks in other words."""
+    return reword(render(*asked))

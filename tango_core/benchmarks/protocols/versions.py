@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.protocols.subtitles import SHOWN
 
 # Harness -> its newest version here, and the one before the rules changed.
 VERSIONS = {"vlmevalkit": ("e8e78f05", "2026-05"), "lmms_eval": ("0.7.3", "2024-10")}
 
 
 def harness_of(name: str) -> str:
-    """Return a protocol's name without the version: what it asks and shows depends on no more."""
-    return name.partition("@")[0]
+    """Return a protocol's name without the version: what it asks and shows depends on no more.
+
+    Subtitles stay in the name: with them other prompts are asked.
+    """
+    return name.partition("@")[0].removesuffix(SHOWN) + (SHOWN if name.endswith(SHOWN) else "")
 
 
 def in_versions(protocol: Protocol, older: Protocol | None = None) -> dict[str, Protocol]:

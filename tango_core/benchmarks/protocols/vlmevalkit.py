@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
-from tango_core.types import Question
+from tango_core.types import Prompt, Question
 
 LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
 
@@ -111,3 +111,12 @@ def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True)
         return "Z"
     mentioned = [letter for letter, text in choices.items() if text.lower() in lower]
     return mentioned[0] if len(mentioned) == 1 else "Z"
+
+
+def for_internvl(asked: Prompt) -> Prompt:
+    """A prompt of Video-MME as its wrapper of InternVL changes it.
+
+    "Answer:" goes and a request comes. It deletes every line that begins so, in a question's text,
+    too; the space behind it stays.
+    """
+    return Prompt(asked.before, asked.after.replace("\nAnswer:", "") + f"\n{LETTER_PLEASE}")

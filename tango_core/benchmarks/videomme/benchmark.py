@@ -2,7 +2,7 @@
 
 Fu et al., "Video-MME: The First-Ever Comprehensive Evaluation Benchmark of Multi-modal LLMs in
 Video Analysis", 2024, https://arxiv.org/abs/2405.21075. Data: `lmms-lab/Video-MME` on the Hugging
-Face hub. Without subtitles, as in the published comparisons of pruning methods.
+Face hub. The published comparisons of pruning methods are without subtitles.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _ANNOTATIONS = (
 )
 # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme and below HF_HOME.
 _FOLDERS = ("video", "data", "videos", "videomme/data", ".")
+_SUBTITLES = ("subtitle", "subtitles", "videomme/subtitle", "../subtitle")
 _SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm")
 _PARTS = (
     ReleasePart("annotations", ("videomme/test-*.parquet",)),
@@ -114,6 +115,10 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
             ),
             notes=tuple(notes),
         )
+
+    def subtitle_path(self, record: Record) -> str | None:
+        """Where the `.srt` file of a question's video is; `None` for a video without."""
+        return self.media.find(_SUBTITLES, [f"{record.video_id}.srt"])
 
     def _path(self, video: str) -> str:
         """Return where the video is, or where the release would put it."""

@@ -1,8 +1,7 @@
 """Video-MME-v2: 800 videos, four questions each with eight options, which have one score together.
 
 MME-Benchmarks/Video-MME-v2 on GitHub (b24176a1) and on the Hugging Face hub. The headline is the
-group score (`tango_core.metrics.grouped`); plain accuracy stands beside it. Subtitles are not
-shown.
+group score (`tango_core.metrics.grouped`); plain accuracy stands beside it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import ClassVar
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record, Table, option_notes
 from tango_core.benchmarks.annotations.tables import Row, is_missing, read_rows, text_of
+from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
 from tango_core.benchmarks.videomme_v2 import lmms_eval, vlmevalkit
 from tango_core.benchmarks.videomme_v2.groups import Groups
@@ -31,6 +31,9 @@ _ANNOTATIONS = (
 )
 # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme_v2 and below HF_HOME.
 _FOLDERS = ("video", "videos", "data", "videomme_v2/data", "videomme_v2", ".")
+_SUBTITLES = tuple(
+    f"{start}{name}" for start in ("", "videomme_v2/") for name in ("subtitle", "subtitle/subtitle")
+)
 _SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm")
 _OPTION = re.compile(r"^\(?([A-Z])[.):]\)?\s*", re.MULTILINE)
 
@@ -47,6 +50,24 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
     unlisted_groups = (POSITION,)
     vlmevalkit_table = vlmevalkit.TABLE
     lmms_eval_samples = lmms_eval.SAMPLES
+    # Archives are unpacked into the root, as lmms-eval does.
+    releases = (
+        Release(
+            "MME-Benchmarks/Video-MME-v2",
+            (
+                ReleasePart("annotations", ("test.parquet",)),
+                ReleasePart("videos", ("videos/*.zip",), into=""),
+                ReleasePart(
+                    "subtitles",
+                    ("subtitle/*.jsonl", "*subtitle*.zip"),
+                    any_of=True,
+                    needed=False,
+                    into="",
+                ),
+            ),
+            "research only, by the terms of Video-MME-v2",
+        ),
+    )
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(_ANNOTATIONS)
@@ -87,6 +108,10 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
             ),
             notes=tuple(notes),
         )
+
+    def subtitle_path(self, record: Record) -> str | None:
+        """Where the `.jsonl` file of a question's video is; `None` for a video without."""
+        return self.media.find(_SUBTITLES, [f"{record.video_id}.jsonl"])
 
     def _path(self, video: str) -> str:
         """Return where the video is, or where the release would put it."""

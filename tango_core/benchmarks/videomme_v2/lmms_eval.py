@@ -18,6 +18,7 @@ from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.failures import NOT_LOADED
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.subtitles import SubtitleRule
 from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.videomme_v2.groups import HEADS, stated
 from tango_core.benchmarks.videomme_v2.letters import harness_letter, score
@@ -27,6 +28,7 @@ from tango_core.benchmarks.videomme_v2.prompts import (
     REASONING_TOKENS,
     asked,
 )
+from tango_core.benchmarks.videomme_v2.subtitles import all_words
 from tango_core.types import Prompt, Question
 
 _METRIC = "videomme_v2_score"
@@ -46,6 +48,22 @@ def render_qwen3_vl(question: Question) -> Prompt:
 def render_reasoning(question: Question) -> Prompt:
     """The same with the instruction of the reasoning variant."""
     return Prompt(before="", after=asked(question, REASON_FIRST))
+
+
+def render_subtitled(question: Question, words: str) -> Prompt:
+    """Task `videomme_v2_w_subtitle`."""
+    return _below(words, render(question))
+
+
+def render_qwen3_vl_subtitled(question: Question, words: str) -> Prompt:
+    """The same for Qwen3-VL."""
+    return _below(words, render_qwen3_vl(question))
+
+
+def _below(words: str, prompt: Prompt) -> Prompt:
+    """The prompt with the words that are spoken above it; without any it is as it was."""
+    listed = f"This video's subtitles are listed below:\n{words}\n\n" if words else ""
+    return Prompt(before="", after=listed + prompt.after)
 
 
 def metrics(record: Record, reply: str) -> dict[str, Any]:
@@ -81,16 +99,36 @@ def key_in(sample: Sample) -> str | None:
     return str(metric.get("question_id")) if isinstance(metric, dict) else None
 
 
-PROTOCOL = Protocol("lmms_eval", render, read_choice, harness_score=score, failed_reply=NOT_LOADED)
+PROTOCOL = Protocol(
+    "lmms_eval",
+    render,
+    read_choice,
+    harness_score=score,
+    failed_reply=NOT_LOADED,
+    subtitles=SubtitleRule(all_words, render_subtitled),
+)
 _VARIANTS = (
     PROTOCOL,
-    replace(PROTOCOL, name="lmms_eval_qwen3_vl", render=render_qwen3_vl),
+    replace(
+        PROTOCOL,
+        name="lmms_eval_qwen3_vl",
+        render=render_qwen3_vl,
+        subtitles=SubtitleRule(all_words, render_qwen3_vl_subtitled),
+    ),
     replace(
         PROTOCOL,
         name="lmms_eval_reasoning",
         render=render_reasoning,
         max_new_tokens=REASONING_TOKENS,
+        subtitles=None,
     ),
 )
 PROTOCOLS = {name: protocol for own in _VARIANTS for name, protocol in in_versions(own).items()}
-SAMPLES = LmmsEvalSamples(task=task, target=letter_target, metrics=metrics, key=key, key_in=key_in)
+SAMPLES = LmmsEvalSamples(
+    task=task,
+    target=letter_target,
+    metrics=metrics,
+    key=key,
+    key_in=key_in,
+    subtitled_task="videomme_v2_w_subtitle",
+)

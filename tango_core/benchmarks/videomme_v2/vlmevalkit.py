@@ -13,7 +13,9 @@ from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.subtitles import SubtitleRule
 from tango_core.benchmarks.protocols.versions import in_versions
+from tango_core.benchmarks.protocols.vlmevalkit import for_internvl
 from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.benchmarks.videomme_v2.groups import HEADS, stated
 from tango_core.benchmarks.videomme_v2.letters import score
@@ -23,6 +25,7 @@ from tango_core.benchmarks.videomme_v2.prompts import (
     REASONING_TOKENS,
     asked,
 )
+from tango_core.benchmarks.videomme_v2.subtitles import all_words
 from tango_core.types import Prompt, Question
 
 # No line break follows it there.
@@ -37,6 +40,21 @@ def render(question: Question) -> Prompt:
 def render_reasoning(question: Question) -> Prompt:
     """The same with the instruction of the reasoning variant."""
     return Prompt(before="", after=_FRAMES + asked(question, REASON_FIRST))
+
+
+def render_subtitled(question: Question, words: str) -> Prompt:
+    """The clip, all words that are spoken, then everything else."""
+    return Prompt(before="", after=_listed(words) + asked(question, LETTER_ONLY))
+
+
+def render_reasoning_subtitled(question: Question, words: str) -> Prompt:
+    """The same with the instruction of the reasoning variant."""
+    return Prompt(before="", after=_listed(words) + asked(question, REASON_FIRST))
+
+
+def _listed(words: str) -> str:
+    """What stands in place of the sentence about frames."""
+    return f"{_FRAMES} This video's subtitles are listed below:\n{words}\n"
 
 
 def columns(record: Record) -> dict[str, Any]:
@@ -59,12 +77,21 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-PROTOCOL = Protocol("vlmevalkit", render, read_choice, harness_score=score, failed_reply=NO_REPLY)
+PROTOCOL = Protocol(
+    "vlmevalkit",
+    render,
+    read_choice,
+    harness_score=score,
+    failed_reply=NO_REPLY,
+    wordings=(("internvl", for_internvl),),
+    subtitles=SubtitleRule(all_words, render_subtitled),
+)
 _REASONING = replace(
     PROTOCOL,
     name="vlmevalkit_reasoning",
     render=render_reasoning,
     max_new_tokens=REASONING_TOKENS,
+    subtitles=SubtitleRule(all_words, render_reasoning_subtitled),
 )
 PROTOCOLS = {**in_versions(PROTOCOL), **in_versions(_REASONING)}
 

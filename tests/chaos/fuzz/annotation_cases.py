@@ -23,6 +23,7 @@ from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told
 from tests.chaos.fuzz.damage import apply, draw
 from tests.chaos.fuzz.values import damaged_text, mutated
+from tests.fixtures import newer_releases as n
 from tests.fixtures import releases as r
 
 _WHOLE = 40
@@ -36,6 +37,11 @@ _RELEASES: tuple[tuple[str, Callable[[Path], Path]], ...] = (
     ("mlvu", r.mlvu_lmms_eval),
     ("mvbench", r.mvbench_main),
     ("mvbench", r.mvbench_cut),
+    ("tempcompass", n.tempcompass_release),
+    ("tempcompass", n.tempcompass_authors),
+    ("tempcompass", n.tempcompass_vlmevalkit),
+    ("lvbench", n.lvbench_authors),
+    ("lvbench", n.lvbench_release),
 )
 _OWN = [
     {"video": "a.mp4", "question": "What?", "options": ["a", "b"], "answer": "a", "start": 0.5}
@@ -72,6 +78,8 @@ def run_annotation_case(seed: int, folder: Path) -> Outcome:
 def _harness_case(seed: int, dice: random.Random, folder: Path) -> Outcome:
     at = dice.randrange(len(_RELEASES))
     form = dice.choice(("vlmevalkit", "lmms_eval"))
+    if _RELEASES[at][0] == "lvbench":  # which VLMEvalKit does not have
+        form = "lmms_eval"
     original = replies_of_release(at, form)
     shutil.rmtree(folder / "replies", ignore_errors=True)
     paths = [folder / "replies" / "model" / p.name for p in original]

@@ -17,7 +17,6 @@ from hub_releases import (
     cut,
     longvideobench_on_the_hub,
     mlvu_on_the_hub,
-    mvbench_on_the_hub,
     tarred,
     videomme_on_the_hub,
     zipped,
@@ -264,34 +263,3 @@ def test_bytes_that_are_not_what_they_should_be(server, run, tmp_path, what):
     said = f"{name} is damaged or cut off" if what == "cut off" else "not have the checksum"
     assert said in lines[-1]
     assert sum(line.startswith("tango: ") for line in lines) == 1
-
-
-MADE = {
-    "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
-    "longvideobench": (LONGVIDEOBENCH, longvideobench_on_the_hub, "main"),
-    "mlvu": ("datasets/MLVU/MVLU", mlvu_on_the_hub, "main"),
-    "mvbench": ("datasets/OpenGVLab/MVBench", lambda it: mvbench_on_the_hub(it, "main"), "main"),
-    "mvbench, cut": (
-        "datasets/OpenGVLab/MVBench",
-        lambda it: mvbench_on_the_hub(it, "video"),
-        "video",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", MADE)
-def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
-    repository, make, branch = MADE[case]
-    server.publish(repository, make(tmp_path / "made"), branch=branch)
-    console = Console(record=True, width=200, force_terminal=False)
-    name = case.partition(",")[0]
-    how = HowToGet(revision=branch, yes=True)
-    assert data_get(name, tmp_path / "out", how, console) == 0
-    text = console.export_text()
-    assert text.rstrip().endswith("complete")
-    assert "missing" not in text or "withheld: missing: 1" in text
-    assert not list((tmp_path / "out").rglob("*.zip"))
-    server.requests.clear()
-    assert data_get(name, tmp_path / "out", how, console) == 0
-    assert "all of it is here" in console.export_text()
-    assert {each.path.split("/")[1] for each in server.requests} == {"api"}

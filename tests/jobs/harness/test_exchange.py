@@ -252,3 +252,25 @@ def test_data_check_says_what_is_missing(tango, tmp_path):
     code, _, err = tango("data", "check", "videomme", "/no/where")
     assert code == 2
     assert "/no/where" in err
+
+
+class TestSubtitles:
+    def test_a_run_with_subtitles_has_a_task_of_its_own(self, tango, tmp_path):
+        root = videomme_release(tmp_path / "release")
+        (root / "subtitle").mkdir()
+        (root / "subtitle" / "aAaAaAaAaA0.srt").write_text("")
+        shown = {"name": "videomme", "root": str(root), "subtitles": True}
+        cells = cells_of("videomme")
+        run = write_run(tmp_path / "run", "videomme", root, cells, benchmark=shown)
+        code, out, err = tango("export", run, "--format", "lmms_eval", "--output", "out")
+        assert code == 0, err
+        file = out.splitlines()[0]
+        assert file.endswith("_samples_videomme_w_subtitle.jsonl")
+        sample = json.loads((tmp_path / file).read_text().splitlines()[0])
+        assert sample["input"].startswith("This video's subtitles are listed below: \n<subtitles>")
+        about = ("--format", "lmms_eval", "--benchmark", "videomme", "--root", root)
+        assert tango("import", file, *about)[0] == 2
+        code, out, err = tango("import", file, *about, "--subtitles")
+        assert code == 0, err
+        summary = json.loads((tmp_path / folder_of(out) / "summary.json").read_text())
+        assert summary["cells"][0]["protocol"] == "lmms_eval+subtitles"

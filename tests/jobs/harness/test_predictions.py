@@ -8,6 +8,12 @@ from functools import partial
 import pandas as pd
 import pytest
 from exported_answers import COMPARED, RELEASES, make_answers
+from newer_releases import (
+    lvbench_authors,
+    lvbench_release,
+    tempcompass_release,
+    tempcompass_vlmevalkit,
+)
 from releases import (
     VIDEOMME_ROWS,
     longvideobench_parquet,
@@ -53,7 +59,7 @@ def test_a_run_survives_the_way_through_lmms_eval(benchmark, tmp_path):
     back = read_lmms_eval(paths, benchmark)
     pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
     assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
-    assert len(paths) == (20 if benchmark.name == "mvbench" else 1)
+    assert len(paths) == {"mvbench": 20, "tempcompass": 4}.get(benchmark.name, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,34 @@ def test_vlmevalkit_rates_our_file_as_its_own(tmp_path):
     write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
     ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t")
     pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
+
+
+def test_vlmevalkit_takes_our_tempcompass_apart_as_its_own(tmp_path):
+    """The table that it makes of its three, and ours, agree cell by cell."""
+    root = tempcompass_vlmevalkit(tmp_path / "v")
+    tables = []
+    for name in ("TempCompass_MCQ", "TempCompass_Captioning", "TempCompass_YorN"):
+        one = pd.read_csv(root / f"{name}.tsv", sep="\t", dtype={"video": str})
+        tables.append(one.assign(SUB_DATASET=name))
+    theirs = pd.concat(tables, ignore_index=True)
+    theirs["original_index"] = theirs.pop("index")
+    theirs["index"] = range(len(theirs))
+    benchmark = build_benchmark("tempcompass", root=str(tempcompass_release(tmp_path / "r")))
+    write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "m_TempCompass.tsv")
+    ours = pd.read_csv(tmp_path / "m_TempCompass.tsv", sep="\t", dtype={"video": str})
+    pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
+
+
+def test_lvbench_goes_to_lmms_eval_and_back_and_is_not_in_vlmevalkit(tmp_path):
+    for write in (lvbench_release, lvbench_authors):
+        root = write(tmp_path / write.__name__)
+        benchmark = build_benchmark("lvbench", root=str(root), protocol="lmms_eval")
+        answers = make_answers(benchmark)
+        paths = write_lmms_eval(answers, benchmark, tmp_path / write.__name__ / "model")
+        assert [path.name.partition("_samples_")[2] for path in paths] == ["lvbench.jsonl"]
+        pd.testing.assert_frame_equal(read_lmms_eval(paths, benchmark)[COMPARED], answers[COMPARED])
+        with pytest.raises(ValueError, match="'lvbench' is not in VLMEvalKit"):
+            write_vlmevalkit(answers, benchmark, tmp_path / "a.tsv")
 
 
 def test_another_copy_of_the_release_is_matched_by_its_questions(tmp_path):

@@ -15,6 +15,7 @@ from paper_cells import FULL, TANGO, cells_of
 import jobs.results.published
 from jobs.report.tables.paper import paper_table
 from jobs.report.tables.paper_layout import SHARE
+from jobs.results.baselines import comparable
 from jobs.results.published import published_scores
 from tango_core.benchmarks import BENCHMARKS
 from tango_core.compressors import build_method
@@ -257,3 +258,14 @@ def test_every_row_names_things_that_exist(name):
         assert row["model"] in MODELS
         given = {"retention": row["retention"]} if "retention" in row else {}
         build_method(row["method"], **given, **row.get("options", {}))
+
+
+def test_answers_with_subtitles_are_set_beside_none():
+    """The published numbers are without; nor is a cell compared with `full` without."""
+    plain = replace(complete(cells_of(FULL))[0], protocol="vlmevalkit")
+    assert published_scores(plain)
+    for protocol in ("vlmevalkit+subtitles", "vlmevalkit@2026-05+subtitles"):
+        shown = replace(plain, protocol=protocol)
+        assert not published_scores(shown)
+        assert not comparable(plain, shown)
+        assert comparable(shown, replace(shown, protocol="vlmevalkit+subtitles"))

@@ -14,6 +14,7 @@ from tango_core.models.language.chat import QWEN_1_5
 from tango_core.types import Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "prompts.json").read_text(encoding="utf-8"))
+NEWER = json.loads((GOLDEN_DIR / "prompts_tempcompass_lvbench.json").read_text(encoding="utf-8"))
 QUESTION = Question(
     "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
 )
@@ -49,6 +50,17 @@ def test_vlmevalkit_user_turn_for_qwen_is_the_published_one(benchmark):
     clip = "<|vision_start|><|video_pad|><|vision_end|>"
     conversation = QWEN_1_5.opening + prompt.before + clip + prompt.after + QWEN_1_5.closing
     assert conversation == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_vlmevalkit_user_turn_for_qwen3_vl_has_its_parts_in_the_benchmarks_order(benchmark):
+    """Two temporal patches of two tokens; no system turn, no outer marks."""
+    golden = NEWER["qwen3_vl"][benchmark]
+    patch = "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
+    clip = f"<0.2 seconds>{patch}<1.2 seconds>{patch}"
+    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
+    user = f"<|im_start|>user\n{prompt.before}{clip}{prompt.after}<|im_end|>\n"
+    assert f"{user}<|im_start|>assistant\n" == golden["turn"]
 
 
 @pytest.mark.parametrize("task", sorted(LMMS_EVAL))

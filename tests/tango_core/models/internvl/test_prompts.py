@@ -9,12 +9,13 @@ from golden_files import GOLDEN_DIR
 from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
 from internvl_checkpoints import ENDOFTEXT, IM_END, IMG_CONTEXT, NAME, SPECIAL, save_internvl
 from qwen_by_hand import some, whole
-from releases import PROTOCOLS
+from releases import PROTOCOLS as OLDER_PROTOCOLS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
+from tango_core.benchmarks import benchmark_class
 from tango_core.models import load_language_model, model_entry
 from tango_core.models.internvl.layout import InternVLPromptLayout
 from tango_core.models.language.chat import INTERNVL2_5
@@ -26,6 +27,13 @@ GOLDEN = json.loads((GOLDEN_DIR / "internvl_prompts.json").read_text(encoding="u
 QUESTION = Question(
     "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
 )
+EIGHT = ("A phone.", "A hat.", "A key.", "None of the above.")
+QUESTIONS = {
+    "videomme_v2": Question(
+        "q", "What does the man hold first?", (*QUESTION.choices, *EIGHT), answer=1
+    )
+}
+PROTOCOLS = {**OLDER_PROTOCOLS, "videomme_v2": benchmark_class("videomme_v2").protocols}
 
 
 def ids_of(prompt):
@@ -44,7 +52,11 @@ def text_of(model, prompt):
 def asked(benchmark, protocol="vlmevalkit"):
     """The words of a protocol as its harness puts them to this family."""
     wording = model_entry(NAME).load_family().wording
-    return PROTOCOLS[benchmark][protocol].for_family(wording).render(QUESTION)
+    return (
+        PROTOCOLS[benchmark][protocol]
+        .for_family(wording)
+        .render(QUESTIONS.get(benchmark, QUESTION))
+    )
 
 
 @pytest.mark.parametrize("version", ["", "@2026-05", "@e8e78f05"])

@@ -1,0 +1,46 @@
+"""`benchmark.subtitles` in a recipe: another job, and one line where there are none."""
+
+import pytest
+import yaml
+
+from jobs.cli.path_checks import check_names
+from jobs.config.identity import job_digest
+from jobs.config.recipe import parse_job
+
+
+def job(name="videomme", **options):
+    content = {"benchmark": {"name": name, "root": "/data", **options}, "method": {"name": "full"}}
+    return parse_job(content, "test")
+
+
+def test_it_is_part_of_what_a_job_computes_and_absent_from_older_recipes():
+    plain, shown = job(), job(subtitles=True)
+    assert job_digest(plain) == job_digest(job(subtitles=False)) != job_digest(shown)
+    assert "subtitles" not in yaml.safe_load(plain.to_yaml())["benchmark"]
+    resolved = yaml.safe_load(shown.to_yaml())
+    assert resolved["benchmark"]["subtitles"] is True
+    assert job_digest(parse_job(resolved, "again")) == job_digest(shown)
+
+
+def test_it_is_kept_for_each_of_several_benchmarks():
+    sections = [
+        {"name": "videomme", "root": "/a", "subtitles": True},
+        {"name": "mlvu", "root": "/b"},
+    ]
+    built = parse_job({"benchmarks": sections, "method": {"name": "full"}}, "test")
+    written = yaml.safe_load(built.to_yaml())["benchmarks"]
+    assert [section.get("subtitles") for section in written] == [True, None]
+
+
+@pytest.mark.parametrize("name", ["mvbench", "longvideobench", "mlvu", "tempcompass", "shapes"])
+def test_a_benchmark_without_a_prompt_for_them_is_refused_before_anything_starts(name):
+    with pytest.raises(
+        ValueError, match=r"^benchmark\.subtitles true: .* set benchmark\."
+    ) as error:
+        check_names([job(name, subtitles=True)])
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_switch_is_refused():
+    with pytest.raises(ValueError, match=r"benchmark\.subtitles"):
+        job(subtitles="always")

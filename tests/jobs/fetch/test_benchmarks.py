@@ -1,0 +1,84 @@
+"""`tango data get` for every benchmark: what was fetched can be read, and is not fetched again."""
+
+from __future__ import annotations
+
+import pytest
+from hub_releases import (
+    charades_on_the_hub,
+    longvideobench_on_the_hub,
+    lvbench_of_its_authors,
+    lvbench_on_the_hub,
+    mlvu_on_the_hub,
+    mvbench_on_the_hub,
+    tempcompass_on_the_hub,
+    videomme_on_the_hub,
+    videomme_v2_on_the_hub,
+    zipped,
+)
+from rich.console import Console
+
+from jobs.fetch.data import HowToGet, data_get
+from tango_core.benchmarks import build_benchmark
+
+pytestmark = pytest.mark.slow
+
+VIDEOMME = "datasets/lmms-lab/Video-MME"
+LONGVIDEOBENCH = "datasets/longvideobench/LongVideoBench"
+MADE = {
+    "videomme_v2": ("datasets/MME-Benchmarks/Video-MME-v2", videomme_v2_on_the_hub, "main"),
+    "charades_sta": ("datasets/lmms-eval/charades_sta", charades_on_the_hub, "main"),
+    "tempcompass": ("datasets/lmms-lab/TempCompass", tempcompass_on_the_hub, "main"),
+    "lvbench": ("datasets/lmms-eval/LVBench", lvbench_on_the_hub, "main"),
+    "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
+    "longvideobench": (LONGVIDEOBENCH, longvideobench_on_the_hub, "main"),
+    "mlvu": ("datasets/MLVU/MVLU", mlvu_on_the_hub, "main"),
+    "mvbench": ("datasets/OpenGVLab/MVBench", lambda it: mvbench_on_the_hub(it, "main"), "main"),
+    "mvbench, cut": (
+        "datasets/OpenGVLab/MVBench",
+        lambda it: mvbench_on_the_hub(it, "video"),
+        "video",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
+    repository, make, branch = MADE[case]
+    server.publish(repository, make(tmp_path / "made"), branch=branch)
+    console = Console(record=True, width=200, force_terminal=False)
+    name = case.partition(",")[0]
+    how = HowToGet(revision=branch, yes=True)
+    assert data_get(name, tmp_path / "out", how, console) == 0
+    text = console.export_text()
+    assert text.rstrip().endswith("complete")
+    assert "missing" not in text or "withheld: missing: 1" in text
+    assert not list((tmp_path / "out").rglob("*.zip"))
+    server.requests.clear()
+    assert data_get(name, tmp_path / "out", how, console) == 0
+    assert "all of it is here" in console.export_text()
+    assert {each.path.split("/")[1] for each in server.requests} == {"api"}
+
+
+def test_a_release_without_videos_says_where_they_are(server, tmp_path):
+    server.publish("datasets/zai-org/LVBench", lvbench_of_its_authors(tmp_path / "made"))
+    console = Console(record=True, width=200, force_terminal=False)
+    how = HowToGet(repository="zai-org/LVBench", yes=True)
+    assert data_get("lvbench", tmp_path / "out", how, console) == 0
+    text = console.export_text()
+    assert "note: the videos are on YouTube" in text
+    assert "lvbench: 3 questions can be read; videos are not on the hub, see the note" in text
+
+
+def test_subtitles_are_fetched_where_they_are_asked_for(server, tmp_path):
+    files = videomme_on_the_hub(tmp_path / "made")
+    cues = b"1\n00:00:01,000 --> 00:00:02,000\nhello\n"
+    files["subtitle.zip"] = zipped({"subtitle/aAaAaAaAaA0.srt": cues})
+    server.publish(VIDEOMME, files)
+    root = tmp_path / "out"
+    console = Console(record=True, width=200, force_terminal=False)
+    assert data_get("videomme", root, HowToGet(yes=True), console) == 0
+    with pytest.raises(FileNotFoundError, match="--only subtitles"):
+        build_benchmark("videomme", root=str(root), subtitles=True)
+    assert data_get("videomme", root, HowToGet(only=("subtitles",), yes=True), console) == 0
+    shown = build_benchmark("videomme", root=str(root), subtitles=True)
+    assert [item.subtitles.text for item in shown.items()] == [cues.decode(), None]
