@@ -46,7 +46,7 @@ JOBS_LEVELS = (
     {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
-    {"fetch"},
+    {"explain", "fetch"},
     {"doctor"},
     {"cli"},
     {"demo"},

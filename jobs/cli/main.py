@@ -20,6 +20,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import cache as cli_cache
+from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
@@ -250,6 +251,7 @@ app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
+app.command()(cli_explain.explain)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)

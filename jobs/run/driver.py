@@ -232,6 +232,8 @@ def _execute(
         caches=tuple(plan.caches),
         device=device_name(built.model.device),
         num_frames=built.model.frames.num_frames,
+        checkpoint=built.model.digest,
+        dtype=built.model.dtype,
         versions=versions(),
         float32_products=float32_products(),
         skipped=built.skipped,
