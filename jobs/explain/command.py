@@ -69,7 +69,9 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
     if texts.count(PUBLISHED) == 2:
         raise ValueError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
     with ExitStack() as copies:
-        places = [None if text == PUBLISHED else copies.enter_context(opened(text)) for text in texts]
+        places = [
+            None if text == PUBLISHED else copies.enter_context(opened(text)) for text in texts
+        ]
         sources = [
             None if path is None else source_of(path, how.benchmark, places[1 - at])
             for at, path in enumerate(places)
@@ -128,5 +130,3 @@ def _summaries(source: Source) -> dict[tuple[str, str], CellSummary]:
     facts = source.facts
     summary = summarize_reduced(reduce_runs([source.folder], facts.mode), facts)
     return {(cell.benchmark, cell.name): cell for cell in summary.cells}
-
-

@@ -108,7 +108,9 @@ def _differs(row: dict[Any, Any], name: str) -> bool:
 def _option(row: dict[Any, Any], name: str) -> str:
     """An option's letter, or none."""
     value = row[name]
-    return "none" if pd.isna(value) else chr(ord("A") + int(value)) if value < 26 else f"{value:.0f}"
+    if pd.isna(value):
+        return "none"
+    return chr(ord("A") + int(value)) if 0 <= value < 26 else f"{value:.0f}"
 
 
 def _number(value: Any) -> float | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from jobs.explain.causes import LEFT, ONLY_A, ONLY_B, Causes
@@ -211,15 +212,20 @@ def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
     }
     for name in FACTORS:
         known = causes.factors[name]
-        number = int((~known.other & ~known.same).sum())
-        if not number:
-            continue
         if name == "model":
             missing = [not side.facts.checkpoint for side in (first, second)]
+            lacks_any = np.full(len(causes.common), any(missing))
         else:
-            missing = [bool(causes.common[f"{columns[name]}_{x}"].isna().any()) for x in "ab"]
-        who = " and ".join(side for side, lacks in zip("AB", missing, strict=True) if lacks)
-        yield f"{words[name]} of {who or 'A or B'}, on {number:,} of {len(causes.common):,} questions"
+            lacks = [causes.common[f"{columns[name]}_{x}"].isna() for x in "ab"]
+            missing, lacks_any = (
+                [bool(one.any()) for one in lacks],
+                (lacks[0] | lacks[1]).to_numpy(),
+            )
+        number = int((lacks_any & ~known.other & ~known.same).sum())
+        if not number:
+            continue
+        who = " and ".join(side for side, lacking in zip("AB", missing, strict=True) if lacking)
+        yield f"{words[name]} of {who}, on {number:,} of {len(causes.common):,} questions"
 
 
 def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:

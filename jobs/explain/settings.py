@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -79,26 +79,27 @@ def _of_facts(first: Side, second: Side) -> Iterator[Difference]:
     """What decides prompts, frames, tokens and model, as `facts.json` has it."""
     a, b = first.facts, second.facts
     if _known_model(first) and _known_model(second):
-        yield from _differing("model.name", a.model, b.model, "model")
-    yield from _differing("model.checkpoint", a.checkpoint, b.checkpoint, "model")
+        yield from _differing("model.name", (a.model, b.model), "model")
+    yield from _differing("model.checkpoint", (a.checkpoint, b.checkpoint), "model")
     if a.llm is not None and b.llm is not None:
-        yield from _differing("model.llm", asdict(a.llm), asdict(b.llm), "model")
+        yield from _differing("model.llm", (asdict(a.llm), asdict(b.llm)), "model")
     protocols = [harness_of(side.cell.protocol) for side in (first, second)]
-    yield from _differing("benchmark.protocol", *protocols, "prompts")
-    yield from _differing("model.num_frames", a.num_frames, b.num_frames, "frames")
+    yield from _differing("benchmark.protocol", protocols, "prompts")
+    yield from _differing("model.num_frames", (a.num_frames, b.num_frames), "frames")
     if not (first.is_import or second.is_import):
-        yield from _differing("model.input_size", a.input_size or "-", b.input_size or "-", "tokens")
+        sizes = [facts.input_size or "-" for facts in (a, b)]
+        yield from _differing("model.input_size", sizes, "tokens")
     if _known_method(first) and _known_method(second):
         one, two = first.cell, second.cell
-        yield from _differing("method.name", one.method, two.method, "tokens")
-        yield from _differing("method.retention", one.retention, two.retention, "tokens")
+        yield from _differing("method.name", (one.method, two.method), "tokens")
+        yield from _differing("method.retention", (one.retention, two.retention), "tokens")
         if not (first.is_import or second.is_import):
             for key in dict.fromkeys([*one.options, *two.options]):
                 if one.method == two.method:
-                    values = (_text(cell.options.get(key, "-")) for cell in (one, two))
-                    yield from _differing(f"method.{key}", *values, "tokens")
-            shares = (_text(cell.layer_shares or "-") for cell in (one, two))
-            yield from _differing("method.layer_shares", *shares, "tokens")
+                    values = [_text(cell.options.get(key, "-")) for cell in (one, two)]
+                    yield from _differing(f"method.{key}", values, "tokens")
+            shares = [_text(cell.layer_shares or "-") for cell in (one, two)]
+            yield from _differing("method.layer_shares", shares, "tokens")
 
 
 def _of_recipes(first: Side, second: Side) -> Iterator[Difference]:
@@ -120,16 +121,17 @@ def _of_recipes(first: Side, second: Side) -> Iterator[Difference]:
 def _of_machines(first: Side, second: Side) -> Iterator[Difference]:
     """What may change a reply by rounding."""
     for key in _ENVIRONMENT:
-        yield from _differing(key, getattr(first.facts, key), getattr(second.facts, key), None)
+        yield from _differing(key, [getattr(side.facts, key) for side in (first, second)], None)
     for name in _LIBRARIES:
-        values = (side.facts.versions.get(name, "") for side in (first, second))
-        yield from _differing(f"versions.{name}", *values, None)
+        values = [side.facts.versions.get(name, "") for side in (first, second)]
+        yield from _differing(f"versions.{name}", values, None)
 
 
-def _differing(key: str, first: Any, second: Any, factor: Factor | None) -> Iterator[Difference]:
+def _differing(key: str, values: Sequence[Any], factor: Factor | None) -> Iterator[Difference]:
     """A setting that both know and that is not the same."""
-    unknown = ("", None, {}, ())
-    if first not in unknown and second not in unknown and first != second:
+    first, second = values
+    known = all(value is not None and value != "" and value != {} for value in values)
+    if known and first != second:
         yield Difference(key, _text(first), _text(second), factor)
 
 
@@ -155,4 +157,4 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def _text(value: object) -> str:
     """A value for people; long ones, such as digests, are cut."""
     text = str(value)
-    return text if len(text) <= 40 else f"{text[:16]}…{text[-8:]}"
+    return text if len(text) < 40 else f"{text[:16]}…{text[-8:]}"

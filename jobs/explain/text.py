@@ -88,11 +88,12 @@ def _table(explanation: Explanation) -> list[str]:
 
 def _example(example: Example) -> Iterator[str]:
     """Two lines about a question: its name and scores, then replies and what differs."""
-    scores = f"{_score(example.score_a)} -> {_score(example.score_b)}"
+    known = [one for one in (example.score_a, example.score_b) if one is not None]
+    scores = " -> ".join(f"{one:.3g}" for one in known)
     yield f"  {_shortened(example.question_id, WIDTH - 4 - len(scores))}  {scores}"
-    replies = f"{_quoted(example.reply_a)} | {_quoted(example.reply_b)}"
-    if example.score_a is None or example.score_b is None:
+    if len(known) < 2:
         return
+    replies = f"{_quoted(example.reply_a)} | {_quoted(example.reply_b)}"
     yield from textwrap.wrap(
         f"{replies}  {example.detail}".rstrip(),
         WIDTH,
@@ -115,11 +116,6 @@ def _percent(score: Fraction) -> str:
 def _points(hundredths: int) -> str:
     """Hundredths of a point, with their sign."""
     return f"{hundredths / 100:+.2f}".replace("-", _MINUS)
-
-
-def _score(score: float | None) -> str:
-    """A score without needless digits."""
-    return DASH if score is None else f"{score:.3g}"
 
 
 def _quoted(reply: str) -> str:
