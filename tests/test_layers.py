@@ -46,7 +46,7 @@ JOBS_LEVELS = (
     {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
-    {"explain", "fetch"},
+    {"explain", "fetch", "runs"},
     {"doctor"},
     {"cli"},
     {"demo"},

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
@@ -127,6 +129,7 @@ def _measuring(
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
         changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
+        where = replace(where, recipe=redacted(str(recipe)))
         how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
         _exit(run(recipe, changes, where, quiet, json, how))
 
@@ -210,7 +213,9 @@ def precompute(
     changes += ["cache.features=all"] if features else []
     changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
     jobs = load_jobs(recipe, changes)
-    locations = _locations(output, cache, address, tracking_uri)
+    locations = replace(
+        _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
+    )
     check_jobs(jobs, recipe, locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
@@ -257,6 +262,7 @@ app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)
 app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_fetch.model, name="model")
+app.add_typer(cli_runs.runs, name="runs")
 app.add_typer(cli_cache.cache, name="cache")
 
 

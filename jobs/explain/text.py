@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from jobs.explain.examples import Example
 from jobs.explain.explanation import Explanation, Result, rounded_points
-from jobs.report.formatting import DASH, aligned_rows
+from jobs.report.formatting import DASH, aligned_rows, shortened
 
 WIDTH = 80
 _MINUS = "\N{MINUS SIGN}"
@@ -63,8 +63,8 @@ def overview(explanations: Sequence[Explanation]) -> str:
 def _side(letter: str, result: Result) -> Iterator[str]:
     """Two lines about a result."""
     asked = "" if result.questions is None else f", {result.questions:,} questions"
-    yield f"{letter}  {_shortened(result.name, WIDTH - 3)}"
-    yield f"   {_shortened(result.cell, 40)}: {_percent(result.score)} %{asked}"
+    yield f"{letter}  {shortened(result.name, WIDTH - 3)}"
+    yield f"   {shortened(result.cell, 40)}: {_percent(result.score)} %{asked}"
 
 
 def _table(explanation: Explanation) -> list[str]:
@@ -90,7 +90,7 @@ def _example(example: Example) -> Iterator[str]:
     """Two lines about a question: its name and scores, then replies and what differs."""
     known = [one for one in (example.score_a, example.score_b) if one is not None]
     scores = " -> ".join(f"{one:.3g}" for one in known)
-    yield f"  {_shortened(example.question_id, WIDTH - 4 - len(scores))}  {scores}"
+    yield f"  {shortened(example.question_id, WIDTH - 4 - len(scores))}  {scores}"
     if len(known) < 2:
         return
     replies = f"{_quoted(example.reply_a)} | {_quoted(example.reply_b)}"
@@ -120,12 +120,4 @@ def _points(hundredths: int) -> str:
 
 def _quoted(reply: str) -> str:
     """The beginning of a reply on one line."""
-    return f'"{_shortened(" ".join(reply.split()), _REPLY_SHOWN)}"'
-
-
-def _shortened(text: str, width: int) -> str:
-    """A text cut in its middle."""
-    if len(text) <= width:
-        return text
-    end = (width - 1) // 2
-    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+    return f'"{shortened(" ".join(reply.split()), _REPLY_SHOWN)}"'

@@ -157,7 +157,13 @@ def _execute(
     lease: KeptLease,
 ) -> JobResult:
     """The same, with the lease of the run."""
-    claim(run_dir, job, open_storage=locations.open_storage, answers=kind != "precompute")
+    claim(
+        run_dir,
+        job,
+        open_storage=locations.open_storage,
+        answers=kind != "precompute",
+        recipe=locations.recipe,
+    )
     storage = locations.open_storage(run_dir)
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None

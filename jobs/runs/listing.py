@@ -1,0 +1,94 @@
+"""The table of `tango runs ls`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from jobs.report.formatting import DASH, text_table
+from jobs.runs.found import find_runs
+from jobs.runs.state import RunState, age_of, state_of
+from jobs.units import human_age, human_bytes
+from pipeline.clock import SYSTEM_CLOCK, Clock
+
+_HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "acc %", "size", "age")
+_RIGHT = {"cells", "acc %", "size", "age"}
+_SHRINK = {"run", "recipe", "model", "benchmark"}
+_STAMP = len("20261122-220526")
+_AT_ONCE = 8
+
+
+def runs_in(roots: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> list[RunState]:
+    """The runs of some directories or URLs, the newest last.
+
+    Raises:
+        FileNotFoundError: If one of them is not there.
+    """
+    found = [run for root in roots for run in find_runs(root)]
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        states = list(workers.map(lambda run: state_of(run, clock), found))
+    return sorted(states, key=lambda one: (-(age_of(one, clock) or 0.0), one.run.name))
+
+
+def runs_table(
+    states: Sequence[RunState], max_width: int | None = None, clock: Clock = SYSTEM_CLOCK
+) -> str:
+    """One line per run and a last one with totals.
+
+    Args:
+        states: From `runs_in`.
+        max_width: Columns of the terminal; `None` for any number. Where the names do not fit, runs
+            are named by the time at their beginning, which `tango runs show` takes as well.
+        clock: For ages.
+    """
+    rows = [_row(one, clock) for one in states]
+    shrink = _SHRINK
+    if max_width is not None and _width(rows) > max_width:
+        stamps = [row[0][:_STAMP] for row in rows]
+        if len(set(stamps)) == len(stamps):
+            rows = [[stamp, *row[1:]] for stamp, row in zip(stamps, rows, strict=True)]
+            shrink = _SHRINK - {"run"}
+    num_bytes = human_bytes(sum(one.num_bytes for one in states))
+    return "\n".join(
+        [
+            *text_table(_HEADER, rows, right=_RIGHT, max_width=max_width, shrink=shrink),
+            "",
+            f"{len(states)} run(s), {num_bytes}",
+        ]
+    )
+
+
+def runs_json(states: Sequence[RunState]) -> str:
+    """The same for scripts."""
+    return json.dumps([one.to_json() for one in states], indent=2)
+
+
+def accuracy_text(accuracies: Sequence[float]) -> str:
+    """An accuracy in percent, or the lowest and the highest of several cells."""
+    if not accuracies:
+        return DASH
+    if len(accuracies) == 1:
+        return f"{100 * accuracies[0]:.1f}"
+    return "-".join(f"{100 * value:.0f}" for value in (min(accuracies), max(accuracies)))
+
+
+def _row(one: RunState, clock: Clock) -> list[str]:
+    """The fields of a line."""
+    age = age_of(one, clock)
+    return [
+        one.run.name,
+        one.recipe.rpartition("/")[2].removesuffix(".yaml") or DASH,
+        one.model or DASH,
+        "+".join(one.benchmarks) or DASH,
+        DASH if one.num_cells is None else str(one.num_cells),
+        one.state,
+        accuracy_text(one.accuracies),
+        human_bytes(one.num_bytes),
+        DASH if age is None else human_age(age).replace(" ", ""),
+    ]
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Columns that the whole table takes."""
+    return max(map(len, text_table(_HEADER, rows)))
