@@ -49,7 +49,7 @@ from jobs.cli.options import (
     VideoCacheGib,
     expanded,
 )
-from jobs.cli.output import Json, Quiet, console_of, display_of
+from jobs.cli.output import Json, Quiet, announce, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
@@ -152,6 +152,7 @@ def _evaluate(
         from jobs.run.evaluate import single
 
         return dry_run.estimate([single(job)], "evaluate", locations)
+    announce([job], "evaluate", quiet)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -174,6 +175,7 @@ def _sweep(
     check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     if dry_run.only:
         return dry_run.estimate(jobs, "sweep", locations)
+    announce(jobs, "sweep", quiet)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -220,6 +222,7 @@ def precompute(
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
         _exit(how.estimate(jobs, "precompute", locations))
+    announce(jobs, "precompute", quiet)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 

@@ -14,7 +14,8 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "acc %", "size", "age")
 _RIGHT = {"cells", "acc %", "size", "age"}
-_SHRINK = {"run", "recipe", "model", "benchmark"}
+_SHRINK = {"run", "recipe", "model", "bench"}
+_NARROW = {"benchmark": "bench"}
 _STAMP = len("20261122-220526")
 _AT_ONCE = 8
 
@@ -43,8 +44,9 @@ def runs_table(
         clock: For ages.
     """
     rows = [_row(one, clock) for one in states]
-    shrink = _SHRINK
+    shrink, header = _SHRINK, _HEADER
     if max_width is not None and _width(rows) > max_width:
+        header = tuple(_NARROW.get(name, name) for name in header)
         stamps = [row[0][:_STAMP] for row in rows]
         if len(set(stamps)) == len(stamps):
             rows = [[stamp, *row[1:]] for stamp, row in zip(stamps, rows, strict=True)]
@@ -52,7 +54,7 @@ def runs_table(
     num_bytes = human_bytes(sum(one.num_bytes for one in states))
     return "\n".join(
         [
-            *text_table(_HEADER, rows, right=_RIGHT, max_width=max_width, shrink=shrink),
+            *text_table(header, rows, right=_RIGHT, max_width=max_width, shrink=shrink),
             "",
             f"{len(states)} run(s), {num_bytes}",
         ]
