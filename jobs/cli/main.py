@@ -21,6 +21,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import cache as cli_cache
+from jobs.cli import completion as cli_completion
 from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
 from jobs.cli import methods as cli_methods
@@ -267,6 +268,7 @@ app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_fetch.model, name="model")
 app.add_typer(cli_runs.runs, name="runs")
 app.add_typer(cli_cache.cache, name="cache")
+app.command()(cli_completion.completion)
 
 
 def main() -> None:
@@ -300,6 +302,7 @@ def _run() -> int:
     ):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
+        cli_completion.prepare()
         code = run_app(app)
         if code == exit_codes.INTERRUPTED:
             raise KeyboardInterrupt

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.completion import run_names
 from jobs.cli.options import RUNS, expanded_text
 from pipeline.remote.urls import raise_if_secret
 
@@ -25,11 +26,24 @@ Root = Annotated[
     typer.Option(help="Directory or URL of the runs named without one.", callback=expanded_text),
 ]
 Run = Annotated[
-    str, typer.Argument(help=_NAMED, show_default=False, callback=expanded_text, metavar="RUN")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help=_NAMED,
+        show_default=False,
+        callback=expanded_text,
+        autocompletion=run_names,
+    ),
 ]
 Several = Annotated[
     list[str],
-    typer.Argument(help=_NAMED, show_default=False, callback=_expanded, metavar="RUN..."),
+    typer.Argument(
+        metavar="RUN...",
+        help=_NAMED,
+        show_default=False,
+        callback=_expanded,
+        autocompletion=run_names,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
