@@ -78,6 +78,7 @@ ANSWER = pa.schema(
         ("choice", pa.int64()),
         ("answer", pa.int64()),
         ("correct", pa.bool_()),
+        ("score", pa.float64()),
         ("answer_text", pa.string()),
         ("choice_text", pa.string()),
         ("harness_score", pa.float64()),
@@ -178,16 +179,16 @@ def source_of(row: Mapping[str, Any]) -> ClipSource | None:
 def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
     """The questions of a clip's row."""
     return tuple(
-        Question(**{**q, "choices": tuple(q["choices"]), "accepted": tuple(q.get("accepted", ()))})
+        Question(
+            **{
+                **q,
+                "choices": tuple(q["choices"]),
+                "accepted": tuple(q.get("accepted", ())),
+                "span": tuple(q["span"]) if "span" in q else None,
+            }
+        )
         for q in json.loads(row["questions"])
     )
-
-
-def option_text(question: Question, index: int | None) -> str | None:
-    """The option a question has at `index`; `None` for no index, or a free-form question."""
-    if index is None or not 0 <= index < len(question.choices):
-        return None
-    return question.choices[index]
 
 
 def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
@@ -216,6 +217,7 @@ def _pack(questions: Sequence[Question]) -> str:
                 "answer": q.answer,
                 "groups": dict(q.groups),
                 **({"accepted": list(q.accepted), "match": q.match} if q.accepted else {}),
+                **({"span": list(q.span)} if q.span is not None else {}),
             }
             for q in questions
         ],

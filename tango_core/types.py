@@ -45,6 +45,8 @@ class Question:
             recorded and not scored.
         match: Whether a reply must equal an accepted answer or contain one
             (`benchmarks.free_form.matches`).
+        span: When it happens, for a question about that: (start, end) in seconds of the file, the
+            start not after the end; `None` for any other question.
     """
 
     id: str
@@ -54,9 +56,10 @@ class Question:
     groups: Mapping[str, str] = field(default_factory=lambda: _NO_GROUPS)
     accepted: tuple[str, ...] = ()
     match: Match = "exact"
+    span: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        """Check that the answer is one of the choices, and that only free-form has `accepted`."""
+        """Check that there is one kind of answer, and that it can be right."""
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
@@ -67,6 +70,13 @@ class Question:
                 f"question {self.id!r}: only a free-form question has accepted answers; "
                 "leave accepted or choices empty"
             )
+        if self.span is not None:
+            start, end = self.span
+            if self.choices or self.accepted or not 0 <= start <= end < np.inf:
+                raise ValueError(
+                    f"question {self.id!r}: span must be (start, end) in seconds with 0 <= start "
+                    f"<= end, of a question without choices and accepted answers, got {self.span}"
+                )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ def completion(
     ],
 ) -> None:
     """Print a script that completes commands, options, and names of methods, models and runs."""
-    from typer.completion import get_completion_script
+    # Typer hands it on without listing it.
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell))
 
@@ -31,7 +32,7 @@ def completion(
 def prepare() -> None:
     """Let typer answer the script, if it is the one that asks."""
     if VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
 

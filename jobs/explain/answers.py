@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from jobs.results.answer_columns import FAILED_BIT, RIGHT, SCORED, AnswerColumns
 from jobs.results.reduction import parts_of
+from tango_core.benchmarks import facts_of
+from tango_core.metrics import ACCURACY, Metric, Questions
 
 KEY = ["video_id", "question_id"]
 
@@ -36,12 +38,22 @@ def cell_answers(run_dir: Path, benchmark: str, cell: str) -> pd.DataFrame:
         FileNotFoundError: If the run has no answers.
     """
     tables = [_of_cell(table, benchmark, cell) for table in parts_of(run_dir).whole_clips()]
-    frames = [table_answers(table) for table in tables if len(table)]
+    frames = [table_answers(table, metric_of(benchmark)) for table in tables if len(table)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 
 
-def table_answers(table: pa.Table) -> pd.DataFrame:
+def metric_of(benchmark: str) -> Metric:
+    """What is explained: the headline, or right and wrong where that has no value per question."""
+    headline = facts_of(benchmark).metrics[0]
+    return headline if headline.unit == "question" else ACCURACY
+
+
+def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
     """Rows of `answers/*.parquet` of one cell, as far as an explanation needs them.
+
+    Args:
+        table: The rows.
+        metric: Has a value per question.
 
     Returns:
         `COLUMNS`: texts and digests (`None` where a run recorded none), numbers (NaN likewise),
@@ -56,7 +68,10 @@ def table_answers(table: pa.Table) -> pd.DataFrame:
         found[name] = np.array([*values, None], dtype=object)[codes]
     for name in _NUMBERS:
         found[name] = columns.numbers(name)
-    found["score"] = np.where((bits & SCORED) > 0, ((bits & RIGHT) > 0).astype(float), np.nan)
+    scored, right = (bits & SCORED) > 0, (bits & RIGHT) > 0
+    no_groups = np.zeros(len(columns), np.int64)
+    questions = Questions(scored, right, columns.scores, columns.clips, [{}], no_groups)
+    found["score"] = np.where(scored, metric.count(questions).values, np.nan)
     found["failed"] = (bits & FAILED_BIT) > 0
     return pd.DataFrame(found, columns=list(COLUMNS))
 

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from jobs.explain.answers import metric_of
 from jobs.explain.causes import LEFT, ONLY_A, ONLY_B, Causes
 from jobs.explain.examples import Example, examples_of, first_questions
 from jobs.explain.factors import FACTORS
 from jobs.explain.settings import Difference
 from jobs.explain.sides import Side
+from tango_core.benchmarks import facts_of
 
 _HUNDREDTHS = 10_000  # of a percentage point, in a share
 
@@ -72,6 +74,7 @@ class Explanation:
 
     Attributes:
         benchmark: What both were asked.
+        metric: Title of the score that is explained.
         first: A.
         second: B.
         common: Questions with a score in both.
@@ -82,6 +85,7 @@ class Explanation:
     """
 
     benchmark: str
+    metric: str
     first: Result
     second: Result
     common: int
@@ -99,6 +103,7 @@ class Explanation:
         """Plain data; points in percentage points."""
         return {
             "benchmark": self.benchmark,
+            "metric": self.metric,
             **{
                 name: {
                     "name": side.name,
@@ -161,6 +166,7 @@ def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10)
         )
     return Explanation(
         first.cell.benchmark,
+        metric_of(first.cell.benchmark).title,
         Result(first.facts.run_id, first.cell.name, a, len(common) + len(causes.only_a)),
         Result(second.facts.run_id, second.cell.name, b, len(common) + len(causes.only_b)),
         len(common),
@@ -230,6 +236,12 @@ def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
 
 def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
     """What else a reader must know."""
+    headline = facts_of(first.cell.benchmark).metrics[0]
+    if headline.unit != "question":
+        yield (
+            f"The headline of {first.cell.benchmark} is the {headline.title}, which no single "
+            "question has: explained is the accuracy."
+        )
     if not len(causes.common):
         yield "A and B have no question in common: no cause but other questions can be told."
     frames = causes.factors["frames"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
+from jobs.explain.answers import metric_of
 from jobs.explain.causes import LEFT, SCORED
 from jobs.explain.examples import examples_of
 from jobs.explain.explanation import Explanation, Result, Share
@@ -85,6 +86,7 @@ def against_published(
     first, second = reversed(results) if published_first else results
     return Explanation(
         side.cell.benchmark,
+        metric_of(side.cell.benchmark).title,
         first,
         second,
         len(rows),

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config.sections import BenchmarkSection
-from jobs.explain.answers import table_answers
+from jobs.explain.answers import metric_of, table_answers
 from jobs.explain.sides import Source, recipe_in, source_of_run
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.facts import FACTS_FILE
@@ -92,7 +92,7 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
     about = ImportSettings(section, partial=True)
     rows, facts = read_files(files, harness, about, run_id=path.name)
     table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    return Source(facts, {}, rows=table_answers(table))
+    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
 
 
 def _section(

@@ -20,7 +20,7 @@ def render(explanation: Explanation, num_examples: int = 10) -> str:
     lines = [
         *_side("A", explanation.first),
         *_side("B", explanation.second),
-        f"both  {explanation.common:,} questions of {explanation.benchmark}",
+        f"both  {explanation.common:,} questions of {explanation.benchmark}, {explanation.metric}",
         "",
         *_table(explanation),
     ]

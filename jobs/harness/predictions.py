@@ -18,11 +18,12 @@ from typing import cast
 
 import pandas as pd
 
-from pipeline.rows import ANSWER, Row, option_text, to_table
+from pipeline.rows import ANSWER, Row, to_table
 from pipeline.stages.declarations import ANSWER_QUESTIONS, is_failed
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import Record
 from tango_core.benchmarks.protocols.failures import NO_REPLY, NOT_LOADED, is_failure
+from tango_core.benchmarks.scoring.judge import judge
 
 
 def replies_of(
@@ -95,9 +96,9 @@ def _answer_row(
     # A harness counts its own sentence about a failure in its own way.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
     text = "" if failed or reply is None else reply
-    choice = None if failed else protocol.read_choice(text, question)
+    read = judge(None if failed else text, question, protocol.read_choice)
     score = protocol.harness_score
-    status = ANSWER_QUESTIONS.failure if failed else "ok" if choice is not None else "unparsed"
+    status = ANSWER_QUESTIONS.failure if failed else "ok" if read.readable else "unparsed"
     return {
         "benchmark": benchmark.name,
         "video_id": record.video_id,
@@ -107,11 +108,12 @@ def _answer_row(
         "status": status,
         "error": f"no reply in {source}" if failed else None,
         "text": text,
-        "choice": choice,
+        "choice": read.choice,
         "answer": question.answer,
-        "correct": None if question.answer is None else choice == question.answer,
-        "answer_text": option_text(question, question.answer),
-        "choice_text": option_text(question, choice),
+        "correct": read.correct,
+        "score": read.score,
+        "answer_text": read.answer_text,
+        "choice_text": read.choice_text,
         "harness_score": score(counted, question) if score else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }

@@ -14,11 +14,12 @@ from jobs.results.against_controls import (
     RightWrong,
     against_controls,
 )
-from jobs.results.answer_columns import RIGHT, SCORED
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.headlines import metric_title
 from jobs.results.outcomes import Outcomes
 from jobs.results.reduction import Reduction, reduce_runs
+from tango_core.metrics import ACCURACY
 
 HEADER = (
     "benchmark",
@@ -62,12 +63,13 @@ def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
 
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
-    """What a cell answered, questions without a known answer left out."""
+    """What a cell answered, without what does not count in the headline."""
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
-    bits = outcomes.bits(cell.name)
-    scored = (bits & SCORED) > 0
-    right = (bits[scored] & RIGHT) > 0
-    return RightWrong(outcomes.keys[scored], outcomes.clip[scored], right)
+    headline = outcomes.metrics[0]
+    counts, values = headline.count(outcomes.questions(cell.name))
+    return RightWrong(
+        outcomes.keys[counts], outcomes.clip[counts], values[counts], headline.right_wrong
+    )
 
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:
@@ -101,10 +103,12 @@ def _sentence(one: ControlledRetention, several: bool) -> str:
     where = f" on {one.control.benchmark}" if several else ""
     if size := one.methods[0].cell.input_size:
         where += f" with {size}"
-    value = one.control.accuracy.value if one.control.accuracy else None
+    control = one.control
+    value = control.headline.value if control.headline else None
+    what = "right" if control.metric == ACCURACY.name else metric_title(control)
     parts = [
         f"At {100 * one.retention:g} %{where} the best control is {one.control.series} "
-        f"({percent(value)} % right with {percent(one.control.equivalent_retention)} % of the "
+        f"({percent(value)} % {what} with {percent(one.control.equivalent_retention)} % of the "
         f"tokens{_of_what(one.control)})."
     ]
     for verdict, words in (

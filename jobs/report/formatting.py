@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from jobs.report.escaping import csv_field, latex_text, markdown_text
 from jobs.results.quantities import Comparison
-from tango_core.metrics import Accuracy
+from tango_core.metrics import Estimate
 
 DASH = "-"
 
@@ -39,16 +39,16 @@ def times(ratio: float | None) -> str:
     return DASH if ratio is None else f"{ratio:.2f}\N{MULTIPLICATION SIGN}"
 
 
-def accuracy_percent(accuracy: Accuracy | None) -> str:
-    """An accuracy without its interval; a dash for `None`."""
-    return percent(None if accuracy is None else accuracy.value)
+def estimate_percent(estimate: Estimate | None) -> str:
+    """An accuracy or another mean without its interval; a dash for `None`."""
+    return percent(None if estimate is None else estimate.value)
 
 
-def interval(accuracy: Accuracy | None, unknown: str = "") -> str:
-    """Both ends of an accuracy's interval in percent."""
-    if accuracy is None:
+def interval(estimate: Estimate | None, unknown: str = "") -> str:
+    """Both ends of an estimate's interval in percent."""
+    if estimate is None:
         return unknown
-    return f"{percent(accuracy.low)} to {percent(accuracy.high)}"
+    return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 
 def difference(versus: Comparison | None) -> str:

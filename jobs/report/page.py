@@ -10,15 +10,17 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from jobs.report.controls import answers_of_run, control_notes
-from jobs.report.formatting import accuracy_percent, interval, percent
+from jobs.report.formatting import estimate_percent, interval, percent
 from jobs.report.notes import answers_in, few_clips_notes, lost_answers_notes, skipped_notes
-from jobs.report.plots import draw_plots, save_plots
+from jobs.report.plots import ACCURACY_PLOT, SCORE_PLOT, draw_plots, save_plots
 from jobs.report.sections import Row, cell_rows, failure_rows, latency_table, provenance
 from jobs.report.tables.breakdowns import breakdowns
 from jobs.report.tables.labels import baseline_names, tables_of_cells
+from jobs.report.tables.scores import all_scores
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.headlines import headline_title, metric_title
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import write_summary
 from pipeline.storage import Storage
@@ -26,7 +28,8 @@ from tango_core.benchmarks import facts_of
 
 REPORT_FILE = "report.html"
 CAPTIONS = {
-    "accuracy_vs_retention.png": "Accuracy over the share of visual tokens asked for",
+    ACCURACY_PLOT: "Accuracy over the share of visual tokens asked for",
+    SCORE_PLOT: "Scores over the share of visual tokens asked for",
     "latency.png": "Where the time of one question goes",
     "tokens_kept.png": "Tokens asked for and tokens really kept",
 }
@@ -93,7 +96,8 @@ def render_html(
         baseline=baseline,
         others=baseline_names(cells),
         profile=facts.mode == "profile",
-        harness=any(cell.harness_accuracy is not None for cell in cells),
+        headline=headline_title(cells),
+        harness=any(cell.harness is not None for cell in cells),
         macro=_macro_groups(cells),
         groups=[
             {"name": title, "rows": cell_rows(members, cells)}
@@ -101,6 +105,7 @@ def render_html(
         ],
         notes=notes,
         plots=_plots(cells),
+        all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
         latency=latency_table(cells, facts.mode),
         failures=failure_rows(summary.failures.reasons),
@@ -112,7 +117,7 @@ def render_html(
 
 def _macro_groups(cells: Sequence[CellSummary]) -> str:
     """Groups over whose values the benchmarks average, or ""."""
-    names = [facts_of(c.benchmark).macro_group for c in cells if c.accuracy_macro is not None]
+    names = [facts_of(c.benchmark).macro_group for c in cells if c.macro is not None]
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
@@ -125,9 +130,11 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
     """Names and values of the figures on top."""
     if len(summary.cells) == 1:
         (cell,) = summary.cells
-        ends = f", {interval(cell.accuracy)}" if cell.accuracy else ""
+        ends = f", {interval(cell.headline)}" if cell.headline else ""
+        others = {name: one for name, one in cell.scores.items() if name != cell.metric}
         cards = [
-            (f"accuracy %{ends}", accuracy_percent(cell.accuracy)),
+            (f"{metric_title(cell)} %{ends}", estimate_percent(cell.headline)),
+            *((f"{metric_title(cell, n)} %", estimate_percent(one)) for n, one in others.items()),
             ("tokens kept %", percent(cell.equivalent_retention)),
         ]
     else:

@@ -14,8 +14,11 @@ from jobs.report.formatting import milliseconds
 from jobs.report.tables.labels import labels, tables_of_cells
 from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.results.cell_summary import CellSummary
-from tango_core.metrics import Accuracy
+from jobs.results.headlines import headline_title
+from tango_core.metrics import ACCURACY, Estimate
 
+# Files of the same plot: of accuracies, and where there are other headlines.
+ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"
 STACKED = ("vision", "compress", "prefill", "decode")
 _MARKERS = "osD^vP*Xph<>"
 _LETTERS_PER_INCH = 11.5
@@ -31,8 +34,9 @@ def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, 
     Returns:
         File name -> PNG, in the order in which a report shows them.
     """
+    alone = all(cell.metric == ACCURACY.name for cell in cells)
     drawn = {
-        "accuracy_vs_retention.png": _accuracy(cells, theme),
+        ACCURACY_PLOT if alone else SCORE_PLOT: _scores(cells, theme),
         "latency.png": _latency(cells, theme),
         "tokens_kept.png": _tokens(cells, theme),
     }
@@ -49,9 +53,9 @@ def save_plots(cells: Sequence[CellSummary], folder: Path) -> list[Path]:
     return paths
 
 
-def _accuracy(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Accuracy over the retention asked for, one panel per benchmark, with 95 % intervals."""
-    scored = [cell for cell in cells if cell.accuracy is not None]
+def _scores(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
+    """Headlines over the retention asked for, one panel per benchmark, with 95 % intervals."""
+    scored = [cell for cell in cells if cell.headline is not None]
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
     if not benchmarks:
         return None
@@ -65,7 +69,7 @@ def _accuracy(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     figure, panels = new_figure((width, height), theme, rows, columns)
     for panel, benchmark in zip(panels, benchmarks, strict=False):
         own = [cell for cell in scored if cell.benchmark == benchmark]
-        _accuracy_panel(panel, own, styles, theme)
+        _score_panel(panel, own, styles, theme)
         panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
     for panel in panels[len(benchmarks) :]:
         panel.set_visible(False)
@@ -85,22 +89,22 @@ def _accuracy(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     return figure
 
 
-def _accuracy_panel(
+def _score_panel(
     panel: Axes, cells: Sequence[CellSummary], styles: dict[str, tuple[str, str]], theme: Theme
 ) -> None:
     """One benchmark: the full-token run as a band, the other cells as points side by side."""
-    for cell, accuracy in _scored(cells):
+    for cell, score in _scored(cells):
         if cell.is_baseline:
-            low, high = 100 * accuracy.low, 100 * accuracy.high
+            low, high = 100 * score.low, 100 * score.high
             panel.axhspan(low, high, color=theme.foreground, alpha=0.07, linewidth=0)
             panel.axhline(
-                100 * accuracy.value,
+                100 * score.value,
                 color=theme.foreground,
                 linewidth=1.2,
                 dashes=(5, 3),
                 label="full",
             )
-    pruned = [(cell, accuracy) for cell, accuracy in _scored(cells) if not cell.is_baseline]
+    pruned = [(cell, score) for cell, score in _scored(cells) if not cell.is_baseline]
     retentions = sorted({cell.retention_requested for cell, _ in pruned})
     present = list(dict.fromkeys(_series(cell, cells) for cell, _ in pruned))
     step = min(0.16, 0.66 / max(1, len(present)))
@@ -112,9 +116,9 @@ def _accuracy_panel(
         )
         shift = (index - (len(present) - 1) / 2) * step
         x = [retentions.index(cell.retention_requested) + shift for cell, _ in own]
-        y = [100 * accuracy.value for _, accuracy in own]
-        below = [100 * (accuracy.value - accuracy.low) for _, accuracy in own]
-        above = [100 * (accuracy.high - accuracy.value) for _, accuracy in own]
+        y = [100 * score.value for _, score in own]
+        below = [100 * (score.value - score.low) for _, score in own]
+        above = [100 * (score.high - score.value) for _, score in own]
         panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
         panel.errorbar(
             x,
@@ -132,13 +136,13 @@ def _accuracy_panel(
     panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
     panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
     panel.set_xlabel("visual tokens asked for")
-    panel.set_ylabel("accuracy (%)")
+    panel.set_ylabel(f"{headline_title(cells)} (%)")
     panel.grid(axis="y", color=theme.grid, linewidth=0.7)
 
 
-def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Accuracy]]:
-    """The cells with a known accuracy, and that accuracy."""
-    return [(cell, cell.accuracy) for cell in cells if cell.accuracy is not None]
+def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Estimate]]:
+    """The cells with a known headline, and that headline."""
+    return [(cell, cell.headline) for cell in cells if cell.headline is not None]
 
 
 def _latency(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from jobs.report.formatting import (
     DASH,
-    accuracy_percent,
     detectable,
     difference,
     difference_interval,
+    estimate_percent,
     interval,
     milliseconds,
     p_value,
@@ -25,7 +25,7 @@ from jobs.results.facts import JobFacts
 from jobs.results.failures import FailureReason
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunsSummary, RunSummary
-from tango_core.metrics import Accuracy
+from tango_core.metrics import Estimate
 
 _THROUGHPUT_NOTE = (
     "Throughput mode: stages overlap and a clip's questions share its prefix, so prefill and ttft "
@@ -44,13 +44,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Strip:
-    """Where the small interval of an accuracy is drawn, in percent of the width of its column.
+    """Where the small interval of a score is drawn, in percent of the width of its column.
 
     Attributes:
         low: Left end.
         width: Length.
-        value: The accuracy.
-        full: The accuracy with all tokens, if known.
+        value: The score.
+        full: The score with all tokens, if known.
     """
 
     low: float
@@ -67,11 +67,11 @@ def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list
         page: All cells of the page: intervals of one benchmark are drawn on one scale.
     """
     benchmarks = {cell.benchmark for cell in cells}
-    drawn = [cell.accuracy for cell in page if cell.benchmark in benchmarks and cell.accuracy]
-    low = min((accuracy.low for accuracy in drawn), default=0.0)
-    high = max((accuracy.high for accuracy in drawn), default=1.0)
+    drawn = [cell.headline for cell in page if cell.benchmark in benchmarks and cell.headline]
+    low = min((one.low for one in drawn), default=0.0)
+    high = max((one.high for one in drawn), default=1.0)
     scale = (low, max(high - low, 0.01))
-    full = next((cell.accuracy for cell in cells if cell.is_baseline), None)
+    full = next((cell.headline for cell in cells if cell.is_baseline), None)
     return [_row(cell, name, scale, full) for cell, name in zip(cells, labels(cells), strict=True)]
 
 
@@ -137,18 +137,20 @@ def _peak_memory(summary: RunSummary | RunsSummary) -> str:
     return f"{summary.peak_gib:.2f} GiB{owner}"
 
 
-def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Accuracy | None) -> Row:
+def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Estimate | None) -> Row:
     """One row of the table of cells."""
     tflops, versus = cell.prefill_tflops, cell.versus_full or Comparison()
     return {
         "name": name,
         "is_baseline": cell.is_baseline,
-        "accuracy": accuracy_percent(cell.accuracy),
-        "harness": percent(cell.harness_accuracy),
-        "macro": percent(cell.accuracy_macro),
-        "answered": f"{percent(cell.accuracy_answered)} % of the answers that could be read",
-        "interval": interval(cell.accuracy),
-        "strip": None if cell.accuracy is None else _strip(cell.accuracy, scale, full),
+        "score": estimate_percent(cell.headline),
+        "harness": percent(cell.harness),
+        "macro": percent(cell.macro),
+        "answered": ""
+        if cell.answered is None
+        else f"{percent(cell.answered)} % over the answers that could be read",
+        "interval": interval(cell.headline),
+        "strip": None if cell.headline is None else _strip(cell.headline, scale, full),
         "full": _difference(versus),
         "others": tuple(map(_difference, cell.versus.values())),
         "kept": percent(cell.retention_actual, 2),
@@ -174,17 +176,17 @@ def _difference(versus: Comparison | None) -> Row:
     }
 
 
-def _strip(accuracy: Accuracy, scale: tuple[float, float], full: Accuracy | None) -> Strip:
+def _strip(estimate: Estimate, scale: tuple[float, float], full: Estimate | None) -> Strip:
     """Where the small interval is drawn."""
 
     def position(share: float) -> float:
         return round(4 + 92 * (share - scale[0]) / scale[1], 1)
 
-    low, high = position(accuracy.low), position(accuracy.high)
+    low, high = position(estimate.low), position(estimate.high)
     return Strip(
         low=low,
         width=round(high - low, 1),
-        value=position(accuracy.value),
+        value=position(estimate.value),
         full=None if full is None else position(full.value),
     )
 

@@ -1,7 +1,8 @@
 """Methods against the best control at the same share of tokens, question by question.
 
 A control is a cheap way to have fewer tokens (`CONTROLS` of `tango_core.compressors`). At every
-retention each method is compared with the control of highest accuracy; the p values of one
+retention each method is compared with the control of the highest headline (accuracy, for most
+benchmarks); the p values of one
 retention are corrected for their number (Holm). VTC-Bench's filter (arXiv 2510.07143) divides the
 questions that all tokens answer by whether the control answers them, too: on the others a method
 must earn its place.
@@ -31,6 +32,7 @@ EQUAL = 0.02
 # A smaller input stands at a retention if its share differs by at most this part of it.
 NEAR = 0.25
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +40,24 @@ class RightWrong:
     """What a cell answered.
 
     Attributes:
-        questions: (n,) different keys of the questions asked whose answer is known.
+        questions: (n,) different keys of the questions that count in the headline.
         clips: (n,) keys of the clips they are about.
-        right: (n,) whether the reply is right.
+        scores: (n,) what the headline averages, in [0, 1]: of accuracy 1 for right, 0 for wrong.
+        right_wrong: Whether all scores are 0 or 1.
     """
 
     questions: npt.NDArray[np.generic]
     clips: npt.NDArray[np.generic]
-    right: Mask
+    scores: Floats
+    right_wrong: bool = True
 
-    def on(self, questions: npt.NDArray[np.generic]) -> tuple[Mask, npt.NDArray[np.generic]]:
-        """(n,) right and (n,) clips of questions that all were asked."""
+    def on(self, questions: npt.NDArray[np.generic]) -> tuple[Floats, npt.NDArray[np.generic]]:
+        """(n,) scores and (n,) clips of questions that all were asked."""
         if np.array_equal(self.questions, questions):
-            return self.right, self.clips
+            return self.scores, self.clips
         order = np.argsort(self.questions)
         at = order[np.searchsorted(self.questions, questions, sorter=order)]
-        return self.right[at], self.clips[at]
+        return self.scores[at], self.clips[at]
 
 
 # Index of a cell -> what it answered.
@@ -86,7 +90,8 @@ class AgainstControl:
         versus: Paired comparison with the control; `None` without a common question.
         p_value: That of `versus`, corrected for the number of methods at this retention.
         equal_tokens: Whether both keep the same share, to 2 % of it; `None` if it is not known.
-        filtered: By VTC-Bench's filter; `None` where all tokens were not asked.
+        filtered: By VTC-Bench's filter; `None` where all tokens were not asked, or where
+            replies are not right or wrong.
     """
 
     cell: CellSummary
@@ -109,7 +114,7 @@ class ControlledRetention:
 
     Attributes:
         retention: Share of the tokens asked for.
-        control: The control with the highest accuracy; one of a smaller input is called by it, and
+        control: The control with the highest headline; one of a smaller input is called by it, and
             its shares are of the methods' input.
         methods: In the order of the cells.
     """
@@ -151,12 +156,12 @@ def _controlled(
     cells: Sequence[CellSummary], group: Sequence[int], answers: Answers
 ) -> ControlledRetention | None:
     """The methods of a group beside its best control; `None` if it lacks one of both."""
-    controls = {i: cells[i] for i in group if cells[i].method in CONTROLS and cells[i].accuracy}
+    controls = {i: cells[i] for i in group if cells[i].method in CONTROLS and cells[i].headline}
     methods = [i for i in group if cells[i].method not in CONTROLS]
     controls |= _smaller_input(cells, cells[group[0]])
     if not controls or not methods:
         return None
-    best = max(controls, key=lambda index: _accuracy(controls[index]))
+    best = max(controls, key=lambda index: _headline(controls[index]))
     own = cells[group[0]]
     full = next(
         (i for i, cell in enumerate(cells) if cell.is_baseline and comparable(cell, own)), None
@@ -191,7 +196,7 @@ def _smaller_input(cells: Sequence[CellSummary], own: CellSummary) -> dict[int, 
         (index, replace(cell, name=f"{cell.name} {cell.input_size}", equivalent_retention=share))
         for index, cell in enumerate(cells)
         if cell.is_baseline
-        and cell.accuracy
+        and cell.headline
         and cell.input_size
         and comparable(replace(cell, input_size=own.input_size), own)
         and cell.questions_digest == own.questions_digest
@@ -208,13 +213,13 @@ def _compare(
 ) -> tuple[Comparison | None, Filtered | None]:
     """A method beside the control, on the questions both were asked, and by the filter."""
     common = np.intersect1d(own.questions, control.questions)
-    right, clips = own.on(common)
-    versus = compare_paired(right, control.on(common)[0], clips)
-    if full is None:
+    scores, clips = own.on(common)
+    versus = compare_paired(scores, control.on(common)[0], clips)
+    if full is None or not own.right_wrong:
         return versus, None
     common = np.intersect1d(common, full.questions)
-    right, known = own.on(common)[0], full.on(common)[0]
-    easy, hard = known & control.on(common)[0], known & ~control.on(common)[0]
+    right, known, other = (one.on(common)[0] == 1 for one in (own, full, control))
+    easy, hard = known & other, known & ~other
     return versus, Filtered(
         int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy)
     )
@@ -225,9 +230,9 @@ def _mean(right: Mask, where: Mask) -> float | None:
     return float(right[where].mean()) if where.any() else None
 
 
-def _accuracy(cell: CellSummary) -> float:
-    """Accuracy of a cell that has one."""
-    return cell.accuracy.value if cell.accuracy else 0.0
+def _headline(cell: CellSummary) -> float:
+    """Headline of a cell that has one."""
+    return cell.headline.value if cell.headline else 0.0
 
 
 def _equal_tokens(cell: CellSummary, control: CellSummary) -> bool | None:

@@ -136,6 +136,14 @@ class AnswerColumns:
         return outcome
 
     @cached_property
+    def scores(self) -> Values:
+        """(n,) score of every answer in [0, 1]: the one it states, else 1 for right; else 0."""
+        right = (self.bits & RIGHT) > 0
+        stated = np.clip(self.numbers("score"), 0.0, 1.0)
+        scores = np.where(np.isnan(stated), right.astype(np.float64), stated)
+        return np.where((self.bits & OK) > 0, scores, 0.0)
+
+    @cached_property
     def per_cell(self) -> Codes:
         """(n,) number of every row's clip under its cell."""
         return np.asarray(self.clips * max(1, len(self.cell_names)) + self.cells)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
+from jobs.results.plain import Json, estimate_to_json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     ByGroup,
     CacheCounts,
@@ -19,20 +19,30 @@ from jobs.results.quantities import (
     Latencies,
     QuestionCounts,
     Throughput,
-    accuracy_of,
+    estimate_of,
     groups_from_json,
     measured_from_json,
 )
-from tango_core.metrics import Accuracy
+from tango_core.metrics import ACCURACY, Estimate
 
 BASELINE = "full"
+
+
+# Fields of the headline and their keys; where it is not accuracy, these say "score" instead.
+_HEADLINE_KEYS = {
+    "answered": "accuracy_answered",
+    "macro": "accuracy_macro",
+    "harness": "harness_accuracy",
+    "cross": "accuracy_cross",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellSummary:
     """The numbers of one cell: one method setting on one benchmark.
 
-    Shares are in [0, 1]; `None` means not known or not measured.
+    Shares and scores are in [0, 1]; `None` means not known or not measured. The keys of what
+    belongs to the headline say "score" instead of "accuracy" where the headline is another metric.
 
     Attributes:
         name: JSON key `cell`; unique within the benchmark, with options and retention.
@@ -40,12 +50,16 @@ class CellSummary:
         protocol: Whose prompts and answer rules were used; "" if unknown.
         method: Entry of `METHODS`.
         options: All options of the method except its retention.
-        accuracy: Strict accuracy with its 95 % interval (keys `accuracy`, `accuracy_ci95`).
-        accuracy_answered: Accuracy over the replies that could be read.
-        accuracy_macro: Mean over the values of a group, where the benchmark's authors average so.
-        harness_accuracy: What the harness of the protocol would have printed.
-        accuracy_by: Accuracy by group of the questions.
-        accuracy_cross: Accuracy by two groups at once.
+        metric: Name of the headline, `accuracy` for most benchmarks.
+        scores: Name of each metric of the benchmark -> its strict value with its 95 % interval, the
+            headline first (accuracy also under the keys `accuracy` and `accuracy_ci95`).
+        answered: The headline over the replies that could be read. JSON key `accuracy_answered`.
+        macro: Mean of the headline over the values of a group, where the benchmark's authors
+            average so. JSON key `accuracy_macro`.
+        harness: What the harness of the protocol would have printed. JSON key `harness_accuracy`.
+        scores_by: Metric -> group of the questions -> value -> the metric there; of accuracy under
+            the key `accuracy_by`.
+        cross: The headline by two groups at once. JSON key `accuracy_cross`.
         counts: Questions by outcome.
         retention_requested: Share of the visual tokens asked for, in (0, 1].
         retention_actual: Share that entered the language model.
@@ -71,7 +85,11 @@ class CellSummary:
         versus: Further baseline -> comparison, as `tango report --baseline` asks for.
     """
 
-    JSON_KEYS: ClassVar[Mapping[str, str]] = {"name": "cell", "llm_shape": "decoder_shape"}
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {
+        "name": "cell",
+        "llm_shape": "decoder_shape",
+        **_HEADLINE_KEYS,
+    }
 
     # In the order of the keys of `summary.json`.
     name: str
@@ -79,12 +97,13 @@ class CellSummary:
     protocol: str = ""
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    accuracy: Accuracy | None = None
-    accuracy_answered: float | None = None
-    accuracy_macro: float | None = None
-    harness_accuracy: float | None = None
-    accuracy_by: ByGroup = field(default_factory=dict)
-    accuracy_cross: CrossTable = field(default_factory=dict)
+    metric: str = ACCURACY.name
+    scores: Mapping[str, Estimate] = field(default_factory=dict)
+    answered: float | None = None
+    macro: float | None = None
+    harness: float | None = None
+    scores_by: Mapping[str, ByGroup] = field(default_factory=dict)
+    cross: CrossTable = field(default_factory=dict)
     counts: QuestionCounts = field(default_factory=QuestionCounts)
     retention_requested: float
     retention_actual: float | None = None
@@ -107,6 +126,21 @@ class CellSummary:
     input_size: str = ""
     llm_shape: tuple[int, int] | None = None
     versus: Mapping[str, Comparison | None] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> Estimate | None:
+        """Value of the headline; `None` if no question has one."""
+        return self.scores.get(self.metric)
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        """Strict accuracy; `None` for a benchmark whose replies are not right or wrong."""
+        return self.scores.get(ACCURACY.name)
+
+    @property
+    def headline_by(self) -> ByGroup:
+        """The headline by group of the questions."""
+        return self.scores_by.get(self.metric, {})
 
     @property
     def is_baseline(self) -> bool:
@@ -134,31 +168,60 @@ class CellSummary:
         """Plain data for a `summary.json` of several runs: also the run and all baselines."""
         data: Json = {}
         for key, value in with_counts(fields_to_plain(self)).items():
-            data[key] = value
-            if key == "accuracy":
-                data |= {key: value and value["accuracy"], "accuracy_ci95": value and value["ci95"]}
+            if key == "scores":
+                own = self.accuracy
+                data["accuracy"] = own and own.value
+                data["accuracy_ci95"] = own and [own.low, own.high]
+                data[key] = {
+                    name: estimate_to_json(one, "value") for name, one in self.scores.items()
+                }
+            elif key == "scores_by":
+                data["accuracy_by"] = _groups_to_json(self.scores_by.get(ACCURACY.name, {}))
+                others = {n: own for n, own in self.scores_by.items() if n != ACCURACY.name}
+                data[key] = {name: _groups_to_json(own, "value") for name, own in others.items()}
+            else:
+                data[key] = value
+        if self.metric != ACCURACY.name:
+            for key in _HEADLINE_KEYS.values():
+                data[key.replace("accuracy", "score")] = data.pop(key)
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
         measured = measured_from_json(data)
-        accuracy = None
-        if data.get("accuracy") is not None:
+        scores = {
+            name: estimate_of(own["value"], own["ci95"], own["n"])
+            for name, own in (data.get("scores") or {}).items()
+        }
+        if not scores and data.get("accuracy") is not None:  # before there were other metrics
             asked = measured["counts"].num_scored or measured["counts"].num_questions
-            accuracy = accuracy_of(data["accuracy"], data["accuracy_ci95"], asked)
+            scores[ACCURACY.name] = estimate_of(data["accuracy"], data["accuracy_ci95"], asked)
+        by = {ACCURACY.name: data.get("accuracy_by") or {}, **(data.get("scores_by") or {})}
+        named = {
+            key: data.get(key, data.get(key.replace("accuracy", "score")))
+            for key in _HEADLINE_KEYS.values()
+        }
         versus = data.get("versus_full")
         return from_plain(
             cls,
-            data,
+            {**data, **named},
             **measured,
-            accuracy=accuracy,
-            accuracy_by=groups_from_json(data.get("accuracy_by") or {}),
-            accuracy_cross={
+            scores=scores,
+            scores_by={name: groups_from_json(own) for name, own in by.items() if own},
+            cross={
                 outer: {value: groups_from_json(groups) for value, groups in values.items()}
-                for outer, values in (data.get("accuracy_cross") or {}).items()
+                for outer, values in (named["accuracy_cross"] or {}).items()
             },
             versus_full=None if versus is None else Comparison.from_json(versus),
             run_id=run_id,
             model=model,
         )
+
+
+def _groups_to_json(groups: ByGroup, key: str = "accuracy") -> Json:
+    """Group -> value -> estimate."""
+    return {
+        group: {value: estimate_to_json(one, key) for value, one in values.items()}
+        for group, values in groups.items()
+    }

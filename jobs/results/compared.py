@@ -1,14 +1,15 @@
-"""Two cells on the questions that both were asked: accuracy and speed."""
+"""Two cells on the questions that both were asked: scores and speed."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, Values
+from jobs.results.answer_columns import PRESENT, Values
 from jobs.results.outcomes import FIRST, TTFT, Outcomes
 from jobs.results.quantities import Comparison
 from pipeline.clip_digests import Codes
-from tango_core.metrics import compare_clips
+from tango_core.metrics import Comparison as ScoreDifference
+from tango_core.metrics import Metric, compare_clips
 
 
 def compare_cells(
@@ -31,17 +32,15 @@ def compare_cells(
         Only the speed-ups if the two have no such question in common, and `None` without these.
     """
     place = places(ours, theirs)
-    bits, other_bits = ours.bits(cell), np.append(theirs.bits(other), 0).astype(np.uint8)[place]
-    both = ((bits & PRESENT) > 0) & ((other_bits & PRESENT) > 0)
-    right, other_right = (bits & RIGHT) > 0, (other_bits & RIGHT) > 0
-    scored = both & ((bits & SCORED) > 0)
-    paired = compare_clips(
-        ours.per_clip(scored & right & ~other_right),
-        ours.per_clip(scored & other_right & ~right),
-        ours.per_clip(scored),
-    )
+    paired = {
+        metric.name: _paired(metric, ours, cell, (theirs, other), place) for metric in ours.metrics
+    }
+    headline = ours.metrics[0].name
+    also = {name: one for name, one in paired.items() if one is not None and name != headline}
     ratios: list[float | None] = [None, None]
     if profile:
+        other_bits = np.append(theirs.bits(other), 0).astype(np.uint8)[place]
+        both = ((ours.bits(cell) & PRESENT) > 0) & ((other_bits & PRESENT) > 0)
         ratios = [
             _speed_up(
                 ours.times(cell, names)[both],
@@ -49,8 +48,26 @@ def compare_cells(
             )
             for names in (TTFT, FIRST)
         ]
-    comparison = Comparison(paired, ttft_speedup=ratios[0], first_token_speedup=ratios[1])
+    comparison = Comparison(paired[headline], ratios[0], ratios[1], also)
     return None if comparison == Comparison() else comparison
+
+
+def _paired(
+    metric: Metric, ours: Outcomes, cell: str, versus: tuple[Outcomes, str], place: Codes
+) -> ScoreDifference | None:
+    """One metric under two cells, where it has a value under both."""
+    theirs, other = versus
+    counts, values = metric.count(ours.questions(cell))
+    other_counts, other_values = metric.count(theirs.questions(other))
+    both = counts & np.append(other_counts, False)[place]
+    changes = values - np.append(other_values, 0.0)[place]
+    rose, fell = both & (changes > 0), both & (changes < 0)
+    return compare_clips(
+        ours.per_clip(rose, changes),
+        ours.per_clip(fell, -changes),
+        ours.per_clip(both),
+        changed=(int(rose.sum()), int(fell.sum())),
+    )
 
 
 def places(ours: Outcomes, theirs: Outcomes) -> Codes:

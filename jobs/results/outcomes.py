@@ -1,7 +1,8 @@
 """Right and wrong of a benchmark: one byte per question and cell, and what a question belongs to.
 
 Sixty million answers take sixty megabytes, so accuracies, break-downs and paired comparisons are
-exact whatever the size of a run.
+exact whatever the size of a run. Where a benchmark has scores that are not right or wrong, they are
+kept too, in eight bytes each.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jobs.results.answer_columns import PRESENT, AnswerColumns, Mask, Values
+from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, AnswerColumns, Mask, Values
 from jobs.results.cell_totals import FIRST_TOKEN
 from jobs.results.scores import HarnessScores, read_groups
 from jobs.results.table_totals import sum_of
 from pipeline.clip_digests import Codes, Digests, digests_of, question_digest
+from tango_core.benchmarks import facts_of
+from tango_core.metrics import Questions
 
 Bits = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
@@ -34,6 +37,7 @@ class Outcomes:
         profile: Whether times are compared question by question.
 
     Attributes:
+        metrics: Those of the benchmark, the headline first.
         cells: Name of a cell -> its number.
         groups: The different sets of groups that questions have, in the order in which they occur.
         harness: What the harness of the protocol makes of the replies.
@@ -43,6 +47,14 @@ class Outcomes:
         self.cells: dict[str, int] = {}
         self.groups: list[Mapping[str, str]] = []
         self.harness = HarnessScores(benchmark)
+        self.metrics = tuple(facts_of(benchmark).metrics)
+        with_scores = any(metric.reads_scores for metric in self.metrics)
+        with_harness = self.metrics[0].unit != "question"
+        # Name -> a number per question and cell, where one is needed.
+        self._numbers: dict[str, list[Values]] = {
+            **({"scores": []} if with_scores else {}),
+            **({"harness": []} if with_harness else {}),
+        }
         self._profile = profile
         self._group_codes: dict[str, int] = {}
         self._num_clips = 0
@@ -72,6 +84,11 @@ class Outcomes:
         for name, values in part.items():
             self._parts[name].append(values)
         self._num_clips += len(columns.clip_names)
+        for name, parts in self._numbers.items():
+            numbers_of = columns.scores if name == "scores" else columns.numbers("harness_score")
+            kept = np.full(bits.shape, np.nan)
+            kept[slots] = numbers_of
+            parts.append(kept)
         for names, parts in self._times.items() if self._profile else ():
             times = np.full(bits.shape, np.nan)
             times[slots] = sum_of(columns, names)
@@ -95,6 +112,33 @@ class Outcomes:
         if cell not in self.cells:
             return np.zeros(self.num_questions, np.uint8)
         return _row(self._parts["bits"], self.cells[cell], np.uint8(0))
+
+    def questions(self, cell: str) -> Questions:
+        """What a metric knows of the questions under a cell."""
+        bits = self.bits(cell)
+        return self._asked((bits & SCORED) > 0, (bits & RIGHT) > 0, self._kept("scores", cell))
+
+    def harness_value(self, cell: str, protocol: str) -> float | None:
+        """What the harness of the protocol would print for a cell; `None` if it is not known."""
+        if "harness" not in self._numbers:
+            return self.harness.value(cell, protocol)
+        scores = self._kept("harness", cell)
+        assert scores is not None
+        counts, values = self.metrics[0].count(self._asked(~np.isnan(scores), scores == 1, None))
+        return float(values[counts].mean()) if counts.any() else None
+
+    def _asked(self, scored: Mask, right: Mask, scores: Values | None) -> Questions:
+        """The questions with what became of them."""
+        known = right.astype(np.float64) if scores is None else np.nan_to_num(scores)
+        return Questions(scored, right, known, self.clip, self.groups, self.group)
+
+    def _kept(self, name: str, cell: str) -> Values | None:
+        """(q,) numbers of a cell, NaN where it was not asked; `None` if they are not kept."""
+        if name not in self._numbers:
+            return None
+        if cell not in self.cells:
+            return np.full(self.num_questions, np.nan)
+        return _row(self._numbers[name], self.cells[cell], np.nan)
 
     def times(self, cell: str, names: tuple[str, ...]) -> Values:
         """(q,) `TTFT` or `FIRST` of every question under a cell, NaN where it is not known."""
@@ -138,9 +182,11 @@ class Outcomes:
         digests = _concatenated(self._parts["digest"], "S16")
         return question_keys(digests[self.clip], _concatenated(self._parts["question"], np.uint64))
 
-    def per_clip(self, questions: Mask) -> npt.NDArray[np.int64]:
-        """(c,) how many of some questions every clip has."""
-        return np.bincount(self.clip[questions], minlength=self.num_clips)
+    def per_clip(self, questions: Mask, values: Values | None = None) -> Values:
+        """(c,) how many of some questions every clip has, or the sum of their values."""
+        own = None if values is None else values[questions]
+        sums = np.bincount(self.clip[questions], weights=own, minlength=self.num_clips)
+        return sums.astype(np.float64)
 
     def digest(self, cell: str) -> str:
         """What stands for the questions of a cell; "" if there are none."""

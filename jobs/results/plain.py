@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tango_core.metrics import Accuracy
+from tango_core.metrics import Estimate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,11 +23,17 @@ def to_plain(value: Any) -> Any:
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
-    if isinstance(value, Accuracy):
-        return {"accuracy": value.value, "ci95": [value.low, value.high], "n": value.num_questions}
+    if isinstance(value, Estimate):
+        return estimate_to_json(value)
     if hasattr(value, "to_json"):
         return value.to_json()
     return fields_to_plain(value) if is_dataclass(value) else value
+
+
+def estimate_to_json(estimate: Estimate, key: str = "accuracy") -> Json:
+    """An estimate, its value under a key of the caller's choice."""
+    ends = [estimate.low, estimate.high]
+    return {key: estimate.value, "ci95": ends, "n": estimate.num_questions}
 
 
 def fields_to_plain(instance: object) -> Json:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from jobs.results.plain import Json, from_plain
-from tango_core.metrics import Accuracy
-from tango_core.metrics import Comparison as AccuracyDifference
+from tango_core.metrics import Comparison as ScoreDifference
+from tango_core.metrics import Estimate
 
-# Group of the questions -> its value -> accuracy there.
-ByGroup = Mapping[str, Mapping[str, Accuracy]]
-# Outer group -> its value -> inner group -> its value -> accuracy there.
+# Group of the questions -> its value -> a metric there.
+ByGroup = Mapping[str, Mapping[str, Estimate]]
+# Outer group -> its value -> inner group -> its value -> a metric there.
 CrossTable = Mapping[str, Mapping[str, ByGroup]]
 
 
@@ -120,40 +120,55 @@ class Comparison:
     """One cell against another, on what both measured.
 
     Attributes:
-        paired: Difference of the accuracies; `None` without a common question with known answer.
+        paired: Difference in the headline of the benchmark, which is accuracy for most; `None`
+            without a common question with known answer.
         ttft_speedup: The other's median time in the language model until the first token, over this
             cell's; known in profile mode alone.
         first_token_speedup: The same ratio for vision, compression and language model together.
             JSON key `speedup_to_first_token`.
+        also: Name of a further metric -> the difference in it.
     """
 
-    paired: AccuracyDifference | None = None
+    paired: ScoreDifference | None = None
     ttft_speedup: float | None = None
     first_token_speedup: float | None = None
+    also: Mapping[str, ScoreDifference] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Plain data for `summary.json`; what is not known has no key."""
-        data: Json = {}
-        if self.paired is not None:
-            figures = asdict(self.paired)
-            ends = [figures.pop("low"), figures.pop("high")]
-            data = {"difference": figures.pop("difference"), "difference_ci95": ends, **figures}
+        data: Json = {} if self.paired is None else _difference_to_json(self.paired)
         if self.ttft_speedup is not None:
             data["ttft_speedup"] = self.ttft_speedup
         if self.first_token_speedup is not None:
             data["speedup_to_first_token"] = self.first_token_speedup
+        if self.also:
+            data["also"] = {name: _difference_to_json(one) for name, one in self.also.items()}
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Comparison:
         """Read what `to_json` wrote, or what 0.1 wrote, which knows no clips."""
-        paired = None
-        if data.get("difference") is not None:
-            low, high = data["difference_ci95"]
-            absent: Json = dict.fromkeys((one.name for one in fields(AccuracyDifference)), 0)
-            absent |= {"too_few_clips": False, "detectable_difference": None}
-            paired = from_plain(AccuracyDifference, {**absent, **data}, low=low, high=high)
-        return cls(paired, data.get("ttft_speedup"), data.get("speedup_to_first_token"))
+        return cls(
+            None if data.get("difference") is None else _difference_from_json(data),
+            data.get("ttft_speedup"),
+            data.get("speedup_to_first_token"),
+            {name: _difference_from_json(own) for name, own in (data.get("also") or {}).items()},
+        )
+
+
+def _difference_to_json(paired: ScoreDifference) -> Json:
+    """A difference as `summary.json` has it."""
+    figures = asdict(paired)
+    ends = [figures.pop("low"), figures.pop("high")]
+    return {"difference": figures.pop("difference"), "difference_ci95": ends, **figures}
+
+
+def _difference_from_json(data: Mapping[str, Any]) -> ScoreDifference:
+    """Read a difference, or one of 0.1, which knows no clips."""
+    low, high = data["difference_ci95"]
+    absent: Json = dict.fromkeys((one.name for one in fields(ScoreDifference)), 0)
+    absent |= {"too_few_clips": False, "detectable_difference": None}
+    return from_plain(ScoreDifference, {**absent, **data}, low=low, high=high)
 
 
 def measured_from_json(data: Mapping[str, Any]) -> Json:
@@ -168,17 +183,17 @@ def measured_from_json(data: Mapping[str, Any]) -> Json:
 
 
 def groups_from_json(data: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> ByGroup:
-    """Group -> value -> accuracy."""
+    """Group -> value -> estimate."""
     return {
         group: {
-            value: accuracy_of(entry["accuracy"], entry["ci95"], entry["n"])
+            value: estimate_of(entry.get("value", entry.get("accuracy")), entry["ci95"], entry["n"])
             for value, entry in values.items()
         }
         for group, values in data.items()
     }
 
 
-def accuracy_of(value: float, ends: tuple[float, float], num_questions: int) -> Accuracy:
-    """An accuracy as a summary holds it, which does not say how many clips are behind it."""
+def estimate_of(value: float, ends: tuple[float, float], num_questions: int) -> Estimate:
+    """An estimate as a summary holds it, which does not say how many clips are behind it."""
     low, high = ends
-    return Accuracy(value, low, high, num_questions, num_questions, num_questions)
+    return Estimate(value, low, high, num_questions, num_questions, num_questions)

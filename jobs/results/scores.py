@@ -1,12 +1,13 @@
-"""Accuracies of a cell beside the headline: by groups as papers print them, and as harnesses count.
+"""Scores of a cell beside the headline: by groups as papers print them, and as harnesses count.
 
-All of them are made from counts per clip or per value of a group.
+All of them are made from sums per clip or per value of a group.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,12 @@ from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.quantities import ByGroup, CrossTable
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.protocols.versions import listed_name
-from tango_core.metrics import Accuracy, accuracy_of_clips
+from tango_core.metrics import Counted, Estimate, Metric
 
 Groups = Sequence[Mapping[str, str]]
-Mask = npt.NDArray[np.bool_]
+# The value of a group, or those of two.
+_Value = tuple[str, ...]
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 
@@ -37,120 +40,133 @@ class QuestionGroups:
     """Breaks outcomes down by the groups of the questions; what cells share is worked out once.
 
     Args:
+        benchmark: Entry of `BENCHMARKS`.
         groups: The different sets of groups.
         codes: (q,) number of every question's set.
         clips: (q,) number of every question's clip.
     """
 
-    def __init__(self, groups: Groups, codes: Ints, clips: Ints) -> None:
+    def __init__(self, benchmark: str, groups: Groups, codes: Ints, clips: Ints) -> None:
+        self._facts = facts_of(benchmark)
         self._groups, self._codes, self._clips = groups, codes, clips
         self._labels: dict[tuple[str, str | None], _Labels] = {}
 
-    def by_group(self, scored: Mask, right: Mask) -> ByGroup:
-        """Group -> value -> accuracy, both in alphabetical order.
+    def by_group(self, metric: Metric, counted: Counted) -> ByGroup:
+        """Group -> value -> a metric there, both in alphabetical order.
 
         Args:
-            scored: (q,) questions that count.
-            right: (q,) questions answered correctly.
+            metric: The metric.
+            counted: What it averages.
         """
-        names = sorted({name for mapping in self._groups for name in mapping})
-        table = {name: self._of(name).accuracies(scored, right) for name in names}
+        names = {name for mapping in self._groups for name in mapping}
+        names -= set(self._facts.unlisted_groups)
+        table = {name: self._of(name).estimates(metric, counted) for name in sorted(names)}
         return {
             name: {value: found[(value,)] for (value,) in sorted(found)}
             for name, found in table.items()
             if found
         }
 
-    def cross(self, scored: Mask, right: Mask, benchmark: str) -> CrossTable:
-        """Break a benchmark down by two groups at once, as its authors do.
+    def cross(self, metric: Metric, counted: Counted) -> CrossTable:
+        """Break a metric down by two groups at once, as the benchmark's authors do.
 
         Returns:
-            Outer group -> its value -> inner group -> its value -> accuracy with interval; empty
-            for benchmarks whose authors do not.
+            Outer group -> its value -> inner group -> its value -> estimate; empty for benchmarks
+            whose authors do not.
         """
-        groups_of = facts_of(benchmark).cross_table
+        groups_of = self._facts.cross_table
         if groups_of is None:
             return {}
         outer = groups_of.rows
-        values = sorted(value for (value,) in self._of(outer).accuracies(scored, right))
-        table: dict[str, dict[str, dict[str, Accuracy]]] = {value: {} for value in values}
+        values = sorted(value for (value,) in self._of(outer).estimates(metric, counted))
+        table: dict[str, dict[str, dict[str, Estimate]]] = {value: {} for value in values}
         for inner in sorted(groups_of.columns):
-            found = self._of(outer, inner).accuracies(scored, right)
+            found = self._of(outer, inner).estimates(metric, counted)
             for value, inner_value in sorted(found):
                 table[value].setdefault(inner, {})[inner_value] = found[value, inner_value]
         return {outer: table} if table else {}
 
-    def macro(self, scored: Mask, right: Mask, benchmark: str) -> float | None:
-        """Mean of the strict accuracies over a group's values, e.g. over the tasks of MLVU.
+    def macro(self, counted: Counted) -> float | None:
+        """Mean of the headline over a group's values, e.g. of accuracy over the tasks of MLVU.
 
         Returns:
             `None` for benchmarks that nobody averages this way.
         """
-        group = facts_of(benchmark).macro_group
+        group = self._facts.macro_group
         if group is None:
             return None
-        asked, rights = self._of(group).counts(scored, right)
-        means = [int(r) / int(n) for r, n in zip(rights, asked, strict=True) if n]
+        asked, sums = self._of(group).sums(counted)
+        means = [own / n for own, n in zip(sums, asked, strict=True) if n]
         return sum(means) / len(means) if means else None
 
     def _of(self, name: str, inner: str | None = None) -> _Labels:
         """Questions by the values of one group, or of two."""
         if (name, inner) not in self._labels:
             names = (name,) if inner is None else (name, inner)
-            self._labels[name, inner] = _Labels(names, self._groups, self._codes, self._clips)
+            of_set = [self._values(mapping, names) for mapping in self._groups]
+            self._labels[name, inner] = _Labels(of_set, self._codes, self._clips)
         return self._labels[name, inner]
+
+    def _values(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
+        """What a set of groups says of some groups: nothing, a value, or several."""
+        if not all(name in mapping for name in names):
+            return []
+        several = self._facts.several_valued
+        parts = [mapping[n].split(", ") if n in several else [mapping[n]] for n in names]
+        return list(dict.fromkeys(product(*parts)))
 
 
 class _Labels:
-    """The values that questions have of one or two groups, and how clips divide over them."""
+    """The values that questions have of one or two groups, and how clips divide over them.
 
-    def __init__(self, names: Sequence[str], groups: Groups, codes: Ints, clips: Ints) -> None:
-        numbers: dict[tuple[str, ...], int] = {}
-        of_set = [
-            numbers.setdefault(tuple(mapping[name] for name in names), len(numbers))
-            if all(name in mapping for name in names)
-            else -1
-            for mapping in groups
-        ]
+    A question may have several values of a group (`Benchmark.several_valued`).
+    """
+
+    def __init__(self, of_set: Sequence[Sequence[_Value]], codes: Ints, clips: Ints) -> None:
+        numbers: dict[_Value, int] = {}
+        widest = max([1, *map(len, of_set)])
+        labels = np.full((len(of_set) + 1, widest), -1, np.int64)
+        for at, values in enumerate(of_set):
+            own = [numbers.setdefault(value, len(numbers)) for value in values]
+            labels[at, : len(own)] = own
         self.values = list(numbers)
-        labels = np.array([*of_set, -1], np.int64)[codes]
-        self._rows = (labels >= 0).nonzero()[0]
-        pairs = labels[self._rows] * (int(clips.max(initial=0)) + 1) + clips[self._rows]
+        of_question = labels[codes]
+        self._rows, columns = (of_question >= 0).nonzero()
+        num_clips = int(clips.max(initial=0)) + 1
+        pairs = of_question[self._rows, columns] * num_clips + clips[self._rows]
         found, pair_of = np.unique(pairs, return_inverse=True)
         self._pair_of = pair_of.astype(np.int32)
-        first = np.arange(len(numbers) + 1) * (int(clips.max(initial=0)) + 1)
-        self._starts = np.searchsorted(found, first)
+        self._starts = np.searchsorted(found, np.arange(len(numbers) + 1) * num_clips)
 
-    def counts(
-        self, scored: Mask, right: Mask
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Per value: questions that count, and of these the right ones."""
-        asked, rights = self._per_pair(scored, right)
-        ends = (np.append(0, np.cumsum(part)) for part in (asked, rights))
-        one, other = (np.diff(end[self._starts]) for end in ends)
-        return one, other
+    def sums(self, counted: Counted) -> tuple[list[float], list[float]]:
+        """Per value of the group: how many questions count, and the sum of their values."""
+        parts = self._per_pair(counted)
+        asked, sums = ([float(part[own].sum()) for own in self._slices] for part in parts)
+        return asked, sums
 
-    def accuracies(self, scored: Mask, right: Mask) -> dict[tuple[str, ...], Accuracy]:
-        """Accuracy of every value that any question has."""
-        asked, rights = self._per_pair(scored, right)
+    def estimates(self, metric: Metric, counted: Counted) -> dict[tuple[str, ...], Estimate]:
+        """The metric for every value that a question which counts has."""
+        asked, sums = self._per_pair(counted)
         found = {}
-        for number, value in enumerate(self.values):
-            own = slice(self._starts[number], self._starts[number + 1])
-            accuracy = accuracy_of_clips(rights[own], asked[own])
-            if accuracy is not None:
-                found[value] = accuracy
+        for value, own in zip(self.values, self._slices, strict=True):
+            estimate = metric.estimate(sums[own], asked[own])
+            if estimate is not None:
+                found[value] = estimate
         return found
 
-    def _per_pair(
-        self, scored: Mask, right: Mask
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Questions that count and right ones, of every clip under every value."""
+    @property
+    def _slices(self) -> list[slice]:
+        """Of every value of the group, its pairs with a clip."""
+        return [slice(start, end) for start, end in pairwise(self._starts.tolist())]
+
+    def _per_pair(self, counted: Counted) -> tuple[Floats, Floats]:
+        """How many questions count and the sum of their values, of every clip under every value."""
         size = int(self._starts[-1])
-        counts = scored[self._rows]
-        rights = counts & right[self._rows]
+        counts, values = (part[self._rows] for part in counted)
+        pairs = self._pair_of[counts]
         return (
-            np.bincount(self._pair_of[counts], minlength=size),
-            np.bincount(self._pair_of[rights], minlength=size),
+            np.bincount(pairs, minlength=size).astype(np.float64),
+            np.bincount(pairs, weights=values[counts], minlength=size),
         )
 
 
@@ -188,7 +204,7 @@ class HarnessScores:
                 sums[value] = (total + sum(scores[part].tolist()), count + len(part))
 
     def value(self, cell: str, protocol: str) -> float | None:
-        """The harness's accuracy of a cell.
+        """The harness's mean score of a cell.
 
         Args:
             cell: Name of the cell.

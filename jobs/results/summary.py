@@ -14,7 +14,6 @@ from jobs.results.answer_columns import (
     FAILED_BIT,
     OK,
     PRESENT,
-    RIGHT,
     SCORED,
     UNPARSED,
 )
@@ -31,7 +30,7 @@ from jobs.results.scores import QuestionGroups
 from pipeline.answers import read_answers as read_all
 from pipeline.stages.declarations import FAILED
 from pipeline.storage import Storage
-from tango_core.metrics import accuracy_of_clips
+from tango_core.metrics import Counted, Metric
 
 SUMMARY_FILE = "summary.json"
 
@@ -39,9 +38,10 @@ SUMMARY_FILE = "summary.json"
 def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
     """Reduce the answers of a run to its numbers.
 
-    Accuracy is strict: a question that failed, or whose reply names no option, counts as wrong.
-    `accuracy_answered` counts neither. Questions without a known answer count in none of the two.
-    `harness_accuracy` is what the evaluation harness whose protocol was used would have printed.
+    Scores are strict: a question that failed, or whose reply names no option or span, counts as
+    wrong. `accuracy_answered` counts neither. Questions without a known answer count in none of the
+    two. `harness_accuracy` is what the evaluation harness whose protocol was used would have
+    printed.
 
     Latencies count measurements, not rows: decoding, vision and compression once per clip and only
     where this run did them (a cache hit measures nothing). In throughput mode the prefix with the
@@ -138,7 +138,7 @@ class _Benchmark:
         """Of a run; a benchmark may have no answer."""
         outcomes = outcomes or Outcomes(name, profile=False)
         full = [c.name for c in facts.cells if (c.benchmark, c.method) == (name, BASELINE)]
-        groups = QuestionGroups(outcomes.groups, outcomes.group, outcomes.clip)
+        groups = QuestionGroups(name, outcomes.groups, outcomes.group, outcomes.clip)
         return cls(outcomes, groups, full[-1] if full else None)
 
 
@@ -148,9 +148,12 @@ def _summarize_cell(
     """The summary of one cell."""
     outcomes = own.outcomes
     bits = outcomes.bits(cell.name)
-    scored, right = (bits & SCORED) > 0, (bits & RIGHT) > 0
-    read = scored & ((bits & OK) > 0)
-    rights, asked = (outcomes.per_clip(mask) for mask in (right & scored, scored))
+    headline, questions = outcomes.metrics[0], outcomes.questions(cell.name)
+    counted = {metric: metric.count(questions) for metric in outcomes.metrics}
+    estimates = {
+        metric.name: metric.estimate(outcomes.per_clip(*own), outcomes.per_clip(own.counts))
+        for metric, own in counted.items()
+    }
     totals = reduction.totals.get((cell.benchmark, cell.name), CellTotals())
     total, kept, with_newlines = (
         totals.tokens_total,
@@ -171,12 +174,13 @@ def _summarize_cell(
         protocol=cell.protocol,
         method=cell.method,
         options=dict(cell.options),
-        accuracy=accuracy_of_clips(rights, asked),
-        accuracy_answered=int((right & read).sum()) / int(read.sum()) if read.any() else None,
-        accuracy_macro=own.groups.macro(scored, right, cell.benchmark),
-        harness_accuracy=outcomes.harness.value(cell.name, cell.protocol),
-        accuracy_by=own.groups.by_group(scored, right),
-        accuracy_cross=own.groups.cross(scored, right, cell.benchmark),
+        metric=headline.name,
+        scores={name: one for name, one in estimates.items() if one is not None},
+        answered=_answered(headline, counted[headline], bits),
+        macro=own.groups.macro(counted[headline]),
+        harness=outcomes.harness_value(cell.name, cell.protocol),
+        scores_by={metric.name: own.groups.by_group(metric, n) for metric, n in counted.items()},
+        cross=own.groups.cross(headline, counted[headline]),
         counts=counts,
         retention_requested=cell.retention,
         retention_actual=actual,
@@ -199,6 +203,14 @@ def _summarize_cell(
         input_size=facts.input_size,
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
     )
+
+
+def _answered(headline: Metric, counted: Counted, bits: Bits) -> float | None:
+    """The headline over the replies that could be read; `None` without any, or for groups."""
+    read = counted.counts & ((bits & OK) > 0)
+    if headline.unit != "question" or not read.any():
+        return None
+    return float(counted.values[read].sum()) / int(read.sum())
 
 
 def _peak(totals: CellTotals, facts: JobFacts) -> tuple[float | None, str | None]:

@@ -69,7 +69,9 @@ class JsonEvents:
                 "benchmark": cell.benchmark,
                 "cell": cell.name,
                 "accuracy": cell.accuracy.value if cell.accuracy else None,
-                "ci95": [cell.accuracy.low, cell.accuracy.high] if cell.accuracy else None,
+                "metric": cell.metric,
+                "score": cell.headline.value if cell.headline else None,
+                "ci95": [cell.headline.low, cell.headline.high] if cell.headline else None,
                 "questions": cell.counts.num_questions,
                 "failed": cell.counts.num_failed,
             }

@@ -12,8 +12,8 @@ from jobs.runs.state import RunState, age_of, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.clock import SYSTEM_CLOCK, Clock
 
-_HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "acc %", "size", "age")
-_RIGHT = {"cells", "acc %", "size", "age"}
+_HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
+_RIGHT = {"cells", "score %", "size", "age"}
 _SHRINK = {"run", "recipe", "model", "bench"}
 _NARROW = {"benchmark": "bench"}
 _STAMP = len("20261122-220526")
@@ -44,7 +44,8 @@ def runs_table(
         clock: For ages.
     """
     rows = [_row(one, clock) for one in states]
-    shrink, header = _SHRINK, _HEADER
+    shrink = _SHRINK
+    header: tuple[str, ...] = _HEADER
     if max_width is not None and _width(rows) > max_width:
         header = tuple(_NARROW.get(name, name) for name in header)
         stamps = [row[0][:_STAMP] for row in rows]
@@ -66,13 +67,13 @@ def runs_json(states: Sequence[RunState]) -> str:
     return json.dumps([one.to_json() for one in states], indent=2)
 
 
-def accuracy_text(accuracies: Sequence[float]) -> str:
-    """An accuracy in percent, or the lowest and the highest of several cells."""
-    if not accuracies:
+def score_text(scores: Sequence[float]) -> str:
+    """A score in percent, or the lowest and the highest of several cells."""
+    if not scores:
         return DASH
-    if len(accuracies) == 1:
-        return f"{100 * accuracies[0]:.1f}"
-    return "-".join(f"{100 * value:.0f}" for value in (min(accuracies), max(accuracies)))
+    if len(scores) == 1:
+        return f"{100 * scores[0]:.1f}"
+    return "-".join(f"{100 * value:.0f}" for value in (min(scores), max(scores)))
 
 
 def _row(one: RunState, clock: Clock) -> list[str]:
@@ -85,7 +86,7 @@ def _row(one: RunState, clock: Clock) -> list[str]:
         "+".join(one.benchmarks) or DASH,
         DASH if one.num_cells is None else str(one.num_cells),
         one.state,
-        accuracy_text(one.accuracies),
+        score_text(one.scores),
         human_bytes(one.num_bytes),
         DASH if age is None else human_age(age).replace(" ", ""),
     ]

@@ -36,7 +36,7 @@ class RunState:
         model: Entry of `MODELS`; "" if unknown.
         benchmarks: Its benchmarks.
         num_cells: Methods times benchmarks; `None` if unknown.
-        accuracies: Of its cells, in [0, 1]; empty without results.
+        scores: Headlines of its cells, mostly accuracies, in [0, 1]; empty without results.
         num_failed: Clips that failed; `None` without results.
         num_bytes: Of all its files.
         started: When it began; `None` if unknown.
@@ -49,7 +49,7 @@ class RunState:
     model: str = ""
     benchmarks: tuple[str, ...] = ()
     num_cells: int | None = None
-    accuracies: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
     num_failed: int | None = None
     num_bytes: int = 0
     started: datetime | None = None
@@ -65,7 +65,7 @@ class RunState:
             "model": self.model or None,
             "benchmarks": list(self.benchmarks),
             "cells": self.num_cells,
-            "accuracies": list(self.accuracies),
+            "scores": list(self.scores),
             "failed_clips": self.num_failed,
             "bytes": self.num_bytes,
             "started_at": self.started.isoformat() if self.started else None,
@@ -77,7 +77,7 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
     state, found = _state(run, clock), _Files(run)
     facts, summary, job = found.json(FACTS_FILE), found.json(SUMMARY_FILE), found.job()
     cells = summary.get("cells") or facts.get("cells") or []
-    accuracies = [one.get("accuracy") for one in summary.get("cells") or []]
+    headlines = [_headline(one) for one in summary.get("cells") or []]
     started = _moment(facts.get("started_at")) or _moment_in(run.name)
     if found.damaged:
         state = "damaged"
@@ -94,7 +94,7 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
         benchmarks=tuple(dict.fromkeys(str(one["benchmark"]) for one in cells))
         or tuple(job.get("benchmarks", ())),
         num_cells=len(cells) or job.get("cells"),
-        accuracies=tuple(one for one in accuracies if isinstance(one, (int, float))),
+        scores=tuple(one for one in headlines if isinstance(one, (int, float))),
         num_failed=summary.get("num_failed_clips"),
         num_bytes=size_of(run),
         started=started,
@@ -179,6 +179,13 @@ class _Files:
         except PermissionError:
             self.damaged = True
             return None
+
+
+def _headline(cell: Mapping[str, Any]) -> object:
+    """The headline of a cell of a summary, of whatever version."""
+    scores = cell.get("scores") or {}
+    own = scores.get(cell.get("metric", "accuracy")) or {}
+    return own.get("value", cell.get("accuracy"))
 
 
 def _moment(text: object) -> datetime | None:

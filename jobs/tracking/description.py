@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.headlines import have_one_headline, headline_title, metric_title
 from jobs.results.run_summary import RunSummary
 
 _MAX_ROWS = 60
@@ -41,13 +42,15 @@ def _benchmarks(cells: Sequence[CellSummary]) -> str:
 def _table(cells: Sequence[CellSummary]) -> str:
     """One line per cell."""
     rows = [
-        "| cell | accuracy | 95 % interval | tokens kept | questions |",
+        f"| cell | {headline_title(cells)} | 95 % interval | tokens kept | questions |",
         "|---|---|---|---|---|",
     ]
+    alone = have_one_headline(cells)
     for cell in cells[:_MAX_ROWS]:
-        accuracy = cell.accuracy
-        value = f"{100 * accuracy.value:.1f} %" if accuracy else ""
-        interval = f"{100 * accuracy.low:.1f} to {100 * accuracy.high:.1f}" if accuracy else ""
+        score = cell.headline
+        value = f"{100 * score.value:.1f} %" if score else ""
+        value += "" if alone else f" {metric_title(cell)}"
+        interval = f"{100 * score.low:.1f} to {100 * score.high:.1f}" if score else ""
         kept = "" if cell.retention_actual is None else f"{100 * cell.retention_actual:.1f} %"
         name = f"{cell.benchmark}: {cell.name}".replace("|", "\\|")
         rows.append(f"| {name} | {value} | {interval} | {kept} | {cell.counts.num_questions} |")

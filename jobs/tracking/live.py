@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Literal
 
 from jobs.tracking.drivers import Driver
-from jobs.tracking.samples import Cell, RunningNumbers
+from jobs.tracking.live_scores import Cell
+from jobs.tracking.samples import RunningNumbers
 from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,

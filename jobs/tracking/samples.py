@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from jobs.tracking.values import cell_accuracy_key, metric_name
+from jobs.tracking.live_scores import Cell, LiveScores
+from jobs.tracking.values import metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.rows import Row
 from pipeline.stages.declarations import has_failed, is_failed
-from tango_core.metrics import RunningAccuracy
-
-Cell = tuple[str, str]
 
 
 class RunningNumbers:
@@ -24,8 +22,7 @@ class RunningNumbers:
 
     def __init__(self, board: JobBoard, cells: list[Cell]) -> None:
         self._board = board
-        self._cells = {cell: RunningAccuracy() for cell in cells}
-        self._all = RunningAccuracy()
+        self._scores = LiveScores(cells)
         self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
         self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
@@ -39,19 +36,12 @@ class RunningNumbers:
             self.computed += result["num_computed"]
         else:
             self._failures[result["status"]] += 1
-        scores: dict[Cell, list[bool]] = {}
         for answer in result["answers"]:
             self.answers += 1
             self.tokens += (answer.get("prompt_tokens") or 0) + (answer.get("new_tokens") or 0)
             if result["status"] == "ok" and is_failed(answer):
                 self._failures[answer["status"]] += 1
-            if answer.get("answer") is not None or answer.get("correct") is not None:
-                right = bool(answer.get("correct")) and answer["status"] == "ok"
-                scores.setdefault((answer["benchmark"], answer["cell"]), []).append(right)
-        for cell, right in scores.items():
-            self._cells.setdefault(cell, RunningAccuracy()).add(sum(right), len(right))
-        every = [one for right in scores.values() for one in right]
-        self._all.add(sum(every), len(every))
+        self._scores.add(result["answers"])
 
     def metrics(self, now_s: float) -> dict[str, float]:
         """All of them by the names under which MLflow shows them.
@@ -71,31 +61,12 @@ class RunningNumbers:
             "live/cache_hits": self.hits,
             "live/token_sets_computed": self.computed,
             **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
-            **self._accuracies(),
+            **self._scores.metrics(),
             **_stage_metrics(states, busy, passed),
         }
         busy_now = {stage: state.count.busy_s for stage, state in states.items()}
         self._last = (now_s, self.clips, self.tokens, busy_now)
         return {name: float(value) for name, value in values.items()}
-
-    def _accuracies(self) -> dict[str, float]:
-        """Over all answers so far with its interval, and of every cell if there are several."""
-        whole = self._all.value()
-        if whole is None:
-            return {}
-        values = {
-            "accuracy": whole.value,
-            "live/accuracy": whole.value,
-            "live/accuracy_low": whole.low,
-            "live/accuracy_high": whole.high,
-        }
-        if len(self._cells) > 1:
-            benchmarks = {benchmark for benchmark, _ in self._cells}
-            for (benchmark, name), accuracy in self._cells.items():
-                if (found := accuracy.value()) is not None:
-                    key = cell_accuracy_key(benchmark, name, several=len(benchmarks) > 1)
-                    values[key] = found.value
-        return values
 
 
 def _stage_metrics(

@@ -16,15 +16,12 @@ from jobs.results.run_summary import RunSummary
 
 def cell_metrics(cell: CellSummary) -> dict[str, float]:
     """The metrics of one cell by the names under which MLflow shows them."""
-    accuracy, versus = cell.accuracy, cell.versus_full or Comparison()
+    versus = cell.versus_full or Comparison()
     metrics: dict[str, float | None] = {
         **run_metrics(cell),
-        "accuracy": accuracy.value if accuracy else None,
-        "accuracy_low": accuracy.low if accuracy else None,
-        "accuracy_high": accuracy.high if accuracy else None,
-        "accuracy_answered": cell.accuracy_answered,
-        "accuracy_macro": cell.accuracy_macro,
-        "accuracy_harness": cell.harness_accuracy,
+        f"{cell.metric}_answered": cell.answered,
+        f"{cell.metric}_macro": cell.macro,
+        f"{cell.metric}_harness": cell.harness,
         "versus_full/difference": versus.paired.difference if versus.paired else None,
         "versus_full/p_value": versus.paired.p_value if versus.paired else None,
         "versus_full/detectable_difference": versus.paired.detectable_difference
@@ -40,44 +37,54 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
         "tokens/kept": cell.tokens_kept,
         "prefill_tflops": cell.prefill_tflops,
     }
-    for group, values in cell.accuracy_by.items():
-        for value, found in values.items():
-            key = f"accuracy/{metric_name(group)}/{metric_name(value)}"
-            while key in metrics:
-                key += "_"
-            metrics[key] = found.value
+    for name, estimate in cell.scores.items():
+        metrics[name] = estimate.value
+        metrics[f"{name}_low"], metrics[f"{name}_high"] = estimate.low, estimate.high
+    for name, paired in versus.also.items():
+        metrics[f"versus_full/{name}_difference"] = paired.difference
+        metrics[f"versus_full/{name}_p_value"] = paired.p_value
+    for name, groups in cell.scores_by.items():
+        for group, values in groups.items():
+            for value, found in values.items():
+                key = f"{name}/{metric_name(group)}/{metric_name(value)}"
+                while key in metrics:
+                    key += "_"
+                metrics[key] = found.value
     return _known(metrics)
 
 
 def parent_metrics(summary: RunSummary) -> dict[str, float]:
-    """The metrics of a whole run: those of its cell, or its totals and the cells' accuracies.
+    """The metrics of a whole run: those of its cell, or its totals and the cells' headlines.
 
     `accuracy` of several cells is that of all their answers, so that the column is filled for every
-    run; what to compare is `accuracy/<cell>`.
+    run; what to compare is `accuracy/<cell>`. Cells with another headline have another column.
     """
     if len(summary.cells) == 1:
         return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
     metrics = run_metrics(summary)
     benchmarks = {cell.benchmark for cell in summary.cells}
-    right, asked = 0.0, 0
+    sums: dict[str, float] = {}
+    counted: dict[str, int] = {}
     for cell in summary.cells:
-        if cell.accuracy is not None:
-            key = cell_accuracy_key(cell.benchmark, cell.name, several=len(benchmarks) > 1)
-            metrics[key] = cell.accuracy.value
-            right += cell.accuracy.value * cell.accuracy.num_questions
-            asked += cell.accuracy.num_questions
-    return {**metrics, "accuracy": right / asked} if asked else metrics
+        if cell.headline is not None:
+            name, found = cell.metric, cell.headline
+            key = cell_score_key(name, cell.benchmark, cell.name, several=len(benchmarks) > 1)
+            metrics[key] = found.value
+            sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
+            counted[name] = counted.get(name, 0) + found.num_questions
+    return {**metrics, **{name: total / counted[name] for name, total in sums.items()}}
 
 
-def cell_accuracy_key(benchmark: str, cell: str, *, several: bool) -> str:
-    """Name of a cell's accuracy on the run that it is part of.
+def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> str:
+    """Name of a cell's headline on the run that it is part of.
 
     Args:
+        metric: Name of the headline.
         benchmark: Of the cell.
         cell: Name of the cell.
         several: Whether the run has several benchmarks.
     """
-    prefix = f"accuracy/{metric_name(benchmark)}" if several else "accuracy"
+    prefix = f"{metric}/{metric_name(benchmark)}" if several else metric
     return f"{prefix}/{metric_name(cell)}"
 
 

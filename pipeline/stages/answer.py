@@ -27,7 +27,6 @@ from pipeline.stages.answer_rows import (
     frames_digest,
     kept_digest,
     of_damaged,
-    with_choice,
 )
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
@@ -234,11 +233,11 @@ class AnswerQuestions:
             self._fail(clip, asked.index, ANSWER_QUESTIONS.failure, reason)
 
     def _rows(self, asked: _Asked, answers: Sequence[Answer]) -> list[Row]:
-        """The rows of answers, with the options that they name."""
+        """The rows of answers."""
         protocol = asked.clip.protocol
         return [
             {
-                **answer_row(asked.facts, q, with_choice(protocol, q, a), protocol),
+                **answer_row(asked.facts, q, a, protocol),
                 "prompt_digest": digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
             }
             for q, a, prompt in zip(asked.clip.questions, answers, asked.prompts, strict=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import Entry
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, option_text
+from pipeline.rows import Row, bounds
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.scoring.free_form import matches
+from tango_core.benchmarks.scoring.judge import judge
 from tango_core.types import Answer, Question
 
 DIGEST_LENGTH = 16
@@ -42,21 +41,6 @@ def kept_digest(entry: Entry) -> str:
     kept = hashlib.sha256(repr(tuple(video.grid)).encode())
     kept.update(video.indices.cpu().numpy().astype("<i8").tobytes())
     return kept.hexdigest()[:DIGEST_LENGTH]
-
-
-def with_choice(protocol: Protocol, question: Question, answer: Answer) -> Answer:
-    """Read the option a reply names; a reply that names none of the options is unparsed."""
-    if answer.status != "ok" or not question.choices:
-        return answer
-    choice = protocol.read_choice(answer.text, question)
-    return replace(answer, choice=choice, status="ok" if choice is not None else "unparsed")
-
-
-def _is_right(question: Question, answer: Answer) -> bool | None:
-    """Whether an answer is the right one; `None` if nobody says which is."""
-    if question.accepted:
-        return matches(answer.text, question)
-    return None if question.answer is None else answer.choice == question.answer
 
 
 def unanswered(
@@ -112,20 +96,22 @@ def facts_of(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row
 def answer_row(
     facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
 ) -> Row:
-    """One row of `rows.ANSWER`."""
+    """One row of `rows.ANSWER`; a reply that names none of the options, or no span, is unparsed."""
     ran = answer.prompt_tokens > 0
+    read = judge(answer.text if answer.status == "ok" else None, question, protocol.read_choice)
     score = protocol.harness_score
     return {
         **facts,
         "question_id": question.id,
-        "status": answer.status,
+        "status": "unparsed" if answer.status == "ok" and not read.readable else answer.status,
         "error": error,
         "text": answer.text,
-        "choice": answer.choice,
+        "choice": read.choice,
         "answer": question.answer,
-        "correct": _is_right(question, answer),
-        "answer_text": option_text(question, question.answer),
-        "choice_text": option_text(question, answer.choice),
+        "correct": read.correct,
+        "score": read.score,
+        "answer_text": read.answer_text,
+        "choice_text": read.choice_text,
         "harness_score": score(answer.text if ran else protocol.failed_reply, question)
         if score
         else None,

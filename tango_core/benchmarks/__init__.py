@@ -16,12 +16,14 @@ from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
 BENCHMARKS: dict[str, str] = {
+    "charades_sta": "tango_core.benchmarks.charades_sta.benchmark:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
     "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
     "mlvu": "tango_core.benchmarks.mlvu.benchmark:MLVUBenchmark",
     "mvbench": "tango_core.benchmarks.mvbench.benchmark:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
     "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
+    "videomme_v2": "tango_core.benchmarks.videomme_v2.benchmark:VideoMMEV2Benchmark",
 }
 
 __all__ = [

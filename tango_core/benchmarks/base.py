@@ -14,6 +14,7 @@ from tango_core.benchmarks.protocols.plain import PLAIN
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.versions import listed_name, under_each_harness
 from tango_core.benchmarks.releases import Release
+from tango_core.metrics import ACCURACY, Metric
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "Defect", "Protocol"]
@@ -51,6 +52,10 @@ class Benchmark(ABC):
         title: Name in tables for readers; "" for `name`.
         splits: Split -> questions it has in the complete public release, `None` if unknown.
         protocols: Name in the recipe (`benchmark.protocol`) -> how questions are put and read.
+        metrics: What answers are reduced to, the headline first.
+        unlisted_groups: Groups of questions that metrics read, and that no break-down lists.
+        several_valued: Groups whose value may name several, with ", " between: a question counts in
+            each of them.
         paper_column: Columns in the papers' tables; `None` if papers do not print it.
         cross_table: Two groups that are broken down at once; `None` for none.
         macro_group: Group over whose values a macro average is taken; `None` for none.
@@ -67,6 +72,9 @@ class Benchmark(ABC):
     title: ClassVar[str] = ""
     splits: ClassVar[Mapping[str, int | None]] = {"test": None}
     protocols: ClassVar[Mapping[str, Protocol]] = under_each_harness(PLAIN)
+    metrics: ClassVar[Sequence[Metric]] = (ACCURACY,)
+    unlisted_groups: ClassVar[Sequence[str]] = ()
+    several_valued: ClassVar[Sequence[str]] = ()
     paper_column: ClassVar[PaperColumn | None] = None
     cross_table: ClassVar[CrossTable | None] = None
     macro_group: ClassVar[str | None] = None

@@ -1,28 +1,49 @@
-"""Accuracies and comparisons whose intervals respect that questions of one clip depend on it.
+"""Scores and comparisons whose intervals respect that questions of one clip depend on it.
 
-`accuracy.py` is one run, `comparison.py` two runs on the same questions, `quantiles.py` what both
-need of Student's t. Imports numpy only.
+`metric.py` is what a metric is, `table.py` those there are (`grouped.py` is one of them),
+`accuracy.py` and `means.py` their intervals, `comparison.py` two runs on the same questions,
+`paired_tests.py` p values, `quantiles.py` what all need of Student's t. Imports numpy only.
 """
 
 from tango_core.metrics.accuracy import (
-    Accuracy,
-    RunningAccuracy,
+    RunningEstimate,
     accuracy_by_group,
     accuracy_of_clips,
     clustered_accuracy,
 )
 from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
+from tango_core.metrics.estimate import Estimate
+from tango_core.metrics.means import mean_of_clips
+from tango_core.metrics.metric import Counted, Metric, Questions
 from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics.table import (
+    ACCURACY,
+    GROUP_SCORE,
+    MEAN_IOU,
+    RECALL_03,
+    RECALL_05,
+    RECALL_07,
+)
 
 __all__ = [
-    "Accuracy",
+    "ACCURACY",
+    "GROUP_SCORE",
+    "MEAN_IOU",
+    "RECALL_03",
+    "RECALL_05",
+    "RECALL_07",
     "Comparison",
-    "RunningAccuracy",
+    "Counted",
+    "Estimate",
+    "Metric",
+    "Questions",
+    "RunningEstimate",
     "accuracy_by_group",
     "accuracy_of_clips",
     "clustered_accuracy",
     "compare_clips",
     "compare_paired",
     "mcnemar_p_value",
+    "mean_of_clips",
     "sign_flip_p_value",
 ]

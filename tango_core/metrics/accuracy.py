@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tango_core.metrics.estimate import Estimate
 from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A share of right answers and the interval it is known to.
-
-    Attributes:
-        value: Right answers / questions, in [0, 1].
-        low: Lower end of the interval, in [0, value].
-        high: Upper end of the interval, in [value, 1].
-        num_questions: Questions counted.
-        num_clusters: Clips they belong to.
-        num_effective: Independent questions that would be worth as much; at most `num_questions`.
-    """
-
-    value: float
-    low: float
-    high: float
-    num_questions: int
-    num_clusters: int
-    num_effective: float
 
 
 def clustered_accuracy(
     correct: npt.ArrayLike, clusters: npt.ArrayLike, level: float = 0.95
-) -> Accuracy | None:
+) -> Estimate | None:
     """Accuracy with a Wilson interval at the effective sample size of clustered questions.
 
     The design effect is the ratio of the cluster-robust (linearised) variance of the mean to
@@ -70,7 +49,7 @@ def clustered_accuracy(
 
 def accuracy_of_clips(
     right: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
-) -> Accuracy | None:
+) -> Estimate | None:
     """`clustered_accuracy` from what it needs to know of every clip.
 
     Args:
@@ -89,22 +68,24 @@ def accuracy_of_clips(
     num_questions = int(sizes.sum())
     value = float(rights.sum() / num_questions)
     effective = _effective_size(rights, sizes, value, level)
-    low, high = _wilson(value, effective, level)
-    return Accuracy(value, low, high, num_questions, len(sizes), effective)
+    low, high = wilson_interval(value, effective, level)
+    return Estimate(value, low, high, num_questions, len(sizes), effective)
 
 
-class RunningAccuracy:
-    """The accuracy of clips that come one after the other, from sums that do not grow.
+class RunningEstimate:
+    """The mean score of clips that come one after the other, from sums that do not grow.
 
-    At every moment equal to `clustered_accuracy` of all clips so far.
+    For right and wrong answers it is at every moment equal to `clustered_accuracy` of all clips so
+    far. For scores between 0 and 1 the interval errs on the wide side: it takes a question to vary
+    as much as one that is right or wrong.
     """
 
     def __init__(self) -> None:
-        self.num_clusters = self.num_questions = self._right = 0
-        self._right_squared = self._product = self._asked_squared = 0.0
+        self.num_clusters = self.num_questions = 0
+        self._right = self._right_squared = self._product = self._asked_squared = 0.0
 
-    def add(self, right: int, asked: int) -> None:
-        """Take one clip: how many of its questions were asked and answered right."""
+    def add(self, right: float, asked: int) -> None:
+        """Take one clip: how many of its questions were asked, and the sum of their scores."""
         if not asked:
             return
         self.num_clusters += 1
@@ -114,8 +95,8 @@ class RunningAccuracy:
         self._product += right * asked
         self._asked_squared += asked * asked
 
-    def value(self, level: float = 0.95) -> Accuracy | None:
-        """The accuracy so far and its interval; `None` if there are no questions.
+    def value(self, level: float = 0.95) -> Estimate | None:
+        """The mean so far and its interval; `None` if there are no questions.
 
         Args:
             level: Coverage of the interval, in (0, 1).
@@ -127,13 +108,13 @@ class RunningAccuracy:
         effective = _effective(
             self.num_questions, self.num_clusters, self._asked_squared, squared, value, level
         )
-        low, high = _wilson(value, effective, level)
-        return Accuracy(value, low, high, self.num_questions, self.num_clusters, effective)
+        low, high = wilson_interval(value, effective, level)
+        return Estimate(value, low, high, self.num_questions, self.num_clusters, effective)
 
 
 def accuracy_by_group(
     correct: npt.ArrayLike, clusters: npt.ArrayLike, groups: Sequence[Mapping[str, str]]
-) -> dict[str, dict[str, Accuracy]]:
+) -> dict[str, dict[str, Estimate]]:
     """Accuracy for every value of every group that the questions name.
 
     Args:
@@ -157,7 +138,7 @@ def accuracy_by_group(
     for row, mapping in enumerate(groups):
         for group, value in mapping.items():
             members.setdefault((str(group), str(value)), []).append(row)
-    table: dict[str, dict[str, Accuracy]] = {}
+    table: dict[str, dict[str, Estimate]] = {}
     for (group, value), rows in sorted(members.items()):
         accuracy = clustered_accuracy(right[rows], labels[rows])
         assert accuracy is not None
@@ -192,7 +173,7 @@ def _effective(
     return num_questions / deff * few**2
 
 
-def _wilson(value: float, size: float, level: float) -> tuple[float, float]:
+def wilson_interval(value: float, size: float, level: float) -> tuple[float, float]:
     """Wilson's score interval of a share `value` of `size` (a real number) independent trials."""
     z2 = z_quantile(level) ** 2
     centre = (value + z2 / (2 * size)) / (1 + z2 / size)

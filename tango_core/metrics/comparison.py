@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics.paired_tests import (
+    mcnemar_p_value,
+    real_sign_flip_p_value,
+    sign_flip_p_value,
+)
 from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
 
 _MIN_CLIPS = 5
@@ -22,14 +26,16 @@ class Comparison:
     """Two runs on the same questions.
 
     Attributes:
-        difference: Accuracy minus the baseline's accuracy, in [-1, 1].
+        difference: Mean score minus the baseline's, in [-1, 1]; of accuracies, if questions are
+            right or wrong.
         low: Lower end of the interval of the difference, in [-1, difference].
         high: Upper end of the interval of the difference, in [difference, 1].
-        p_value: Two-sided: exact McNemar test where every clip has one question, else the
-            permutation test that exchanges the runs clip by clip.
+        p_value: Two-sided: exact McNemar test where every clip has one question that is right or
+            wrong, else the permutation test that exchanges the runs clip by clip.
         num_questions: Questions both runs were asked.
-        num_gained: Questions only this run answers correctly.
-        num_lost: Questions only the baseline answers correctly.
+        num_gained: Questions in which this run has the higher score: which only it answers
+            correctly.
+        num_lost: Questions in which the baseline has.
         num_clips: Clips the questions belong to.
         num_changed_clips: Clips in which at least one question was gained or lost.
         too_few_clips: No interval holds its coverage on so few clips, or clips that changed; `low`
@@ -52,7 +58,7 @@ class Comparison:
 
 
 def compare_paired(
-    correct: npt.ArrayLike,
+    scores: npt.ArrayLike,
     baseline: npt.ArrayLike,
     clusters: npt.ArrayLike,
     *,
@@ -60,8 +66,8 @@ def compare_paired(
 ) -> Comparison | None:
     """Compare two runs question by question, with whole clips as independent units.
 
-    The interval is the cluster-robust t interval of the mean change: with c_i in {-1, 0, 1} the
-    change of question i, n questions in G clips, and C_g, n_g the sum and the number of a clip's,
+    The interval is the cluster-robust t interval of the mean change: with c_i in [-1, 1] the change
+    of question i, n questions in G clips, and C_g, n_g the sum and the number of a clip's,
 
         var = G / (G - 1) * sum_g (C_g - n_g mean(c))^2 / n^2,    mean(c) +- t_{G-1} sqrt(var)
 
@@ -74,11 +80,12 @@ def compare_paired(
     and the interval is the score interval of T. Tango, "Equivalence test and confidence interval
     for the difference in proportions for the paired-sample design", Statistics in Medicine 17
     (1998), at the effective number of questions (see `clustered_accuracy`): it errs on the wide
-    side.
+    side, the more so for scores between 0 and 1, which vary less than right and wrong answers of
+    the same means.
 
     Args:
-        correct: (n,) bool, this run.
-        baseline: (n,) bool, the other run, same questions in the same order.
+        scores: (n,) bool, or scores in [0, 1], of this run.
+        baseline: (n,) the same of the other run, same questions in the same order.
         clusters: (n,) labels of clips.
         level: Coverage of the interval, in (0, 1).
 
@@ -88,26 +95,38 @@ def compare_paired(
     Raises:
         ValueError: If the two runs differ in length.
     """
-    ours, theirs = np.asarray(correct, dtype=bool), np.asarray(baseline, dtype=bool)
+    ours, theirs = (np.asarray(one, dtype=np.float64) for one in (scores, baseline))
     if ours.shape != theirs.shape:
         raise ValueError(
             f"paired runs must answer the same questions: {ours.shape} and {theirs.shape}"
         )
     codes = cluster_codes(clusters, len(ours))
-    gained = np.bincount(codes, weights=ours & ~theirs)
-    lost = np.bincount(codes, weights=theirs & ~ours)
-    return compare_clips(gained, lost, np.bincount(codes), level=level)
+    changes = ours - theirs
+    return compare_clips(
+        np.bincount(codes, weights=np.maximum(changes, 0.0)),
+        np.bincount(codes, weights=np.maximum(-changes, 0.0)),
+        np.bincount(codes),
+        changed=(int((changes > 0).sum()), int((changes < 0).sum())),
+        level=level,
+    )
 
 
 def compare_clips(
-    gained: npt.ArrayLike, lost: npt.ArrayLike, asked: npt.ArrayLike, *, level: float = 0.95
+    gained: npt.ArrayLike,
+    lost: npt.ArrayLike,
+    asked: npt.ArrayLike,
+    *,
+    changed: tuple[int, int] | None = None,
+    level: float = 0.95,
 ) -> Comparison | None:
     """`compare_paired` from what it needs to know of every clip.
 
     Args:
-        gained: (G,) questions of each clip that only this run answers correctly.
-        lost: (G,) questions of each clip that only the baseline answers correctly.
+        gained: (G,) by how much the scores of each clip's questions rose, without those that fell:
+            of right and wrong answers the questions that only this run answers correctly.
+        lost: (G,) by how much the scores fell that did: questions that only the baseline answers.
         asked: (G,) questions of each clip; clips without a question do not count.
+        changed: Questions whose score rose, and that fell; `None` if all changes are whole.
         level: Coverage of the interval, in (0, 1).
 
     Returns:
@@ -120,7 +139,9 @@ def compare_clips(
     if not len(sizes):
         return None
     sums, num_questions, num_clips = gains - losses, int(sizes.sum()), len(sizes)
-    num_gained, num_lost = int(gains.sum()), int(losses.sum())
+    all_gained, all_lost = float(gains.sum()), float(losses.sum())
+    num_gained, num_lost = changed or (round(all_gained), round(all_lost))
+    whole = bool((gains == np.rint(gains)).all() and (losses == np.rint(losses)).all())
     difference = float(sums.sum() / num_questions)
     num_changed = int((gains + losses > 0).sum())
     too_few = num_clips < _MIN_CLIPS or (
@@ -128,16 +149,19 @@ def compare_clips(
     )
     error = _standard_error(sums, sizes, difference)
     if too_few:
-        alone = (num_gained + num_lost) / num_questions - difference**2  # variance of a question
+        # Variance of a question; of changes smaller than 1 a bound of it.
+        alone = (all_gained + all_lost) / num_questions - difference**2
         size = _effective_size(alone, sizes, error, level)
-        share_gained, share_lost = num_gained / num_questions, num_lost / num_questions
+        share_gained, share_lost = all_gained / num_questions, all_lost / num_questions
         low, high = _score_interval(share_gained * size, share_lost * size, size, level)
         low, high = min(low, difference), max(high, difference)
         error = max(error, (high - low) / 2 / z_quantile(level))
     else:
         reach = t_quantile((1 + level) / 2, num_clips - 1) * error
         low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
-    if num_questions == num_clips:
+    if not whole:
+        p_value = real_sign_flip_p_value(sums)
+    elif num_questions == num_clips:
         p_value = mcnemar_p_value(num_gained, num_lost)
     else:
         p_value = sign_flip_p_value(np.rint(sums).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Accuracy by group of the questions: as tables to read, and in long form for spreadsheets."""
+"""Scores by group of the questions: as tables to read, and in long form for spreadsheets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from jobs.report.escaping import markdown_text
 from jobs.report.formatting import DASH, csv_text, interval, markdown_table, percent
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
+from jobs.results.headlines import headline_title, metric_title
 from tango_core.benchmarks import facts_of
-from tango_core.metrics import Accuracy
+from tango_core.metrics import ACCURACY, Estimate
 
 _HEADER = (
     "run_id",
@@ -25,6 +26,10 @@ _HEADER = (
     "accuracy",
     "accuracy_low",
     "accuracy_high",
+    "metric",
+    "score",
+    "score_low",
+    "score_high",
 )
 
 
@@ -43,7 +48,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """One accuracy of a break-down.
+    """One value of a break-down.
 
     Attributes:
         text: In percent.
@@ -74,30 +79,37 @@ class Breakdown:
 
 
 def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
-    """One table per benchmark and group, then those inside a group."""
+    """One table per benchmark, metric and group, then those inside a group."""
+    alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
     for benchmark in benchmarks:
         own = [cell for cell in cells if cell.benchmark == benchmark]
-        parts = [_by_table(cell) for cell in own]
-        for group in dict.fromkeys(group for part in parts for group in part):
-            name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
-            table = _breakdown(name, own, [part.get(group, {}) for part in parts])
-            averaged = group == facts_of(benchmark).macro_group
-            tables.append(_with_mean(table, own) if averaged else table)
+        metrics = dict.fromkeys(metric for cell in own for metric in cell.scores_by)
+        for metric in metrics:
+            parts = [_by_table(cell, metric) for cell in own]
+            for group in dict.fromkeys(group for part in parts for group in part):
+                name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
+                name = name if alone else f"{name}, {metric_title(own[0], metric)}"
+                table = _breakdown(name, own, [part.get(group, {}) for part in parts])
+                headline = metric == own[0].metric
+                averaged = headline and group == facts_of(benchmark).macro_group
+                tables.append(_with_mean(table, own) if averaged else table)
     return tables
 
 
 def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     """All break-downs, unrounded; the inner columns are empty where one group is meant.
 
-    The mean over the values of a group has the value `mean` with its name, and no interval.
+    The columns of accuracy are empty for other metrics. The mean over the values of a group has the
+    value `mean` with its name, and no interval.
     """
-    rows = [
-        [cell.run_id, cell.model, cell.benchmark, cell.name, *keys, *figures]
-        for cell in cells
-        for keys, figures in _long_form(cell)
-    ]
+    rows: list[list[object]] = []
+    for cell in cells:
+        for (*keys, metric), (count, *figures) in _long_form(cell):
+            accuracy = figures if metric == ACCURACY.name else [None] * 3
+            own = [cell.run_id, cell.model, cell.benchmark, cell.name]
+            rows.append([*own, *keys, count, *accuracy, metric, *figures])
     return csv_text(_HEADER, rows)
 
 
@@ -108,22 +120,24 @@ def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
         header = ["cell", *(f"{column.name} ({column.count})" for column in table.columns)]
         rows = [[row.name, *(entry.text for entry in row.entries)] for row in table.rows]
         texts.append(f"### {markdown_text(table.name)}\n\n{markdown_table(header, rows)}")
-    return "\n\n".join(["Accuracy in %, in brackets the number of questions.", *texts])
+    what = headline_title(cells)
+    what = what.capitalize() if what == ACCURACY.title else "Scores"
+    return "\n\n".join([f"{what} in %, in brackets the number of questions.", *texts])
 
 
-def _by_table(cell: CellSummary) -> dict[str, Mapping[str, Accuracy]]:
-    """Name of a table -> value -> accuracy; two groups at once make a table per outer value."""
+def _by_table(cell: CellSummary, metric: str) -> dict[str, Mapping[str, Estimate]]:
+    """Name of a table -> value -> estimate; two groups at once make a table per outer value."""
     crossed = {
         f"{outer} {value}, {inner}": found
-        for outer, values in cell.accuracy_cross.items()
+        for outer, values in (cell.cross if metric == cell.metric else {}).items()
         for value, groups in values.items()
         for inner, found in groups.items()
     }
-    return {**dict(sorted(cell.accuracy_by.items())), **crossed}
+    return {**dict(sorted(cell.scores_by.get(metric, {}).items())), **crossed}
 
 
 def _breakdown(
-    name: str, cells: Sequence[CellSummary], found: Sequence[Mapping[str, Accuracy]]
+    name: str, cells: Sequence[CellSummary], found: Sequence[Mapping[str, Estimate]]
 ) -> Breakdown:
     """One table: a row per cell, a column per value that any of them has."""
     values = sorted({value for by_value in found for value in by_value})
@@ -131,7 +145,7 @@ def _breakdown(
         max(by_value[value].num_questions for by_value in found if value in by_value)
         for value in values
     ]
-    shares = [accuracy.value for by_value in found for accuracy in by_value.values()]
+    shares = [one.value for by_value in found for one in by_value.values()]
     span = (min(shares), max(shares))
     return Breakdown(
         name,
@@ -143,15 +157,15 @@ def _breakdown(
     )
 
 
-def _entry(accuracy: Accuracy | None, span: tuple[float, float]) -> Entry:
-    """One accuracy, coloured by where it lies between the lowest and the highest of the table."""
-    if accuracy is None:
+def _entry(estimate: Estimate | None, span: tuple[float, float]) -> Entry:
+    """One value, coloured by where it lies between the lowest and the highest of the table."""
+    if estimate is None:
         return Entry(DASH, "no question")
     low, high = span
     return Entry(
-        percent(accuracy.value),
-        f"{interval(accuracy)} %, n = {accuracy.num_questions}",
-        round(4 + 36 * (accuracy.value - low) / max(high - low, 0.01)),
+        percent(estimate.value),
+        f"{interval(estimate)} %, n = {estimate.num_questions}",
+        round(4 + 36 * (estimate.value - low) / max(high - low, 0.01)),
     )
 
 
@@ -164,7 +178,7 @@ def _with_mean(table: Breakdown, cells: Sequence[CellSummary]) -> Breakdown:
         rows=tuple(
             BreakdownRow(
                 row.name,
-                (*row.entries, Entry(percent(cell.accuracy_macro), "mean of the columns")),
+                (*row.entries, Entry(percent(cell.macro), "mean of the columns")),
             )
             for row, cell in zip(table.rows, cells, strict=True)
         ),
@@ -178,21 +192,22 @@ def _mean_name(benchmark: str) -> str:
 
 
 def _long_form(cell: CellSummary) -> Iterator[tuple[tuple[str, ...], tuple[float | None, ...]]]:
-    """Group, value, inner group and inner value; number of questions, accuracy and its interval."""
-    for group, values in cell.accuracy_by.items():
-        for value, accuracy in values.items():
-            yield (group, value, "", ""), _figures(accuracy)
-        averaged = group == facts_of(cell.benchmark).macro_group
-        if averaged and cell.accuracy_macro is not None:
-            figures = (cell.counts.num_scored, cell.accuracy_macro, None, None)
-            yield (group, _mean_name(cell.benchmark), "", ""), figures
-    for group, outer_values in cell.accuracy_cross.items():
+    """Group, value, inner group, inner value, metric; number of questions, value, interval."""
+    for metric, groups in cell.scores_by.items():
+        for group, values in groups.items():
+            for value, estimate in values.items():
+                yield (group, value, "", "", metric), _figures(estimate)
+            averaged = group == facts_of(cell.benchmark).macro_group
+            if averaged and metric == cell.metric and cell.macro is not None:
+                figures = (cell.counts.num_scored, cell.macro, None, None)
+                yield (group, _mean_name(cell.benchmark), "", "", metric), figures
+    for group, outer_values in cell.cross.items():
         for value, inner_groups in outer_values.items():
             for inner, inner_values in inner_groups.items():
-                for inner_value, accuracy in inner_values.items():
-                    yield (group, value, inner, inner_value), _figures(accuracy)
+                for inner_value, estimate in inner_values.items():
+                    yield (group, value, inner, inner_value, cell.metric), _figures(estimate)
 
 
-def _figures(accuracy: Accuracy) -> tuple[float | None, ...]:
-    """Number of questions, accuracy and its interval."""
-    return accuracy.num_questions, accuracy.value, accuracy.low, accuracy.high
+def _figures(estimate: Estimate) -> tuple[float | None, ...]:
+    """Number of questions (or groups of them), value and its interval."""
+    return estimate.num_questions, estimate.value, estimate.low, estimate.high

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from jobs.report.formatting import (
     DASH,
-    accuracy_percent,
     aligned_rows,
     csv_text,
     detectable,
     difference,
     difference_with_interval,
+    estimate_percent,
     interval,
     latex_row,
     markdown_table,
@@ -21,7 +21,9 @@ from jobs.report.formatting import (
 )
 from jobs.report.tables.labels import baseline_names, labels, shared_parts
 from jobs.results.cell_summary import CellSummary
+from jobs.results.headlines import headline_title
 from jobs.results.quantities import Comparison
+from tango_core.metrics import Estimate
 
 MAX_WIDTH = 100
 
@@ -131,6 +133,10 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         *_CSV_KEYS,
         "accuracy_low",
         "accuracy_high",
+        "metric",
+        "score",
+        "score_low",
+        "score_high",
         *(f"versus_{name}{end}" for name in ("full", *names) for end in ends),
         "prefill_ms_p50",
         "cache_hits",
@@ -143,8 +149,11 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         rows.append(
             [
                 cell.run_id,
-                *(data[key] for key in _CSV_KEYS),
+                # Of a headline that is not accuracy, the harness's stands under its column as well.
+                *(data.get(key, data.get(key.replace("accuracy", "score"))) for key in _CSV_KEYS),
                 *((cell.accuracy.low, cell.accuracy.high) if cell.accuracy else (None, None)),
+                cell.metric,
+                *_ends(cell.headline),
                 *(figure for versus in others for figure in _figures(versus)),
                 cell.p50("prefill"),
                 cell.cache.hits,
@@ -161,9 +170,14 @@ def _table(
 
     A brief table has differences to `full` alone, without interval and p.
     """
-    with_harness = any(cell.harness_accuracy is not None for cell in cells)
+    with_harness = any(cell.harness is not None for cell in cells)
     baselines = [] if brief else baseline_names(cells)
-    header = ["cell", "accuracy %", *(["harness %"] if with_harness else []), "95 % interval"]
+    header = [
+        "cell",
+        f"{headline_title(cells)} %",
+        *(["harness %"] if with_harness else []),
+        "95 % interval",
+    ]
     for key in ("full", *baselines):
         header += [f"vs {key}"] if brief else [f"vs {key}", "p", "detectable"]
     header += ["tokens %"] if brief else ["asked %", "kept %", "with newlines %", "equivalent %"]
@@ -180,9 +194,9 @@ def _table(
         rows.append(
             [
                 name,
-                accuracy_percent(cell.accuracy),
-                *([percent(cell.harness_accuracy)] if with_harness else []),
-                interval(cell.accuracy, unknown=DASH),
+                estimate_percent(cell.headline),
+                *([percent(cell.harness)] if with_harness else []),
+                interval(cell.headline, unknown=DASH),
                 *differences,
                 *([] if brief else _retentions(cell)),
                 percent(cell.equivalent_retention),
@@ -198,6 +212,11 @@ def _retentions(cell: CellSummary) -> list[str]:
     """Share of the clip's tokens asked for, kept, and kept with the model's newline tokens."""
     asked = f"{100 * cell.retention_requested:g}"
     return [asked, percent(cell.retention_actual), percent(cell.retention_with_newlines)]
+
+
+def _ends(estimate: Estimate | None) -> tuple[float | None, ...]:
+    """Value and both ends of the interval of an estimate."""
+    return (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
 
 
 def _figures(versus: Comparison | None) -> list[float | None]:

@@ -12,6 +12,7 @@ from jobs.report.tables.confusion import Confusions, confusion_markdown, confusi
 from jobs.report.tables.grid import grid_markdown
 from jobs.report.tables.labels import labels
 from jobs.report.tables.paper import paper_table
+from jobs.report.tables.scores import scores_csv, scores_markdown
 from jobs.results.cell_summary import CellSummary
 
 
@@ -19,6 +20,8 @@ def write_tables(
     cells: Sequence[CellSummary], folder: Path, *, published: bool, notes: Sequence[str] = ()
 ) -> None:
     """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
+
+    `scores.*` is written too where a benchmark has several metrics.
 
     Args:
         cells: Cells of one run or of several.
@@ -38,6 +41,8 @@ def write_tables(
         "breakdowns.md": breakdowns_markdown(cells) + "\n",
         "breakdowns.csv": breakdowns_csv(cells),
     }
+    if any(len(cell.scores) > 1 for cell in cells):
+        texts |= {"scores.md": scores_markdown(cells) + "\n", "scores.csv": scores_csv(cells)}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
 

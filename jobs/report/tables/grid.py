@@ -1,4 +1,4 @@
-"""Methods down, retentions across: how accuracy and differences change with the share kept."""
+"""Methods down, retentions across: how scores and differences change with the share kept."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from jobs.report.escaping import markdown_text
 from jobs.report.formatting import (
     DASH,
-    accuracy_percent,
     detectable,
     difference_with_interval,
+    estimate_percent,
     markdown_table,
     p_value,
     percent,
 )
 from jobs.report.tables.labels import baseline_names, shared_parts
 from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.headlines import headline_title
 from jobs.results.quantities import Comparison
+from tango_core.metrics import ACCURACY
 
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
-    """Markdown tables per run and benchmark: accuracy, and the difference to every baseline."""
+    """Markdown tables per run and benchmark: the headline, and its difference to every baseline."""
     parts = shared_parts(cells)
     return "\n\n".join(
         _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
@@ -31,8 +33,10 @@ def grid_markdown(cells: Sequence[CellSummary]) -> str:
 def _section(title: str, cells: Sequence[CellSummary]) -> str:
     """The tables of one run and benchmark."""
     texts = [f"## {markdown_text(title)}"] if title else []
-    texts.append("### Accuracy %, in brackets % of the tokens really kept")
-    texts.append(_table(cells, [_accuracy(cell) for cell in cells]))
+    headline = headline_title(cells)
+    headline = headline.capitalize() if headline == ACCURACY.title else headline
+    texts.append(f"### {headline} %, in brackets % of the tokens really kept")
+    texts.append(_table(cells, [_headline(cell) for cell in cells]))
     for name in (BASELINE, *baseline_names(cells)):
         if any(_versus(cell, name) for cell in cells):
             title = markdown_text(name)
@@ -55,9 +59,9 @@ def _table(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
     return markdown_table(header, rows)
 
 
-def _accuracy(cell: CellSummary) -> str:
-    """Accuracy and the share kept, averaged over the layers."""
-    return f"{accuracy_percent(cell.accuracy)} ({percent(cell.equivalent_retention)})"
+def _headline(cell: CellSummary) -> str:
+    """The headline and the share kept, averaged over the layers."""
+    return f"{estimate_percent(cell.headline)} ({percent(cell.equivalent_retention)})"
 
 
 def _versus(cell: CellSummary, name: str) -> Comparison | None:

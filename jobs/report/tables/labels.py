@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.results.cell_summary import CellSummary
+from jobs.results.headlines import have_one_headline, metric_title
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:
@@ -17,12 +18,23 @@ def labels(cells: Sequence[CellSummary]) -> list[str]:
 
 
 def shared_parts(cells: Sequence[CellSummary]) -> list[str]:
-    """Per cell its run and its benchmark, each only if the cells differ in it."""
+    """Per cell its run and its benchmark, each only if the cells differ in it.
+
+    The benchmark stands with its headline where the headlines differ: `charades_sta (mIoU)`.
+    """
     with_run = len({cell.run_id for cell in cells}) > 1
     with_benchmark = len({cell.benchmark for cell in cells}) > 1
     return [
-        " / ".join([cell.run_id] * with_run + [cell.benchmark] * with_benchmark) for cell in cells
+        " / ".join([cell.run_id] * with_run + [name] * with_benchmark)
+        for cell, name in zip(cells, benchmark_labels(cells), strict=True)
     ]
+
+
+def benchmark_labels(cells: Sequence[CellSummary]) -> list[str]:
+    """Per cell its benchmark, with the headline where the cells differ in it."""
+    if have_one_headline(cells):
+        return [cell.benchmark for cell in cells]
+    return [f"{cell.benchmark} ({metric_title(cell)})" for cell in cells]
 
 
 def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSummary]]]:
@@ -30,7 +42,7 @@ def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSu
     titles = shared_parts(cells)
     if len(set(titles)) > len(cells) / 2:
         many = len({cell.benchmark for cell in cells}) > 1
-        titles = [cell.benchmark if many else "" for cell in cells]
+        titles = benchmark_labels(cells) if many else [""] * len(cells)
     tables: dict[str, list[CellSummary]] = {}
     for title, cell in zip(titles, cells, strict=True):
         tables.setdefault(title, []).append(cell)

@@ -1,7 +1,8 @@
 """The table that papers on token pruning print: methods x retentions down, benchmarks across.
 
 Avg. is the mean of the benchmarks' overall accuracies, Perf. the share of the Avg. that the same
-model has with all tokens.
+model has with all tokens. Scores of another kind are in no mean with accuracies: where benchmarks
+have different headlines, Avg. is over those with accuracy, and a note says so.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from jobs.report.tables.paper_layout import (
     PaperTable,
     Values,
     paper_column,
+    title_of,
 )
 from jobs.results.cell_summary import CellSummary
+from jobs.results.headlines import have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores
+from tango_core.metrics import ACCURACY
 
 HARNESSES = ("vlmevalkit", "lmms_eval")
 
@@ -65,7 +69,13 @@ def paper_table(
         for cell, setup in zip(cells, setups, strict=True)
     ]
     columns = _columns(cells)
-    overall = [column for column in columns if column[1] == "overall"]
+    headlines = {cell.benchmark: cell for cell in cells}
+    mixed = not have_one_headline(cells)
+    overall = [
+        (name, column)
+        for name, column in columns
+        if column == "overall" and (not mixed or headlines[name].metric == ACCURACY.name)
+    ]
     several = len({cell.num_frames for cell in cells}) > 1
     # Row -> benchmark -> cell.
     keys: dict[_Key, dict[str, CellSummary]] = {}
@@ -95,8 +105,27 @@ def paper_table(
         (*columns, AVERAGE, SHARE),
         tuple(rows[key] for key in ranked),
         with_published=published,
-        notes=(*notes, *(caveats(cells) if published else ())),
+        headlines={name: metric_title(cell) for name, cell in headlines.items()},
+        notes=(
+            *notes,
+            *(_mean_notes(overall, headlines) if mixed else ()),
+            *(caveats(cells) if published else ()),
+        ),
     )
+
+
+def _mean_notes(
+    averaged: Sequence[tuple[str, str]], headlines: Mapping[str, CellSummary]
+) -> list[str]:
+    """What is in Avg. and Perf. %, where benchmarks have different headlines."""
+    within = [title_of(name) for name, _ in averaged]
+    others = [
+        f"{metric_title(cell)} of {title_of(name)}"
+        for name, cell in headlines.items()
+        if cell.metric != ACCURACY.name
+    ]
+    what = f"are of {', '.join(within)}" if within else "are left out"
+    return [f"Avg. and Perf. % {what}; {', '.join(others)} is in no mean with accuracies."]
 
 
 def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
@@ -161,10 +190,10 @@ def _row(
     )
     for cell in own:
         name = cell.benchmark
-        row.values[name, "overall"] = cell.accuracy.value if cell.accuracy else None
+        row.values[name, "overall"] = cell.headline.value if cell.headline else None
         own_columns = paper_column(name)
         for part in own_columns.values:
-            found = cell.accuracy_by.get(own_columns.group, {}).get(part)
+            found = cell.headline_by.get(own_columns.group, {}).get(part)
             row.values[name, part] = found.value if found else None
     if published:
         for name, columns in published_scores(first).items():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.report.escaping import latex_text
@@ -20,6 +21,7 @@ from jobs.report.formatting import (
 from jobs.results.published import source
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.facts import PaperColumn
+from tango_core.metrics import ACCURACY
 
 AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")
 
@@ -60,6 +62,7 @@ class PaperTable:
         columns: (benchmark or "", column), the last two being Avg. and Perf.
         rows: Full runs first, then by retention.
         with_published: Whether published numbers stand beside the measured ones.
+        headlines: Benchmark -> name of its headline; one that is not accuracy stands in its column.
         notes: Sentences printed below.
     """
 
@@ -67,6 +70,7 @@ class PaperTable:
     rows: tuple[PaperRow, ...]
     with_published: bool
     notes: tuple[str, ...] = ()
+    headlines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def with_model(self) -> bool:
@@ -80,7 +84,7 @@ class PaperTable:
 
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table; a published number stands in brackets."""
-        header = [*self._names(), *(_title(*column) for column in self.columns)]
+        header = [*self._names(), *(self._title(*column) for column in self.columns)]
         rows = [self._texts(row) for row in self.rows]
         text = markdown_table(header, rows, text_columns=len(self._names()) - 2)
         return "\n\n".join([text, *markdown_notes(self._sentences())])
@@ -90,7 +94,7 @@ class PaperTable:
         names = self._names()
         groups: list[list[str]] = []
         for benchmark, column in self.columns:
-            title = title_of(benchmark)
+            title = self._named(benchmark)
             if groups and benchmark and groups[-1][0] == title:
                 groups[-1].append(column)
             else:
@@ -127,6 +131,19 @@ class PaperTable:
             own = [row.protocol] if self.with_protocol else []
             rows.append([row.model, *own, row.method, row.retention, row.kept, *known, *more])
         return csv_text(["model", *protocol, "method", "retention", "kept", *names, *extra], rows)
+
+    def _named(self, benchmark: str) -> str:
+        """Name of a benchmark, with its headline if that is not accuracy."""
+        headline = self.headlines.get(benchmark, ACCURACY.title)
+        title = title_of(benchmark)
+        return title if headline == ACCURACY.title else f"{title} {headline}"
+
+    def _title(self, benchmark: str, column: str) -> str:
+        """Head of a column in one line."""
+        if not benchmark:
+            return column
+        title = self._named(benchmark)
+        return title if _is_only(benchmark, column) else f"{title} {column}"
 
     def _names(self) -> list[str]:
         """Heads of what identifies a row."""
@@ -168,14 +185,6 @@ def paper_column(benchmark: str) -> PaperColumn:
 def _below(benchmark: str, column: str) -> str:
     """Head of a column under the name of its benchmark."""
     return "" if _is_only(benchmark, column) else column.capitalize()
-
-
-def _title(benchmark: str, column: str) -> str:
-    """Head of a column in one line."""
-    title = title_of(benchmark)
-    if not benchmark:
-        return column
-    return title if _is_only(benchmark, column) else f"{title} {column}"
 
 
 def _is_only(benchmark: str, column: str) -> bool:

@@ -16,7 +16,7 @@ from jobs.training.recipe import (
     Recipe,
 )
 from tango_core.benchmarks.shapes.benchmark import ASKED
-from tango_core.metrics import Accuracy
+from tango_core.metrics import Estimate
 
 
 def write_card(
@@ -127,7 +127,7 @@ def _accuracy_section(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(lines)
 
 
-def _line(name: str, accuracy: Accuracy) -> str:
+def _line(name: str, accuracy: Estimate) -> str:
     """A row of the table of accuracies."""
     return (
         f"| {name} | {100 * accuracy.value:.1f} % | {100 * accuracy.low:.1f} to "

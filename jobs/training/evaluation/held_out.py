@@ -20,7 +20,7 @@ from tango_core.benchmarks.shapes.benchmark import (
     sample_moments,
 )
 from tango_core.compressors import build_method
-from tango_core.metrics import Accuracy, accuracy_by_group, clustered_accuracy
+from tango_core.metrics import Estimate, accuracy_by_group, clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.video import decode_frames
 
@@ -40,8 +40,8 @@ class Evaluation:
         object_share: Share of these tokens in all tokens.
     """
 
-    overall: Accuracy
-    by_type: dict[str, Accuracy]
+    overall: Estimate
+    by_type: dict[str, Estimate]
     seed: int
     num_frames: int
     unparsed: int
@@ -138,8 +138,8 @@ def read_evaluations(path: Path) -> list[Evaluation]:
 def _from_json(found: dict[str, Any]) -> Evaluation:
     """An evaluation from its JSON."""
     changed = {
-        "overall": Accuracy(**found["overall"]),
-        "by_type": {kind: Accuracy(**accuracy) for kind, accuracy in found["by_type"].items()},
+        "overall": Estimate(**found["overall"]),
+        "by_type": {kind: Estimate(**accuracy) for kind, accuracy in found["by_type"].items()},
         "confusions": {
             kind: [(right, reply, number) for right, reply, number in pairs]
             for kind, pairs in found["confusions"].items()

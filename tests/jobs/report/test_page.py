@@ -34,7 +34,7 @@ class TestPage:
         for entry in summary.cells:
             low, high = entry.accuracy.low, entry.accuracy.high
             assert f"{100 * low:.1f} to {100 * high:.1f}" in words
-            for group in entry.accuracy_by["duration"].values():
+            for group in entry.headline_by["duration"].values():
                 assert f"{100 * group.value:.1f}" in words
         assert "clip 2.mp4: 0 of 32 frames decoded" in words
         assert "ray 2.60.0" in words

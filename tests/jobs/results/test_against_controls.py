@@ -21,7 +21,7 @@ def _cell(method, right, retention=0.1, kept=None, **changes):
         method=method,
         retention_requested=retention,
         equivalent_retention=retention if kept is None else kept,
-        accuracy=clustered_accuracy(right, CLIPS),
+        scores={"accuracy": clustered_accuracy(right, CLIPS)},
         model="tiny",
     )
     return replace(summary, **changes), RightWrong(QUESTIONS, CLIPS, np.asarray(right))
@@ -101,7 +101,7 @@ def test_questions_are_matched_by_name_where_cells_were_asked_others():
     control, _ = _cell("random", _right(80))
     backwards = RightWrong(QUESTIONS[::-1], CLIPS[::-1], _right(80)[::-1])
     own, answers = _cell("tango", _right(80))
-    half = RightWrong(QUESTIONS[:100], CLIPS[:100], answers.right[:100])
+    half = RightWrong(QUESTIONS[:100], CLIPS[:100], answers.scores[:100])
     parts = [backwards, half]
     (found,) = against_controls([control, own], lambda index: parts[index])
     assert found.methods[0].versus.num_questions == 100

@@ -70,7 +70,7 @@ class TestHarness:
     def test_m_avg_is_the_last_column_of_the_break_down_by_task(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         (entry,) = summarize(answers, facts).cells
-        by_task = entry.accuracy_by["task"]
+        by_task = entry.headline_by["task"]
         (table,) = [one for one in breakdowns([entry]) if one.name == "task"]
         assert [column.name for column in table.columns] == [*sorted(by_task), "mean (M-Avg)"]
         assert table.columns[-1].count == entry.counts.num_scored == 120
@@ -90,21 +90,21 @@ class TestHarness:
     def test_runs_without_scores_have_no_such_accuracy_and_no_column(self):
         facts = facts_of(cell("tango", 0.1))
         cells = summarize(fake_answers(facts), facts).cells
-        assert cells[0].harness_accuracy is None
+        assert cells[0].harness is None
         assert "harness" not in cells_markdown(cells)
 
     def test_is_shown_in_every_table(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         summary = summarize(answers, facts)
         (entry,) = summary.cells
-        shown = f"{100 * entry.harness_accuracy:.1f}"
+        shown = f"{100 * entry.harness:.1f}"
         for text in (render_table(summary.cells), cells_markdown(summary.cells)):
             assert "harness %" in text
             assert shown in text
-        assert str(entry.harness_accuracy) in cells_csv(summary.cells)
+        assert str(entry.harness) in cells_csv(summary.cells)
         page = render_html(summary, facts, jobs={})
         assert f"<td>{shown}</td>" in page
-        assert f"<td>{100 * entry.accuracy_macro:.1f}</td>" in page
+        assert f"<td>{100 * entry.macro:.1f}</td>" in page
 
 
 class TestCrossTables:

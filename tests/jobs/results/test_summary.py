@@ -305,7 +305,7 @@ class TestForm:
         entry["latency_ms"]["vision"]["p99"] = data["from_the_future"] = 1.0
         summary = RunSummary.from_json(data)
         (found,) = summary.cells
-        assert found.accuracy_macro is found.harness_accuracy is found.peak_gib is None
+        assert found.macro is found.harness is found.peak_gib is None
         assert found.retention_with_newlines is found.versus_full is None
         assert found.latency_ms["vision"].p50 == entry["latency_ms"]["vision"]["p50"]
         assert summary.skipped == ()

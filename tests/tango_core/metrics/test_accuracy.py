@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tango_core.metrics import (
-    RunningAccuracy,
+    RunningEstimate,
     accuracy_by_group,
     clustered_accuracy,
 )
@@ -117,7 +117,7 @@ class TestAccuracyByGroup:
 @given(st.lists(st.lists(st.booleans(), max_size=4), max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_a_running_accuracy_is_that_of_all_clips_so_far(clips):
-    running = RunningAccuracy()
+    running = RunningEstimate()
     for clip in clips:
         running.add(sum(clip), len(clip))
     labels = [index for index, clip in enumerate(clips) for _ in clip]

@@ -33,7 +33,7 @@ class TestLayout:
         assert [column for column in table.columns if column[0] == "videomme"] == [
             ("videomme", part) for part in ("short", "medium", "long", "overall")
         ]
-        by = cells[0].accuracy_by["duration"]
+        by = cells[0].headline_by["duration"]
         for part in ("short", "medium", "long"):
             assert table.rows[0].values["videomme", part] == by[part].value
 

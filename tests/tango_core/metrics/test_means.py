@@ -1,0 +1,150 @@
+"""Means of scores between 0 and 1, and their comparisons, against simulation and enumeration."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tango_core.metrics import (
+    ACCURACY,
+    MEAN_IOU,
+    RECALL_05,
+    Questions,
+    clustered_accuracy,
+    compare_clips,
+    compare_paired,
+    mean_of_clips,
+)
+from tango_core.metrics.paired_tests import real_sign_flip_p_value, sign_flip_p_value
+
+
+def draw_scores(rng, num_clips, size, shift=0.0):
+    """Scores such as IoUs: some are 0, the others anything up to 1; those of a clip are alike."""
+    clip = rng.normal(0.35 + shift, 0.2, num_clips)[:, None]
+    return np.clip(clip + rng.normal(0, 0.25, (num_clips, size)), 0, 1)
+
+
+class TestMean:
+    @pytest.mark.parametrize(("num_clips", "size"), [(12, 3), (60, 2), (300, 1)])
+    def test_interval_covers_the_truth_in_91_to_98_percent_of_simulated_runs(self, num_clips, size):
+        rng = np.random.default_rng(11)
+        truth = draw_scores(np.random.default_rng(5), 400_000, size).mean()
+        covered = 0
+        for _ in range(300):
+            scores = draw_scores(rng, num_clips, size)
+            found = mean_of_clips(scores.sum(axis=1), np.full(num_clips, size))
+            covered += found.low <= truth <= found.high
+        assert 0.91 <= covered / 300 <= 0.99
+
+    def test_questions_of_a_clip_that_are_alike_are_worth_one(self):
+        rng = np.random.default_rng(3)
+        once = rng.random(80)
+        alone = mean_of_clips(once, np.ones(80))
+        copied = mean_of_clips(4 * once, np.full(80, 4))
+        assert (copied.value, copied.low, copied.high) == pytest.approx(
+            (alone.value, alone.low, alone.high)
+        )
+        assert (copied.num_questions, copied.num_clusters) == (320, 80)
+        assert copied.num_effective == alone.num_effective == 80
+
+    def test_equal_answers_have_an_equal_interval(self):
+        scores = np.random.default_rng(1).random(50)
+        assert mean_of_clips(scores, np.ones(50)) == mean_of_clips(scores, np.ones(50))
+
+    @pytest.mark.parametrize("scores", [[0.0] * 9, [1.0] * 9, [0.4] * 9, [0.7]])
+    def test_scores_that_do_not_vary_have_a_wide_interval(self, scores):
+        found = mean_of_clips(scores, np.ones(len(scores)))
+        assert 0 <= found.low <= found.value <= found.high <= 1
+        assert found.high - found.low > 0.2
+
+    def test_many_clips_have_the_normal_interval(self):
+        scores = np.random.default_rng(2).random(6000)
+        found = mean_of_clips(scores, np.ones(6000))
+        reach = 1.96 * scores.std(ddof=1) / 6000**0.5
+        assert (found.low, found.high) == pytest.approx(
+            (scores.mean() - reach, scores.mean() + reach), abs=1e-5
+        )
+
+    def test_no_question_has_no_mean(self):
+        assert mean_of_clips([], []) is None
+        assert mean_of_clips([0.0, 0.0], [0, 0]) is None
+
+
+class TestComparison:
+    def test_p_of_few_clips_looks_at_every_sign(self):
+        changes = np.random.default_rng(4).normal(0.1, 0.3, 9)
+        signs = np.array(list(product((-1, 1), repeat=9)))
+        sums, total = np.abs(signs @ changes), abs(changes.sum())
+        far = (sums > total + 1e-9).mean() + (np.abs(sums - total) <= 1e-9).mean() / 2
+        assert real_sign_flip_p_value(changes) == pytest.approx(far)
+
+    @pytest.mark.parametrize("num_clips", [10, 60, 1500])
+    def test_whole_numbers_have_nearly_the_same_p_both_ways(self, num_clips):
+        changes = np.random.default_rng(6).integers(-2, 3, num_clips) + (
+            np.arange(num_clips) % 17 == 0
+        )
+        assert real_sign_flip_p_value(changes) == pytest.approx(
+            sign_flip_p_value(changes), abs=0.015
+        )
+
+    def test_equal_runs_do_not_differ(self):
+        scores = np.random.default_rng(1).random(40)
+        found = compare_paired(scores, scores, np.arange(40))
+        assert (found.difference, found.p_value, found.num_gained, found.num_lost) == (0, 1, 0, 0)
+        assert found.too_few_clips
+
+    def test_the_same_numbers_in_another_order_have_the_same_p(self):
+        changes = np.random.default_rng(8).normal(0, 0.1, 12)
+        backwards = real_sign_flip_p_value(-changes[::-1])
+        assert real_sign_flip_p_value(changes) == pytest.approx(backwards)
+
+    def test_a_true_null_hypothesis_is_rejected_in_about_five_percent(self):
+        rng, rejected = np.random.default_rng(9), 0
+        for _ in range(250):
+            ours, theirs = draw_scores(rng, 40, 2), draw_scores(rng, 40, 2)
+            found = compare_paired(ours.ravel(), theirs.ravel(), np.repeat(np.arange(40), 2))
+            rejected += found.p_value < 0.05
+        assert 0.01 <= rejected / 250 <= 0.1
+
+    def test_interval_and_counts_are_of_the_scores(self):
+        rng = np.random.default_rng(10)
+        theirs = draw_scores(rng, 80, 1).ravel()
+        ours = np.clip(theirs + rng.normal(0.1, 0.05, 80), 0, 1)
+        found = compare_paired(ours, theirs, np.arange(80))
+        assert found.difference == pytest.approx((ours - theirs).mean())
+        assert found.low < found.difference < found.high
+        assert found.num_gained == (ours > theirs).sum()
+        assert found.num_lost == (ours < theirs).sum()
+        assert found.p_value < 0.001
+
+    def test_right_and_wrong_are_compared_as_before(self):
+        rng = np.random.default_rng(12)
+        ours, theirs = rng.random(90) < 0.6, rng.random(90) < 0.5
+        clips = np.arange(90) // 3
+        by_clip = [np.bincount(clips, weights=mask) for mask in (ours & ~theirs, theirs & ~ours)]
+        assert compare_paired(ours, theirs, clips) == compare_clips(*by_clip, np.bincount(clips))
+
+
+class TestMetrics:
+    @pytest.fixture
+    def asked(self):
+        rng = np.random.default_rng(13)
+        scores = draw_scores(rng, 30, 2).ravel()
+        scored = np.arange(60) % 7 != 0
+        return Questions(scored, scores >= 0.5, scores, np.arange(60) // 2, [{}], np.zeros(60, int))
+
+    def estimate(self, metric, asked):
+        counts, values = metric.count(asked)
+        sums = np.bincount(asked.clips[counts], weights=values[counts], minlength=30)
+        return metric.estimate(sums, np.bincount(asked.clips[counts], minlength=30))
+
+    def test_mean_iou_is_the_mean_of_scores(self, asked):
+        assert self.estimate(MEAN_IOU, asked).value == pytest.approx(
+            asked.scores[asked.scored].mean()
+        )
+
+    def test_recall_is_the_share_from_a_threshold_on_with_the_interval_of_accuracies(self, asked):
+        found = self.estimate(RECALL_05, asked)
+        reached = asked.scores[asked.scored] >= 0.5
+        assert found == clustered_accuracy(reached, asked.clips[asked.scored])
+        assert found == self.estimate(ACCURACY, asked)
