@@ -15,7 +15,6 @@ from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.urls import Place, is_url, place
 from pipeline.storage import Storage
-from tango_core.printable import printable
 
 DIGEST_FILE = "job.digest"
 """What `config.identity` says of the job, so that `--continue` finds its run."""
@@ -131,7 +130,9 @@ def claim(
         old = storage.read(JOB_FILE)
         _raise_if_other_job(job, old, run_dir)
         recipe = recipe_name(old)
-    first = f"{_RECIPE_MARK}{printable(recipe)}\n" if recipe else ""
+    # YAML takes no control characters, and a line break would end the comment.
+    name = "".join(one if one.isprintable() else "?" for one in recipe)
+    first = f"{_RECIPE_MARK}{name}\n" if name else ""
     storage.write(JOB_FILE, (first + job.to_yaml()).encode())
     if answers:
         storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())

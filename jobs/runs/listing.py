@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 from jobs.report.formatting import DASH, text_table
 from jobs.runs.found import find_runs
@@ -18,6 +19,8 @@ _SHRINK = {"run", "recipe", "model", "bench"}
 _NARROW = {"benchmark": "bench"}
 _STAMP = len("20261122-220526")
 _AT_ONCE = 8
+# Runs whose time nobody knows come first.
+_UNKNOWN = datetime.min.replace(tzinfo=UTC)
 
 
 def runs_in(roots: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> list[RunState]:
@@ -29,7 +32,7 @@ def runs_in(roots: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> list[RunState]
     found = [run for root in roots for run in find_runs(root)]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         states = list(workers.map(lambda run: state_of(run, clock), found))
-    return sorted(states, key=lambda one: (-(age_of(one, clock) or 0.0), one.run.name))
+    return sorted(states, key=lambda one: (one.started or _UNKNOWN, one.run.name))
 
 
 def runs_table(
