@@ -37,6 +37,8 @@ class Example:
 
 def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
     """The first questions of a cause; those whose score changed come before the others."""
+    if rows.empty or not number:
+        return ()
     changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
     chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
     return tuple(
