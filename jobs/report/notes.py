@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
+from jobs.results.headlines import counted_unit, metric_title
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -22,6 +23,23 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
         f"{min(found)} to {max(found)} clips of {name}" for name, found in few.items()
     )
     return [f"Too few clips changed for an interval of some differences: {counts}."]
+
+
+def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
+    """Benchmarks with groups of questions that have no score, because some were not asked."""
+    sentences = []
+    for cell in cells:
+        found = cell.headline
+        if counted_unit(cell) != "group":
+            continue
+        missing = cell.counts.num_clips - (found.num_questions if found else 0)
+        if missing > 0:
+            sentences.append(
+                f"{missing:,} of {cell.counts.num_clips:,} groups of {cell.benchmark} are "
+                "incomplete, as not all of their questions were asked; they are in no "
+                f"{metric_title(cell)}."
+            )
+    return list(dict.fromkeys(sentences))
 
 
 def answers_in(cells: Iterable[CellSummary]) -> int:

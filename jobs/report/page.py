@@ -11,7 +11,13 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.report.controls import answers_of_run, control_notes
 from jobs.report.formatting import estimate_percent, interval, percent
-from jobs.report.notes import answers_in, few_clips_notes, lost_answers_notes, skipped_notes
+from jobs.report.notes import (
+    answers_in,
+    few_clips_notes,
+    incomplete_group_notes,
+    lost_answers_notes,
+    skipped_notes,
+)
 from jobs.report.plots import ACCURACY_PLOT, SCORE_PLOT, draw_plots, save_plots
 from jobs.report.sections import Row, cell_rows, failure_rows, latency_table, provenance
 from jobs.report.tables.breakdowns import breakdowns
@@ -60,6 +66,7 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
             *lost_answers_notes(facts, answers_in(summary.cells), [run_dir]),
             *skipped_notes([facts]),
             *few_clips_notes(summary.cells),
+            *incomplete_group_notes(summary.cells),
             *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
         ],
     )

@@ -14,7 +14,13 @@ from jobs.report.common import (
     shown_notes,
 )
 from jobs.report.controls import right_wrong
-from jobs.report.notes import answers_in, few_clips_notes, lost_answers_notes, skipped_notes
+from jobs.report.notes import (
+    answers_in,
+    few_clips_notes,
+    incomplete_group_notes,
+    lost_answers_notes,
+    skipped_notes,
+)
 from jobs.report.shards import RunGroup, grouped
 from jobs.report.tables.confusion import Confusions
 from jobs.report.tables.labels import labels
@@ -107,6 +113,7 @@ def compared_runs(
         *skipped_notes(run.facts for run in runs),
         *unpaired_notes(cells),
         *few_clips_notes(cells),
+        *incomplete_group_notes(cells),
     )
     return ComparedRuns(runs, tuple(cells), reference, notes)
 

@@ -177,7 +177,7 @@ class CellSummary:
                 }
             elif key == "scores_by":
                 data["accuracy_by"] = _groups_to_json(self.scores_by.get(ACCURACY.name, {}))
-                others = {n: own for n, own in self.scores_by.items() if n != ACCURACY.name}
+                others = {n: own for n, own in self.scores_by.items() if own and n != ACCURACY.name}
                 data[key] = {name: _groups_to_json(own, "value") for name, own in others.items()}
             else:
                 data[key] = value

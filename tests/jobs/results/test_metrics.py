@@ -1,0 +1,301 @@
+"""Scores that are not accuracy, from replies to summaries, tables, MLflow and back, by brute force."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_answers import cell, facts_of
+from releases import load, write_parquet
+from scored_releases import VIDEOMME_V2_ROWS, charades_parquet, videomme_v2_release
+
+from jobs.harness.predictions import answer_rows
+from jobs.report.compare import report_runs
+from jobs.report.notes import incomplete_group_notes
+from jobs.report.plots import SCORE_PLOT, draw_plots
+from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
+from jobs.report.tables.grid import grid_markdown
+from jobs.report.tables.paper import paper_table
+from jobs.report.tables.scores import scores_csv, scores_markdown
+from jobs.results.run_summary import RunSummary
+from jobs.results.summary import summarize
+from jobs.tracking.description import describe
+from jobs.tracking.live_scores import LiveScores
+from jobs.tracking.values import cell_metrics, parent_metrics
+from tango_core.metrics import clustered_accuracy, mcnemar_p_value
+from tango_core.metrics.grouped import score_of_group, structure_of
+
+CELLS = ("full", "tango r=0.1")
+
+
+def grounding(root, num_videos=30):
+    """A release with two sentences about each video."""
+    rows = [
+        {"video": f"V{video:02}.mp4", "caption": f"person does {n}", "timestamp": [5.0, 15.0]}
+        for video in range(num_videos)
+        for n in range(2)
+    ]
+    write_parquet(root / "data" / "test-00000-of-00001.parquet", rows)
+    return load("charades_sta", root, protocol="lmms_eval")
+
+
+def answers_of(benchmark, replies_by_cell):
+    """Answers of several cells; the replies of a cell in the order of the release."""
+    ids = [record.question.id for record in benchmark.records()]
+    parts = []
+    for name, replies in replies_by_cell.items():
+        rows = answer_rows(dict(zip(ids, replies, strict=True)), benchmark, name, Path("run"))
+        own = cell(*(("full", 1.0) if name == "full" else ("tango", 0.1)), benchmark.name)
+        parts.append(rows.assign(method=own.method, retention=own.retention))
+    return pd.concat(parts, ignore_index=True)
+
+
+def spans(rng, number, noise):
+    """Replies near the truth of 5 to 15; some cannot be read, some failed."""
+    starts, ends = 5 + rng.normal(0, noise, number), 15 + rng.normal(0, noise, number)
+    replies = [f"{max(0, s):.2f} - {max(0, e):.2f}" for s, e in zip(starts, ends, strict=True)]
+    replies[3], replies[4] = "no idea", None
+    return replies
+
+
+def iou(reply):
+    """By counting hundredths of seconds."""
+    if reply is None or "-" not in reply:
+        return 0.0
+    low, high = sorted(float(part) for part in reply.split(" - "))
+    ticks = np.arange(0, 60, 0.01) + 0.005
+    ours, truth = (low < ticks) & (ticks < high), (ticks > 5) & (ticks < 15)
+    return (ours & truth).sum() / (ours | truth).sum() if low < 15 and high > 5 else 0.0
+
+
+@pytest.fixture
+def grounded(tmp_path):
+    """Replies of two cells, their answers, and what the run says about itself."""
+    rng = np.random.default_rng(0)
+    replies = {"full": spans(rng, 60, 1.0), "tango r=0.1": spans(rng, 60, 4.0)}
+    answers = answers_of(grounding(tmp_path / "release"), replies)
+    facts = facts_of(cell("full", 1.0, "charades_sta"), cell("tango", 0.1, "charades_sta"))
+    return replies, answers, facts
+
+
+@pytest.fixture
+def grouped(tmp_path):
+    """Video-MME-v2: 40 copies of the release's groups under two cells, and their patterns."""
+    rows = [
+        {**row, "video_id": f"{copy}{row['video_id']}",
+         "question_id": f"{copy}{row['question_id']}"}
+        for copy in range(10, 50)
+        for row in VIDEOMME_V2_ROWS
+    ]  # fmt: skip
+    benchmark = load("videomme_v2", videomme_v2_release(tmp_path / "v2", rows))
+    rng = np.random.default_rng(1)
+    replies = {
+        name: [row["answer"] if rng.random() < chance else "none of them" for row in rows]
+        for name, chance in (("full", 0.9), ("tango r=0.1", 0.6))
+    }
+    facts = facts_of(cell("full", 1.0, "videomme_v2"), cell("tango", 0.1, "videomme_v2"))
+    return rows, replies, answers_of(benchmark, replies), facts
+
+
+def group_scores(rows, replies):
+    """Video -> score of its group."""
+    right = {
+        (row["video_id"], row["question_id"][-1]): reply == row["answer"]
+        for row, reply in zip(rows, replies, strict=True)
+    }
+    about = {row["video_id"]: row for row in rows}
+    return {
+        video: score_of_group(
+            row["group_type"],
+            structure_of(row["group_structure"]),
+            [right[video, place] for place in "1234"],
+        )
+        for video, row in about.items()
+    }
+
+
+class TestGrounding:
+    def test_all_metrics_are_those_of_a_count_by_hand(self, grounded):
+        replies, answers, facts = grounded
+        for found in summarize(answers, facts).cells:
+            ious = np.array([iou(reply) for reply in replies[found.name]])
+            assert found.metric == "miou"
+            assert found.headline.value == pytest.approx(ious.mean(), abs=2e-3)
+            for threshold in (0.3, 0.5, 0.7):
+                expected = clustered_accuracy(ious >= threshold, np.arange(60) // 2)
+                assert found.scores[f"r1_iou_{threshold}"] == expected
+            assert found.accuracy is None
+            assert found.counts.num_unparsed == found.counts.num_failed == 1
+
+    def test_differences_are_paired(self, grounded):
+        replies, answers, facts = grounded
+        _, tango = summarize(answers, facts).cells
+        ours, theirs = (np.array([iou(r) for r in replies[n]]) for n in reversed(CELLS))
+        paired = tango.versus_full.paired
+        assert paired.difference == pytest.approx((ours - theirs).mean(), abs=2e-3)
+        assert paired.low < paired.difference < paired.high < 0
+        assert paired.p_value < 0.01
+        also = tango.versus_full.also["r1_iou_0.7"]
+        assert also.num_gained - also.num_lost == (ours >= 0.7).sum() - (theirs >= 0.7).sum()
+
+    def test_one_question_per_clip_is_mcnemars_test(self, grounded):
+        replies, answers, facts = grounded
+        answers = answers[answers["question_id"].str.endswith("-1")]
+        _, tango = summarize(answers, facts).cells
+        ours, theirs = (
+            np.array([iou(r) for r in replies[name]])[::2] >= 0.5 for name in reversed(CELLS)
+        )
+        expected = mcnemar_p_value(int((ours & ~theirs).sum()), int((theirs & ~ours).sum()))
+        assert tango.versus_full.also["r1_iou_0.5"].p_value == expected
+
+    def test_the_harness_has_its_own(self, grounded):
+        _, answers, facts = grounded
+        found, _ = summarize(answers, facts).cells
+        own = answers[answers["cell"] == "full"]
+        assert found.harness == pytest.approx(own["harness_score"].mean())
+
+    def test_a_summary_comes_back_from_its_file(self, grounded):
+        _, answers, facts = grounded
+        data = json.loads(json.dumps(summarize(answers, facts).to_json(), allow_nan=False))
+        assert data["cells"][0]["accuracy"] is None
+        assert "harness_accuracy" not in data["cells"][0]
+        found = RunSummary.from_json(data).cells
+        assert [one.headline.value for one in found] == [
+            one["scores"]["miou"]["value"] for one in data["cells"]
+        ]
+        assert json.loads(json.dumps(RunSummary.from_json(data).to_json())) == data
+
+    def test_no_heading_says_accuracy(self, grounded):
+        _, answers, facts = grounded
+        summary = summarize(answers, facts)
+        texts = [
+            render_table(summary.cells), cells_markdown(summary.cells),
+            grid_markdown(summary.cells), scores_markdown(summary.cells),
+            paper_table(summary.cells).markdown(), describe(facts, summary),
+        ]  # fmt: skip
+        for text in texts:
+            assert "mIoU" in text
+            assert "ccuracy" not in text.replace("with accuracies", "")
+        assert next(iter(draw_plots(summary.cells))) == SCORE_PLOT
+        metrics = parent_metrics(summary)
+        assert metrics["miou"] == pytest.approx(
+            np.mean([one.headline.value for one in summary.cells])
+        )
+        assert not [name for name in metrics if "accuracy" in name]
+        assert cell_metrics(summary.cells[1])["r1_iou_0.5_low"] >= 0
+
+    def test_perf_is_the_share_of_the_full_miou(self, grounded):
+        _, answers, facts = grounded
+        cells = summarize(answers, facts).cells
+        full, tango = paper_table(cells).rows
+        shares = [one.headline.value for one in cells]
+        assert tango.values["", "Perf. %"] == pytest.approx(shares[1] / shares[0])
+        assert full.values["", "Avg."] == pytest.approx(shares[0])
+
+
+class TestGroups:
+    def test_scores_and_break_downs_are_those_of_a_count_by_hand(self, grouped):
+        rows, replies, answers, facts = grouped
+        for found in summarize(answers, facts).cells:
+            scores = group_scores(rows, replies[found.name])
+            assert found.headline.value == pytest.approx(np.mean(list(scores.values())))
+            assert found.headline.num_questions == found.headline.num_clusters == 120
+            logic = [scores[row["video_id"]] for row in rows if row["group_type"] == "logic"]
+            by = found.scores_by["group_score"]
+            assert by["group_type"]["logic"].value == pytest.approx(np.mean(logic))
+            assert by["group_type"]["logic"].num_questions == 80
+            assert "group_position" not in by
+            right = [r == row["answer"] for r, row in zip(replies[found.name], rows, strict=True)]
+            assert found.accuracy.value == pytest.approx(np.mean(right))
+            assert found.scores_by["accuracy"]["group_type"]["logic"].num_questions == 320
+            assert found.harness == pytest.approx(found.headline.value), "equal readings here"
+
+    def test_differences_are_of_groups(self, grouped):
+        rows, replies, answers, facts = grouped
+        _, tango = summarize(answers, facts).cells
+        ours, theirs = (
+            np.array(list(group_scores(rows, replies[n]).values())) for n in CELLS[::-1]
+        )
+        paired = tango.versus_full.paired
+        assert paired.difference == pytest.approx((ours - theirs).mean())
+        assert (paired.num_questions, paired.num_gained) == (120, (ours > theirs).sum())
+        assert set(tango.versus_full.also) == {"accuracy"}
+
+    def test_incomplete_groups_are_left_out_and_reported(self, grouped):
+        rows, replies, answers, facts = grouped
+        lost = answers[~answers["question_id"].isin(["10001-2", "11002-4"])]
+        cells = summarize(lost, facts).cells
+        scores = group_scores(rows, replies["full"])
+        kept = [score for video, score in scores.items() if video not in ("10001", "11002")]
+        assert cells[0].headline.value == pytest.approx(np.mean(kept))
+        assert cells[0].headline.num_questions == 118
+        assert incomplete_group_notes(cells) == [
+            "2 of 120 groups of videomme_v2 are incomplete, as not all of their questions were "
+            "asked; they are in no group score."
+        ]
+        assert incomplete_group_notes(summarize(answers, facts).cells) == []
+
+    def test_live_numbers_are_those_of_the_end(self, grouped):
+        _, _, answers, facts = grouped
+        live = LiveScores([("videomme_v2", name) for name in CELLS])
+        for _, rows in answers.groupby("video_id"):
+            live.add(rows.to_dict("records"))
+        metrics, cells = live.metrics(), summarize(answers, facts).cells
+        for found in cells:
+            key = "group_score/" + found.name.replace("=", "_")
+            assert metrics[key] == pytest.approx(found.headline.value)
+        assert metrics["live/group_score_low"] < metrics["group_score"]
+        assert not [name for name in metrics if "accuracy" in name]
+
+
+class TestTogether:
+    def test_a_table_of_two_metrics_names_both(self, grounded, grouped):
+        _, spans_, facts = grounded
+        *_, groups, other = grouped
+        both = facts_of(*facts.cells, *other.cells)
+        cells = summarize(pd.concat([spans_, groups]), both).cells
+        text = render_table(cells)
+        assert "score %" in text
+        assert "charades_sta (mIoU)" in text
+        assert "videomme_v2 (group score)" in text
+        paper = paper_table(cells)
+        assert "Charades-STA mIoU" in paper.markdown()
+        assert "mIoU of Charades-STA" in paper.markdown()
+        assert all(row.values["", "Avg."] is None for row in paper.rows)
+        lines = list(csv.DictReader(io.StringIO(scores_csv(cells))))
+        assert len(lines) == 2 * 4 + 2 * 2
+        table = list(csv.DictReader(io.StringIO(cells_csv(cells))))
+        assert [row["metric"] for row in table] == ["miou"] * 2 + ["group_score"] * 2
+        assert [row["accuracy"] == "" for row in table] == [True, True, False, False]
+
+
+def test_runs_are_compared_on_common_questions_and_groups(tmp_path, grouped):
+    _, _, answers, facts = grouped
+    runs = []
+    for number, name in enumerate(CELLS):
+        folder = tmp_path / f"run{number}"
+        own = answers[answers["cell"] == name]
+        own = own[own["question_id"] != ("10001-1", "49700-3")[number]]
+        (folder / "answers").mkdir(parents=True)
+        own.to_parquet(folder / "answers" / "part-00000.parquet")
+        facts_of(facts.cells[number], run_id=folder.name).save(folder)
+        runs.append(folder)
+    report_runs(runs, tmp_path / "out")
+    cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
+    assert [entry["scores"]["group_score"]["n"] for entry in cells] == [118, 118]
+    assert cells[1]["versus_full"]["num_questions"] == 118
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "group score %, 95 % interval" in page
+    assert "2 of 120 groups of videomme_v2 are incomplete" in page
+
+
+def test_a_real_release_is_read_and_scored(tmp_path):
+    """The questions of the small release, with the harness's rule for rows that repeat."""
+    benchmark = load("charades_sta", charades_parquet(tmp_path), protocol="lmms_eval")
+    answers = answers_of(benchmark, {"full": ["24.3 to 30.4"] * 5})
+    (found,) = summarize(answers, facts_of(cell("full", 1.0, "charades_sta"))).cells
+    assert found.headline.value == pytest.approx(3 / 5)
+    assert found.harness == pytest.approx(2 / 4)
