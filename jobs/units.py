@@ -19,6 +19,14 @@ def human_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
+def human_age(seconds: float) -> str:
+    """A duration in its largest unit: `"45 s"`, `"12 min"`, `"3 h"`, `"5 d"`."""
+    for unit, size, limit in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds / size < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
 def parse_bytes(text: str, option: str) -> int:
     """Bytes of `"50GB"`, `"1.5 TiB"` or `"1000"`.
 

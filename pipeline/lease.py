@@ -33,6 +33,28 @@ class LeaseError(ValueError):
     """Another driver works on the run."""
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease, as its file says.
+
+    Attributes:
+        owner: Random; no two drivers share it.
+        host: Name of the machine.
+        machine: Changes when the machine starts again, and differs between containers; process
+            ids are compared only where it is the same. Empty where it is not known.
+        pid: Of the driver.
+        taken_at: ISO 8601, UTC.
+        renewed_at: ISO 8601, UTC.
+    """
+
+    owner: str
+    host: str
+    machine: str
+    pid: int
+    taken_at: str
+    renewed_at: str
+
+
 class Lease(Protocol):
     """The right to write to a run."""
 
@@ -59,27 +81,9 @@ class Lease(Protocol):
         """Give it back; does nothing if another driver has it."""
         ...
 
-
-@dataclass(frozen=True)
-class Holder:
-    """Who has a lease, as its file says.
-
-    Attributes:
-        owner: Random; no two drivers share it.
-        host: Name of the machine.
-        machine: Changes when the machine starts again, and differs between containers; process
-            ids are compared only where it is the same. Empty where it is not known.
-        pid: Of the driver.
-        taken_at: ISO 8601, UTC.
-        renewed_at: ISO 8601, UTC.
-    """
-
-    owner: str
-    host: str
-    machine: str
-    pid: int
-    taken_at: str
-    renewed_at: str
+    def living(self) -> Holder | None:
+        """The driver that may be at work; `None` if there is none. Nothing is written."""
+        ...
 
 
 class FileLease:
@@ -143,6 +147,11 @@ class FileLease:
             if number <= self._number:
                 with suppress(FileNotFoundError):
                     self.storage.delete(_name(number))
+
+    def living(self) -> Holder | None:
+        """The driver that may be at work; `None` if there is none. Nothing is written."""
+        holder = self._holder(max(self._numbers(), default=0))
+        return holder if holder and self._lives(holder) else None
 
     def _numbers(self) -> list[int]:
         """Of all lease files."""

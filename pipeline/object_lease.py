@@ -145,6 +145,18 @@ class ObjectLease:
             f"{max(0.0, left_s):.0f} s)"
         )
 
+    def living(self) -> Holder | None:
+        """See `Lease`; where the store tells no time, whoever has it may be at work."""
+        found = self._store.read_with_version(self._path)
+        holder = _holder_in(found[0]) if found else None
+        if holder is None:
+            return None
+        same = holder.machine and holder.machine == self._me.machine
+        if same and not process.is_running(holder.pid):
+            return None
+        age_s = self._store.age_s(self._path)
+        return holder if age_s is None or age_s <= EXPIRES_S else None
+
     def _content(self) -> bytes:
         """Of the object; no two are equal, so that an own write is told from any other."""
         return json.dumps({**asdict(self._me), "write": uuid.uuid4().hex}).encode()

@@ -105,6 +105,7 @@ ANSWER = pa.schema(
         ("groups", pa.string()),
         ("prompt_digest", pa.string()),
         ("frames_digest", pa.string()),
+        ("kept_digest", pa.string()),
     ]
 )
 RESULT = pa.schema(

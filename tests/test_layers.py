@@ -55,7 +55,7 @@ JOBS_LEVELS = (
     {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
-    {"fetch"},
+    {"explain", "fetch", "runs"},
     {"doctor"},
     {"cli"},
     {"demo"},

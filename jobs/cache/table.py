@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.report.formatting import DASH
+from jobs.report.formatting import DASH, text_table
 from jobs.units import human_bytes
 from pipeline.cache.checks import TokenCounts, count_tokens
 from pipeline.cache.folders import CacheFolder
@@ -36,7 +36,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     num_clips = sum(folder.num_clips for folder in folders)
     num_bytes = sum(folder.num_bytes for folder in folders)
     lines = [
-        *_aligned([list(_HEADER), *rows]),
+        *text_table(_HEADER, rows, right=_RIGHT_ALIGNED),
         "",
         f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}"
         f"{_by_kind(folders)}",
@@ -133,15 +133,3 @@ def _short(value: object) -> str:
     """A value as text; long ones, such as digests, are cut."""
     text = str(value).replace(" ", "")
     return text if len(text) <= 40 else f"{text[:12]}…"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Pad the fields of all rows to equal widths; numbers are aligned to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    return [
-        "  ".join(
-            text.rjust(width) if name in _RIGHT_ALIGNED else text.ljust(width)
-            for name, text, width in zip(_HEADER, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]

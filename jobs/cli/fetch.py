@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.completion import benchmark_names, model_names
 from jobs.cli.options import expanded
 
 model = typer.Typer(no_args_is_help=True, help="Fetch checkpoints.")
@@ -19,7 +20,12 @@ Silent = Annotated[bool, typer.Option("--quiet", help="No bar and no notes.")]
 
 
 def data_get(
-    benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a benchmark.", show_default=False, autocompletion=benchmark_names
+        ),
+    ],
     root: Annotated[
         Path,
         typer.Option(
@@ -57,7 +63,12 @@ def data_get(
 
 @model.command("get")
 def model_get(
-    name: Annotated[str, typer.Argument(help="Name of a model, or a hub id.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a model, or a hub id.", show_default=False, autocompletion=model_names
+        ),
+    ],
     folder: Annotated[
         Path | None,
         typer.Option("--dir", help="Directory for its files.  [default: the hub's cache]"),

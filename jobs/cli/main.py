@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +21,12 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import cache as cli_cache
+from jobs.cli import completion as cli_completion
+from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
+from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
@@ -46,7 +50,7 @@ from jobs.cli.options import (
     VideoCacheGib,
     expanded,
 )
-from jobs.cli.output import Json, Quiet, console_of, display_of
+from jobs.cli.output import Json, Quiet, announce, console_of, display_of
 from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
@@ -126,6 +130,7 @@ def _measuring(
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
         changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
+        where = replace(where, recipe=redacted(str(recipe)))
         how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
         _exit(run(recipe, changes, where, quiet, json, how))
 
@@ -148,6 +153,7 @@ def _evaluate(
         from jobs.run.evaluate import single
 
         return dry_run.estimate([single(job)], "evaluate", locations)
+    announce([job], "evaluate", quiet)
     with _early_ray([job], locations) as early:
         from jobs.run.evaluate import evaluate
 
@@ -170,6 +176,7 @@ def _sweep(
     check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     if dry_run.only:
         return dry_run.estimate(jobs, "sweep", locations)
+    announce(jobs, "sweep", quiet)
     with _early_ray(jobs, locations) as early:
         from jobs.run.sweep import sweep
 
@@ -209,11 +216,14 @@ def precompute(
     changes += ["cache.features=all"] if features else []
     changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
     jobs = load_jobs(recipe, changes)
-    locations = _locations(output, cache, address, tracking_uri)
+    locations = replace(
+        _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
+    )
     check_jobs(jobs, recipe, locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
         _exit(how.estimate(jobs, "precompute", locations))
+    announce(jobs, "precompute", quiet)
     with _early_ray(jobs, locations) as early:
         from jobs.run.precompute import precompute
 
@@ -250,12 +260,15 @@ app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
+app.command()(cli_explain.explain)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)
 app.add_typer(cli_results.data, name="data")
 app.add_typer(cli_fetch.model, name="model")
+app.add_typer(cli_runs.runs, name="runs")
 app.add_typer(cli_cache.cache, name="cache")
+app.command()(cli_completion.completion)
 
 
 def main() -> None:
@@ -289,6 +302,7 @@ def _run() -> int:
     ):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
+        cli_completion.prepare()
         code = run_app(app)
         if code == exit_codes.INTERRUPTED:
             raise KeyboardInterrupt

@@ -7,11 +7,16 @@ from typing import Annotated
 import typer
 
 from jobs import exit_codes
+from jobs.cli.completion import method_names
 
 
 def check_method(
     name: Annotated[
-        str, typer.Argument(help="A method of your own, my_module:MyMethod, or a shipped one.")
+        str,
+        typer.Argument(
+            help="A method of your own, my_module:MyMethod, or a shipped one.",
+            autocompletion=method_names,
+        ),
     ],
     set_: Annotated[
         list[str], typer.Option("--set", help="Option of the method: --set retention=0.2.")

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.completion import benchmark_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
 from pipeline.redaction import redacted
@@ -187,7 +188,12 @@ def log_run(
 
 @data.command("check")
 def data_check(
-    benchmark: Annotated[str, typer.Argument(help="Name of a benchmark.", show_default=False)],
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a benchmark.", show_default=False, autocompletion=benchmark_names
+        ),
+    ],
     root: Annotated[str | None, typer.Argument(help="Directory of its files.")] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     output: Annotated[

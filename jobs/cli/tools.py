@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_jobs, check_method, check_model, check_video
 
@@ -26,7 +27,11 @@ def ask(
         typer.Option(help='An option; repeat it, or give several as "a dog|a cat".'),
     ] = [],  # noqa: B006
     model: Annotated[
-        str, typer.Option(help="Name of a model, or a checkpoint: directory or hub id.")
+        str,
+        typer.Option(
+            help="Name of a model, or a checkpoint: directory or hub id.",
+            autocompletion=model_names,
+        ),
     ] = "tiny",
     path: Annotated[
         str | None,
@@ -34,7 +39,9 @@ def ask(
             help="Checkpoint for the named model.  [default: its own]", callback=expanded_text
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="Pruning method.")] = "tango",
+    method: Annotated[
+        str, typer.Option(help="Pruning method.", autocompletion=method_names)
+    ] = "tango",
     retention: Annotated[
         float | None,
         typer.Option(help="Share of the visual tokens to keep.  [default: 0.1]"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -129,6 +129,40 @@ def import_answers(
         FileNotFoundError: If a file or the benchmark's annotations are not there.
         ValueError: If a file is not of this benchmark, or a setting is wrong.
     """
+    rows, facts = read_files(paths, harness, about)
+    run_dir = make_run_dir([about.benchmark.name, _slug(facts.run_id), "import"], output)
+    assert isinstance(run_dir, Path)  # as `output` is
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    storage = Storage.at(run_dir)
+    write_sealed(table, storage.child("answers"), "part-00000.parquet", run_dir.name)
+    failed = failed_rows(rows).reindex(columns=FAILURE.names)
+    failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
+    write_sealed(failures, storage, "failures.parquet", run_dir.name)
+    facts = replace(facts, run_id=run_dir.name)
+    facts.save(run_dir)
+    summary = write_summary(run_dir)
+    write_report(run_dir, summary)
+    return run_dir, summary
+
+
+def read_files(
+    paths: Sequence[Path], harness: Harness, about: ImportSettings, run_id: str | None = None
+) -> tuple[pd.DataFrame, JobFacts]:
+    """Read answers that another program gave; nothing is written.
+
+    Args:
+        paths: One prediction file of VLMEvalKit, or the samples files of one lmms-eval run.
+        harness: Whose files.
+        about: What they do not say themselves.
+        run_id: What the facts call the answers; `None` for the files' own name of the model.
+
+    Returns:
+        Rows of `answers/*.parquet`, and facts with one cell.
+
+    Raises:
+        FileNotFoundError: If a file or the benchmark's annotations are not there.
+        ValueError: If a file is not of this benchmark, or a setting is wrong.
+    """
     rows, given_name = _read(paths, harness, about)
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
@@ -140,16 +174,8 @@ def import_answers(
         protocol=about.benchmark.protocol + (SHOWN if about.benchmark.subtitles else ""),
     )
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
-    run_dir = make_run_dir([about.benchmark.name, _slug(given_name), "import"], output)
-    assert isinstance(run_dir, Path)  # as `output` is
-    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    storage = Storage.at(run_dir)
-    write_sealed(table, storage.child("answers"), "part-00000.parquet", run_dir.name)
-    failed = failed_rows(rows).reindex(columns=FAILURE.names)
-    failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
-    write_sealed(failures, storage, "failures.parquet", run_dir.name)
     facts = JobFacts(
-        run_id=run_dir.name,
+        run_id=run_id or given_name,
         kind="import",
         model=about.model or given_name,
         cells=(cell,),
@@ -157,10 +183,7 @@ def import_answers(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
     )
-    facts.save(run_dir)
-    summary = write_summary(run_dir)
-    write_report(run_dir, summary)
-    return run_dir, summary
+    return rows, facts
 
 
 def _read(

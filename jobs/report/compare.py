@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jobs.report.common import (
-    On,
-    common_questions,
-    question_notes,
-    raise_if_none,
-    shown_notes,
-)
-from jobs.report.controls import control_notes, right_wrong
-from jobs.report.notes import (
-    answers_in,
-    few_clips_notes,
-    incomplete_group_notes,
-    lost_answers_notes,
-    skipped_notes,
-)
+from jobs.report.common import On
+from jobs.report.controls import control_notes
 from jobs.report.page import REPORT_FILE, render_html, write_report
+from jobs.report.paired import LoadedRun, compared_runs
 from jobs.report.plots import save_plots
-from jobs.report.shards import RunGroup, grouped, joined
-from jobs.report.tables.confusion import Confusions
+from jobs.report.shards import joined
 from jobs.report.tables.files import write_confusion, write_tables
-from jobs.report.tables.labels import labels
-from jobs.results.against_controls import RightWrong
-from jobs.results.baselines import full_index, unpaired_notes, with_baselines
-from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.compared import compare_cells
+from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.failures import FailureList, FailureReasons
-from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
-from jobs.results.reduction import Reduction, questions_asked, reduce_runs
+from jobs.results.quantities import CacheCounts, QuestionCounts
 from jobs.results.run_summary import RunsSummary, RunSummary
-from jobs.results.summary import save_summary, summarize_reduced
-from pipeline.clip_digests import Digests
+from jobs.results.summary import save_summary
 from pipeline.storage import Storage
-
-
-@dataclass(frozen=True)
-class LoadedRun:
-    """One run, or the shards of one job, with everything a comparison reads of it."""
-
-    group: RunGroup
-    facts: JobFacts
-    reduction: Reduction
-    summary: RunSummary
-    confusions: Confusions | None
-
-
-# A cell and the run it is of.
-_Pair = tuple[LoadedRun, CellSummary]
 
 
 def report_runs(
@@ -91,65 +57,23 @@ def report_runs(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    groups = grouped(run_dirs)
-    about_questions, only = _common(groups, on)
-    runs = [_load(group, only, confusion) for group in groups]
-    if len(runs) == 1 and not groups[0].shards:
-        found = answers_in(runs[0].summary.cells)
-        about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
-    pairs = [(run, cell) for run in runs for cell in run.summary.cells]
-    cells, reference = [cell for _, cell in pairs], BASELINE
-    if output is not None:
-        cells, reference = _paired_cells(pairs)
-    cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
+    found = compared_runs(
+        run_dirs, baselines=baselines, confusion=confusion, on=on, across=output is not None
+    )
+    runs, cells, notes = found.runs, found.cells, list(found.notes)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
-    counted = [run.confusions for run, _ in pairs if run.confusions is not None]
+    counted = [
+        run.confusions for run in runs for _ in run.summary.cells if run.confusions is not None
+    ]
     if counted:
         write_confusion(cells, counted, folder)
-    notes = [
-        *(note for run in runs for note in run.group.notes()),
-        *about_questions,
-        *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
-        *skipped_notes(run.facts for run in runs),
-        *unpaired_notes(cells),
-        *few_clips_notes(cells),
-        *incomplete_group_notes(cells),
-    ]
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
-    notes += control_notes(cells, lambda index: _answers(pairs[index]), output)
-    return _write_comparison(runs, cells, output, reference, notes)
-
-
-def _answers(pair: _Pair) -> RightWrong:
-    """What a cell answered."""
-    run, cell = pair
-    return right_wrong(run.reduction, cell)
-
-
-def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
-    """What to say about questions that not all runs were asked, and which ones count.
-
-    Raises:
-        ValueError: If runs have no question in common, or shards have some.
-    """
-    if len(groups) == 1 and not groups[0].shards:
-        return [], None
-    asked, lost = [], []
-    for group in groups:
-        parts = [questions_asked(folder) for folder in group.folders]
-        facts, union = group.merged_facts(), group.union(parts)
-        asked.append((facts.run_id, union))
-        # A part holds all answers about its clips, so a lost one takes questions with it.
-        found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
-        lost += lost_answers_notes(facts, found, group.folders)
-    common = common_questions(asked)
-    if on == "common":
-        raise_if_none(asked, common)
-    return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
+    notes += control_notes(cells, found.answers, output)
+    return _write_comparison(runs, cells, output, found.reference, notes)
 
 
 def _write_comparison(
@@ -193,52 +117,6 @@ def _summary(
         cache=CacheCounts.total(run.summary.cache for run in runs),
         failures=FailureList.of(FailureReasons().merge(run.reduction.failures for run in runs)),
         cells=tuple(cells),
-    )
-
-
-def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str | None) -> LoadedRun:
-    """Read and summarise one run, or the shards of one job."""
-    facts = group.merged_facts()
-    counted = None if confusion is None else Confusions(confusion)
-    readers = [] if counted is None else [counted]
-    reduction = reduce_runs(group.folders, facts.mode, only=only, readers=readers)
-    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts), counted)
-
-
-def _paired_cells(pairs: Sequence[_Pair]) -> tuple[list[CellSummary], str]:
-    """All cells, each with its comparison, and what most of them are compared with.
-
-    A cell is compared with `full` of its own run, or else with the cell that `full_index` finds
-    among all runs. Questions that only one of the two was asked do not count.
-    """
-    cells = [cell for _, cell in pairs]
-    names = set()
-    for index, (run, cell) in enumerate(pairs):
-        if cell.versus_full is not None or cell.is_baseline:
-            continue
-        other = full_index(index, cells)
-        if other is None:
-            continue
-        cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
-        usual = cells[other].is_baseline and cells[other].model == cell.model
-        names.add(BASELINE if usual else labels(cells)[other])
-    return cells, " or ".join(sorted(names)) or BASELINE
-
-
-def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
-    """The paired comparison of two cells."""
-    (run, cell), (other_run, other_cell) = pair, other
-    ours, theirs = (one.reduction.outcomes.get(cell.benchmark) for one in (run, other_run))
-    if ours is None or theirs is None:
-        return None
-    # Latencies may be compared only if both were measured in profile mode on equal devices.
-    profile = run.facts.mode == "profile" == other_run.facts.mode
-    return compare_cells(
-        ours,
-        cell.name,
-        theirs,
-        other_cell.name,
-        profile=profile and run.facts.device == other_run.facts.device,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from jobs.report.escaping import csv_field, latex_text, markdown_text
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
 
 DASH = "-"
+
+_NARROWEST = 6
 
 Row = Sequence[str]
 
@@ -138,12 +140,52 @@ def aligned_rows(header: Row, rows: Sequence[Row], max_width: int | None = None)
     rule = ["─" * width for width in widths]
     texts = []
     for row in (header, rule, *rows):
-        name = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
+        name = shortened(row[0], widths[0])
         numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
         texts.append("  ".join([name.ljust(widths[0]), *numbers]))
     return texts
 
 
-def shortened(name: str, most: int = 44) -> str:
-    """A name of at most some letters: the middle goes, for runs begin with their time."""
-    return name if len(name) <= most else f"{name[: most // 3]}…{name[most // 3 + 1 - most :]}"
+def text_table(
+    header: Row,
+    rows: Sequence[Row],
+    *,
+    right: Collection[str] = (),
+    max_width: int | None = None,
+    shrink: Collection[str] = (),
+) -> list[str]:
+    """A table of plain text without rules, two spaces between its columns.
+
+    Args:
+        header: Names of the columns.
+        rows: As long as the header each.
+        right: Columns that are aligned to the right.
+        max_width: Characters per row; `None` for no limit.
+        shrink: Columns that are shortened to fit, the widest first; none below six characters.
+
+    Returns:
+        The header, and one text per row.
+    """
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    while max_width is not None and sum(widths) + 2 * (len(widths) - 1) > max_width:
+        at = max((at for at, name in enumerate(header) if name in shrink), key=widths.__getitem__)
+        if widths[at] <= _NARROWEST:
+            break
+        widths[at] -= 1
+    return [
+        "  ".join(
+            shortened(text, width).rjust(width)
+            if name in right
+            else shortened(text, width).ljust(width)
+            for name, text, width in zip(header, row, widths, strict=True)
+        ).rstrip()
+        for row in (header, *rows)
+    ]
+
+
+def shortened(text: str, width: int) -> str:
+    """A text cut in its middle: names of runs and cells differ at their ends."""
+    if len(text) <= width:
+        return text
+    end = max(0, (width - 1) // 2)
+    return f"{text[: max(0, width - 1 - end)]}…{text[len(text) - end :]}"

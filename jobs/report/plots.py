@@ -24,6 +24,7 @@ COST_PLOT = "score_vs_cost.png"
 STACKED = ("vision", "compress", "prefill", "decode")
 _MARKERS = "osD^vP*Xph<>"
 _LETTERS_PER_INCH = 11.5
+LONGEST_NAME = 44
 
 
 def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, bytes]:
@@ -247,7 +248,7 @@ def _bars(
     )
     for title, panel, part in zip(titles, panels, parts, strict=True):
         panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
-        panel.set_yticks(range(len(part)), [shortened(text) for text in labels(part)])
+        panel.set_yticks(range(len(part)), [shortened(text, LONGEST_NAME) for text in labels(part)])
         panel.set_ylim(len(part) - 0.4, -0.6)
         panel.grid(axis="x", color=theme.grid, linewidth=0.7)
     return figure, list(zip(panels, parts, strict=True))

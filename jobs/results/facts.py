@@ -148,6 +148,8 @@ class JobFacts:
         num_answers: Answers that its files hold, one per question and cell, failed ones included;
             `None` if it answered nothing, or was written before this was noted.
         features: Name of the feature cache; "" for a job without one.
+        checkpoint: Digest of the weights, or commit of the hub's checkpoint; "" if unknown.
+        dtype: Of the language model, e.g. `"bfloat16"`; "" if unknown.
         work: What the job did; of a run that was continued, its last part. `None` if unknown.
     """
 
@@ -174,6 +176,8 @@ class JobFacts:
     input_size: str = ""
     num_answers: int | None = None
     features: str = ""
+    checkpoint: str = ""
+    dtype: str = ""
     work: WorkCounts | None = None
 
     def save(self, run_dir: Path | Storage) -> None:
@@ -231,9 +235,9 @@ def _raise_if_mistyped(facts: JobFacts) -> None:
     Raises:
         TypeError: Naming the key.
     """
+    texts = ("run_id", "kind", "model", "mode", "started_at", "note", "git_commit", "device")
     expected: dict[str, tuple[object, type | tuple[type, ...]]] = {
-        key: (getattr(facts, key), str)
-        for key in ("run_id", "kind", "model", "mode", "started_at", "note", "git_commit", "device")
+        key: (getattr(facts, key), str) for key in (*texts, "checkpoint", "dtype")
     }
     for key in ("wall_s", "peak_gib", "num_frames", "num_answers"):
         expected[key] = getattr(facts, key), (int, float, type(None))

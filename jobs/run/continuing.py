@@ -15,7 +15,7 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.run.directories import DIGEST_FILE
 from jobs.run.locations import OpenStorage
 from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.lease import EXPIRES_S, RENEWED_EVERY_S, Lease, LeaseError
+from pipeline.lease import EXPIRES_S, RENEWED_EVERY_S, Holder, Lease, LeaseError
 from pipeline.remote.urls import Place
 from pipeline.storage import Storage
 
@@ -96,3 +96,7 @@ class PatientLease:
     def release(self) -> None:
         """See `Lease`."""
         self._lease.release()
+
+    def living(self) -> Holder | None:
+        """See `Lease`."""
+        return self._lease.living()

@@ -21,6 +21,8 @@ DIGEST_FILE = "job.digest"
 
 # Settings of a model that several runs of one sweep differ by, besides the number of frames.
 INPUT_SIZES = ("max_pixels", "pooling_step")
+# First line of `job.yaml`.
+_RECIPE_MARK = "# resolved from "
 # What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
@@ -106,7 +108,12 @@ def no_run(run: str, output: Place) -> RecipeError:
 
 
 def claim(
-    run_dir: Place, job: Job, *, open_storage: OpenStorage = Storage.at, answers: bool = True
+    run_dir: Place,
+    job: Job,
+    *,
+    open_storage: OpenStorage = Storage.at,
+    answers: bool = True,
+    recipe: str = "",
 ) -> None:
     """Write the resolved recipe into a run directory, new or continued.
 
@@ -115,16 +122,28 @@ def claim(
         job: The resolved recipe.
         open_storage: Opens directories.
         answers: Whether the run answers questions; only such a run is found by `--continue`.
+        recipe: The recipe file, as it was named; a continued run keeps its first one.
 
     Raises:
         RecipeError: If the directory belongs to a recipe that computes something else.
     """
     storage = open_storage(run_dir)
     if storage.exists(JOB_FILE):
-        _raise_if_other_job(job, storage.read(JOB_FILE), run_dir)
-    storage.write(JOB_FILE, job.to_yaml().encode())
+        old = storage.read(JOB_FILE)
+        _raise_if_other_job(job, old, run_dir)
+        recipe = recipe_name(old)
+    # YAML takes no control characters, and a line break would end the comment.
+    name = "".join(one if one.isprintable() else "?" for one in recipe)
+    first = f"{_RECIPE_MARK}{name}\n" if name else ""
+    storage.write(JOB_FILE, (first + job.to_yaml()).encode())
     if answers:
         storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())
+
+
+def recipe_name(job_file: bytes) -> str:
+    """The recipe that a `job.yaml` was made of; "" where it does not say."""
+    first = job_file.partition(b"\n")[0].decode(errors="replace")
+    return first.removeprefix(_RECIPE_MARK) if first.startswith(_RECIPE_MARK) else ""
 
 
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:

@@ -157,7 +157,13 @@ def _execute(
     lease: KeptLease,
 ) -> JobResult:
     """The same, with the lease of the run."""
-    claim(run_dir, job, open_storage=locations.open_storage, answers=kind != "precompute")
+    claim(
+        run_dir,
+        job,
+        open_storage=locations.open_storage,
+        answers=kind != "precompute",
+        recipe=locations.recipe,
+    )
     storage = locations.open_storage(run_dir)
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
@@ -232,6 +238,8 @@ def _execute(
         caches=tuple(plan.caches),
         device=device_name(built.model.device),
         num_frames=built.model.frames.num_frames,
+        checkpoint=built.model.digest,
+        dtype=built.model.dtype,
         versions=versions(),
         float32_products=float32_products(),
         skipped=built.skipped,

@@ -27,6 +27,7 @@ class Locations:
         address: Ray cluster; `None` for a Ray of our own on this machine.
         open_storage: Opens run directories and caches.
         steal: Whether a run is continued that another driver works on; that one ends.
+        recipe: The recipe file, as it was named; kept with the run. "" if there is none.
         continues: Whether the newest unfinished run of the same job is continued, if there is one.
     """
 
@@ -38,6 +39,7 @@ class Locations:
     open_storage: OpenStorage = Storage.at
     steal: bool = False
     continues: bool = False
+    recipe: str = ""
 
     def __post_init__(self) -> None:
         """Refuse two ways to say which run goes on."""

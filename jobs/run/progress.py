@@ -7,6 +7,7 @@ import logging
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from jobs.units import human_age
 from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 _LOG_EVERY_S = 15.0
 _LIVE_EVERY_S = 0.5
 _NAMED_FAILURES = 10
+# Columns of a terminal that has room for bars beside the numbers.
+_WITH_BARS = 100
 
 
 class JobProgress:
@@ -45,7 +48,7 @@ class JobProgress:
         self._quiet = console.quiet
         self._lines = Progress(
             TextColumn("[bold]{task.description:<9}"),
-            BarColumn(bar_width=24),
+            *([BarColumn(bar_width=24)] if console.width >= _WITH_BARS else []),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             console=console,
@@ -134,7 +137,7 @@ class JobProgress:
         left = state.expected - count.finished
         parts = [f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"]
         if left > 0:
-            parts.append(f"{left / rate:.0f} s left")
+            parts.append(f"{human_age(left / rate)} left")
             parts.append(f"{state.waiting} waiting")
         return " · ".join(parts)
 
@@ -157,7 +160,8 @@ class JobProgress:
 
     def _counts(self) -> str:
         """The counts in words."""
-        parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {self.answered}"]
+        answers = f"{self.answered / 1e6:.2f}M" if self.answered >= 1e6 else str(self.answered)
+        parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {answers}"]
         return " · ".join([*parts, f"failed {self.failed}"])
 
 

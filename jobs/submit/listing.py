@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from jobs.report.formatting import text_table
 from jobs.submit.follow import exit_code
 
 if TYPE_CHECKING:
@@ -37,14 +38,8 @@ def as_plain(job: JobDetails) -> dict[str, Any]:
 
 def table(jobs: Sequence[JobDetails]) -> str:
     """One line per job, the newest last."""
-    rows = [_HEADER, *(_row(as_plain(job)) for job in jobs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(
-            field.rjust(width) if name in _RIGHT_ALIGNED else field.ljust(width)
-            for field, width, name in zip(row, widths, _HEADER, strict=True)
-        ).rstrip()
-        for row in rows
+        text_table(_HEADER, [_row(as_plain(job)) for job in jobs], right=_RIGHT_ALIGNED)
     )
 
 

@@ -25,6 +25,7 @@ from pipeline.stages.answer_rows import (
     facts_of,
     failure,
     frames_digest,
+    kept_digest,
     of_damaged,
 )
 from pipeline.stages.compress import root_of
@@ -191,6 +192,7 @@ class AnswerQuestions:
         facts["tokens_total"] = entry.video.num_total
         facts["tokens_kept"] = entry.video.num_kept
         facts["frames_digest"] = frames_digest(row, entry)
+        facts["kept_digest"] = kept_digest(entry)
         request = ClipPrompts(
             entry.video,
             asked.prompts,

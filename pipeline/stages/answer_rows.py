@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,17 @@ def frames_digest(row: Row, entry: Entry) -> str:
         "times": entry.video.timestamps.tolist(),
     }
     return digest(canonical_json(shown), DIGEST_LENGTH)
+
+
+def kept_digest(entry: Entry) -> str:
+    """Equal exactly for the same positions of the same token grid; values are not compared.
+
+    Two runs whose vision encoders differ by rounding alone mostly keep the same positions.
+    """
+    video = entry.video
+    kept = hashlib.sha256(repr(tuple(video.grid)).encode())
+    kept.update(video.indices.cpu().numpy().astype("<i8").tobytes())
+    return kept.hexdigest()[:DIGEST_LENGTH]
 
 
 def unanswered(

@@ -27,6 +27,20 @@ from tango_core.metrics import Estimate
 
 MAX_WIDTH = 100
 
+_NARROWEST = 80
+# A name of a cell that is shortened further cannot be told from others.
+_SHORTEST_NAME = 16
+_COMPACT = {
+    "accuracy %": "acc %",
+    "harness %": "harn %",
+    "95 % interval": "95 %",
+    "tokens %": "tok %",
+    "prefill ms": "ms",
+    "cache hits": "hits",
+}
+# The first goes first.
+_LEAST_WANTED = ("hits", "ms", "95 %")
+
 # Columns of the CSV that are keys of `summary.json`, apart from the first, the run.
 _CSV_KEYS = (
     "benchmark",
@@ -51,12 +65,18 @@ _CSV_KEYS = (
 
 def table_width(is_terminal: bool, width: int) -> int | None:
     """Columns that a table may take: a terminal's, but not few; any number in a file or a pipe."""
-    return max(MAX_WIDTH, width) if is_terminal else None
+    return max(_NARROWEST, width) if is_terminal else None
 
 
 def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
-    """Plain text: aligned, names shortened to fit into `max_width`, no trailing newline."""
+    """Plain text: aligned, made to fit into `max_width`, no trailing newline.
+
+    Where it does not fit, headers become short, then the columns of cache hits, times and intervals
+    go, and then names are cut in their middle.
+    """
     header, rows = _table(cells, [cell.name for cell in cells], brief=True)
+    if max_width is not None:
+        header, rows = _fitting(header, rows, max_width)
     head, rule, *texts = aligned_rows(header, rows, max_width)
     rendered = [head, rule]
     parts = shared_parts(cells)
@@ -65,6 +85,30 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
             rendered.append(parts[index])
         rendered.append(text)
     return "\n".join(rendered)
+
+
+def _fitting(
+    header: list[str], rows: list[list[str]], max_width: int
+) -> tuple[list[str], list[list[str]]]:
+    """The table itself if it fits, else in short words, with as many columns as there is room."""
+    if _width(header, rows) <= max_width:
+        return header, rows
+    header = [_COMPACT.get(name, name) for name in header]
+    rows = [[text.replace(" to ", "-") if at else text for at, text in enumerate(r)] for r in rows]
+    named = min(_SHORTEST_NAME, max(len(row[0]) for row in [header, *rows]))
+    cut = [[row[0][:named], *row[1:]] for row in rows]
+    for name in _LEAST_WANTED:
+        if _width(header, cut) <= max_width:
+            break
+        at = header.index(name)
+        header = header[:at] + header[at + 1 :]
+        rows, cut = ([row[:at] + row[at + 1 :] for row in table] for table in (rows, cut))
+    return header, rows
+
+
+def _width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Columns that a table takes."""
+    return max(map(len, aligned_rows(header, rows)))
 
 
 def cells_markdown(cells: Sequence[CellSummary]) -> str:

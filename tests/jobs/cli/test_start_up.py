@@ -125,3 +125,27 @@ def test_help_and_mistakes_do_not_wait_for_heavy_imports(said, line):
 def test_help_does_not_even_read_recipes(said):
     _, imported = said["--help"]
     assert not {"numpy", "yaml", "PIL", "tango_core"} & set(imported)
+
+
+# Prints what is imported when a job says its first line, and ends there.
+FIRST_LINE = """
+import logging, os, sys
+os.chdir(sys.argv[1])
+class First(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage(), sorted({name.partition(".")[0] for name in sys.modules}))
+        sys.stdout.flush()
+        os._exit(0)
+logging.getLogger().addHandler(First())
+from jobs.cli.entry import main
+sys.argv = ["tango", "evaluate", "recipe.yaml", "--set", "executor=local", "--limit", "1"]
+main()
+"""
+
+
+def test_a_job_says_what_it_is_before_its_heavy_imports(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(json.dumps(RECIPE))
+    said, _, imported = printed_by(FIRST_LINE, str(tmp_path)).partition(" [")
+    assert said == "evaluate: tango r=0.1 on shapes with tiny"
+    # Options of methods are checked before, which takes torch.
+    assert not {name for name in HEAVY - {"torch"} if f"'{name}'" in imported}

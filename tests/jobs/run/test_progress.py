@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 
 import pytest
 from fake_clock import FakeClock
@@ -111,3 +112,27 @@ def test_a_clip_that_could_not_be_decoded_was_not_decoded():
     assert is_decoded(result(status="encode_failed"))
     assert not is_decoded(result(status="decode_failed"))
     assert not is_decoded(result(decode_video_ms=None))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_live_lines_of_a_large_job_fit_and_lose_no_number(width):
+    board, clock, screen = JobBoard(), FakeClock(), io.StringIO()
+    board.expected = dict.fromkeys(("decode", "compress", "answer"), 1_000_000)
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    progress = JobProgress(console, clock, board)
+    progress.begin(1_000_000)
+    board.add({name: StageCount(200_000, 123_456, 7, 900.0) for name in board.expected})
+    progress._refresh()
+    clock.sleep(10_000)
+    progress.clips = progress.encoded = 123_456
+    progress.answered, progress.failed = 7_777_777, 123
+    progress.stopped()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    last = text.replace("\r", "\n").strip().splitlines()[-4:]
+    assert [line.split()[0] for line in last] == ["decode", "compress", "answer", "clips"]
+    for line in last:
+        assert len(line.rstrip()) <= width
+        assert "123456/1000000" in line
+        assert "…" not in line
+    assert "12.3/s · 20 h left · 0 waiting" in last[0] + last[1] + last[2]
+    assert "answers 7.78M · failed 123" in last[3]

@@ -103,6 +103,9 @@ def test_answers_say_by_a_digest_what_was_shown(one_clip, encoded, answer):
     again = answer({**encoded, "source_fingerprint": "another file"})["answers"]
     assert {row["frames_digest"] for row in again}.isdisjoint(r["frames_digest"] for r in answers)
     assert [row["prompt_digest"] for row in again] == [row["prompt_digest"] for row in answers]
+    kept = {row["cell"]: row["kept_digest"] for row in answers}
+    assert kept["uniform r=0.25"] != kept["full"] == kept["fastv r=0.75"], "from one token cache"
+    assert [row["kept_digest"] for row in again] == [row["kept_digest"] for row in answers]
 
 
 def test_a_damaged_clip_is_answered_under_its_own_status_and_leaves_nothing_in_the_caches(

@@ -38,6 +38,24 @@ class TestTable:
         assert f"{entry.cache.hits}/40" in line
         assert line.endswith(" 6")
 
+    @pytest.mark.parametrize("width", [80, 60, 50])
+    def test_fits_a_narrow_terminal_and_keeps_names_and_scores(self, sweep, width):
+        lines = render_table(sweep[0].cells, width).splitlines()
+        assert max(map(len, lines)) <= width
+        for entry in sweep[0].cells:
+            (line,) = [text for text in lines if text.startswith(f"{entry.name} ")]
+            assert f"{100 * entry.accuracy.value:.1f}" in line
+            assert line.split()[-1] == str(entry.counts.num_failed)
+
+    def test_a_long_name_keeps_its_retention_on_a_narrow_terminal(self):
+        long = cell("tango", 0.1)
+        object.__setattr__(long, "name", "tango st_rope=false context_ratio=0.2 r=0.1")
+        facts = facts_of(long)
+        *_, line = render_table(summarize(fake_answers(facts), facts).cells, 80).splitlines()
+        assert len(line) <= 80
+        assert line.startswith("tango st_rope")
+        assert " r=0.1 " in line
+
     def test_names_benchmarks_once_and_shortens_names_that_do_not_fit(self):
         long = cell("tango", 0.1, "mvbench")
         object.__setattr__(long, "name", "tango with " + "many " * 30 + "options")

@@ -98,8 +98,8 @@ def test_other_families_read_the_usual_words():
     usual = PROTOCOLS["videomme"]["vlmevalkit"]
     for name in ("llava-onevision-7b", "llava-video-7b", "qwen2.5-vl-7b", "tiny"):
         wording = model_entry(name).load_family().wording
-        assert usual.for_family(wording).render(QUESTIONS.get(benchmark, QUESTION)) == usual.render(QUESTION)
-    assert usual.for_family("internvl").render(QUESTIONS.get(benchmark, QUESTION)) != usual.render(QUESTION)
+        assert usual.for_family(wording).render(QUESTION) == usual.render(QUESTION)
+    assert usual.for_family("internvl").render(QUESTION) != usual.render(QUESTION)
 
 
 def test_frames_of_lmms_eval_are_labelled_its_way(internvl_checkpoint):

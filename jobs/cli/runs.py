@@ -1,0 +1,116 @@
+"""The commands `tango runs ...`: look at the runs that are there, compare them, remove them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from jobs.cli.completion import run_names
+from jobs.cli.options import RUNS, expanded_text
+from pipeline.remote.urls import raise_if_secret
+
+runs = typer.Typer(no_args_is_help=True, help="Look at the runs that are there; remove some.")
+
+_NAMED = "Run directory, its URL, or the beginning of its name in ROOT."
+
+
+def _expanded(texts: list[str]) -> list[str]:
+    """See `options.expanded_text`."""
+    return [str(expanded_text(text)) for text in texts]
+
+
+Root = Annotated[
+    str,
+    typer.Option(help="Directory or URL of the runs named without one.", callback=expanded_text),
+]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help=_NAMED,
+        show_default=False,
+        callback=expanded_text,
+        autocompletion=run_names,
+    ),
+]
+Several = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN...",
+        help=_NAMED,
+        show_default=False,
+        callback=_expanded,
+        autocompletion=run_names,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@runs.command("ls")
+def list_(
+    roots: Annotated[
+        list[str],
+        typer.Argument(metavar="ROOT...", help="Directories or URLs of runs.", callback=_expanded),
+    ] = [RUNS],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """List the runs: what they are, how far, how good, how large and how old."""
+    for root in roots:
+        raise_if_secret(root)
+    from jobs.runs.listing import runs_in, runs_json, runs_table
+
+    found = runs_in(roots)
+    if json:
+        print(runs_json(found))
+    else:
+        print(runs_table(found, _width()) if found else f"no runs in {', '.join(roots)}")
+
+
+@runs.command()
+def show(run: Run, root: Root = RUNS, json: Json = False) -> None:
+    """Show one run: what it is, its results, why clips failed, how to go on."""
+    from jobs.runs.found import find_run
+    from jobs.runs.show import shown, shown_json
+
+    found = find_run(run, root)
+    print(shown_json(found) if json else shown(found, _width()))
+
+
+@runs.command()
+def rm(
+    names: Several,
+    root: Root = RUNS,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs for good, unless a driver works on them; caches and MLflow stay."""
+    from jobs.runs.removal import remove
+
+    raise typer.Exit(remove(names, root, Console(), yes=yes))
+
+
+@runs.command()
+def compare(
+    names: Several,
+    root: Root = RUNS,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="Compare every cell also with this method.", show_default=False),
+    ] = None,
+    on: Annotated[
+        Literal["common", "all"],
+        typer.Option(help="Questions that count where several runs were asked different ones."),
+    ] = "common",
+) -> None:
+    """Print the cells of several runs in one table; `tango report` writes pages and files."""
+    from jobs.runs.compare import compared
+
+    print(compared(names, root, baselines=baseline or (), on=on, max_width=_width()))
+
+
+def _width() -> int | None:
+    """Columns that a table may take."""
+    from jobs.run.display import Display
+
+    return Display.on(Console()).table_width

@@ -1,0 +1,264 @@
+"""The difference of two scores in points per cause, which add up to it exactly.
+
+With C the questions that both have, the difference of the means is
+
+    mean_B - mean_A = (mean_A(C) - mean_A) + sum over C of (b - a) / |C| + (mean_B - mean_B(C))
+
+so questions that only one result has count by what they do to that result's mean, and a common
+question by its own difference. All sums are of fractions; printed points are rounded together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from jobs.explain.answers import metric_of
+from jobs.explain.causes import LEFT, ONLY_A, ONLY_B, Causes
+from jobs.explain.examples import Example, examples_of, first_questions
+from jobs.explain.factors import FACTORS
+from jobs.explain.settings import Difference
+from jobs.explain.sides import Side
+from tango_core.benchmarks import facts_of
+
+_HUNDREDTHS = 10_000  # of a percentage point, in a share
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one cause does.
+
+    Attributes:
+        cause: Its title.
+        points: Its part of B - A, as a share (0.01 is one percentage point).
+        questions: Questions that have this cause.
+        better: Of those, with a higher score in B.
+        worse: Of those, with a lower score in B.
+        examples: The first questions, those with another score before the others.
+    """
+
+    cause: str
+    points: Fraction
+    questions: int
+    better: int = 0
+    worse: int = 0
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One side in a few words.
+
+    Attributes:
+        name: Run or file.
+        cell: Its cell.
+        score: Mean score, in [0, 1].
+        questions: Questions with a score; `None` if nobody says how many.
+    """
+
+    name: str
+    cell: str
+    score: Fraction
+    questions: int | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why B's score is not A's.
+
+    Attributes:
+        benchmark: What both were asked.
+        metric: Title of the score that is explained.
+        first: A.
+        second: B.
+        common: Questions with a score in both.
+        shares: Every cause in the order of the table; their points add up to the difference.
+        not_recorded: Sentences about what could not be compared.
+        settings: Settings that differ.
+        notes: What else a reader must know.
+    """
+
+    benchmark: str
+    metric: str
+    first: Result
+    second: Result
+    common: int
+    shares: tuple[Share, ...]
+    not_recorded: tuple[str, ...] = ()
+    settings: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> Fraction:
+        """B - A, as a share."""
+        return self.second.score - self.first.score
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; points in percentage points."""
+        return {
+            "benchmark": self.benchmark,
+            "metric": self.metric,
+            **{
+                name: {
+                    "name": side.name,
+                    "cell": side.cell,
+                    "score": float(side.score),
+                    "questions": side.questions,
+                }
+                for name, side in (("a", self.first), ("b", self.second))
+            },
+            "common_questions": self.common,
+            "difference_points": float(100 * self.difference),
+            "causes": [
+                {
+                    "cause": share.cause,
+                    "points": float(100 * share.points),
+                    "questions": share.questions,
+                    "better": share.better,
+                    "worse": share.worse,
+                    "examples": [vars(one) for one in share.examples],
+                }
+                for share in self.shares
+            ],
+            "not_recorded": list(self.not_recorded),
+            "settings": [vars(one) for one in self.settings],
+            "notes": list(self.notes),
+        }
+
+
+def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10) -> Explanation:
+    """Count what every cause does.
+
+    Args:
+        first: A.
+        second: B.
+        causes: Of their questions.
+        num_examples: Examples of each cause at most.
+    """
+    common = causes.common
+    only = {ONLY_A: causes.only_a["score_a"], ONLY_B: causes.only_b["score_b"]}
+    sums = {x: _sum(common[f"score_{x}"]) for x in "ab"}
+    a = _mean(sums["a"] + _sum(only[ONLY_A]), len(common) + len(only[ONLY_A]))
+    b = _mean(sums["b"] + _sum(only[ONLY_B]), len(common) + len(only[ONLY_B]))
+    alike = [_mean(sums[x], len(common)) for x in "ab"]
+    shares = [
+        _only_share(ONLY_A, alike[0] - a, causes.only_a, num_examples),
+        _only_share(ONLY_B, b - alike[1], causes.only_b, num_examples),
+    ]
+    for title in causes.titles:
+        rows = common[common["cause"] == title]
+        change = rows["score_b"] - rows["score_a"]
+        shares.append(
+            Share(
+                title,
+                _mean(_sum(rows["score_b"]) - _sum(rows["score_a"]), len(common)),
+                len(rows),
+                int((change > 0).sum()),
+                int((change < 0).sum()),
+                examples_of(rows, title, num_examples),
+            )
+        )
+    return Explanation(
+        first.cell.benchmark,
+        metric_of(first.cell.benchmark).title,
+        Result(first.facts.run_id, first.cell.name, a, len(common) + len(causes.only_a)),
+        Result(second.facts.run_id, second.cell.name, b, len(common) + len(causes.only_b)),
+        len(common),
+        tuple(shares),
+        tuple(_not_recorded(first, second, causes)),
+        tuple(causes.settings),
+        tuple(_notes(first, second, causes)),
+    )
+
+
+def rounded_points(shares: Sequence[Fraction]) -> list[int]:
+    """Shares in hundredths of a point, rounded so that they add up to their rounded sum.
+
+    Largest remainder: each is at most one hundredth off.
+    """
+    exact = [share * _HUNDREDTHS for share in shares]
+    whole = [value.numerator // value.denominator for value in exact]
+    missing = round(sum(exact, Fraction(0))) - sum(whole)
+    order = sorted(range(len(exact)), key=lambda at: (whole[at] - exact[at], at))
+    for at in order[:missing]:
+        whole[at] += 1
+    return whole
+
+
+def _only_share(cause: str, points: Fraction, rows: pd.DataFrame, number: int) -> Share:
+    """Questions that one side has alone."""
+    return Share(cause, points, len(rows), examples=first_questions(rows, cause, number))
+
+
+def _sum(scores: pd.Series) -> Fraction:
+    """Exact sum of numbers, most of which are 0 and 1."""
+    counts = Counter(scores.tolist())
+    return sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
+
+
+def _mean(total: Fraction, number: int) -> Fraction:
+    """Exact mean; 0 of nothing."""
+    return total / number if number else Fraction(0)
+
+
+def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
+    """Sentences about parts of the input that could not be compared, and on how many questions."""
+    columns = {"prompts": "prompt_digest", "frames": "frames_digest", "tokens": "kept_digest"}
+    words = {
+        "model": "the weights",
+        "prompts": "the prompts",
+        "frames": "the frames",
+        "tokens": "which tokens were kept",
+    }
+    for name in FACTORS:
+        known = causes.factors[name]
+        if name == "model":
+            missing = [not side.facts.checkpoint for side in (first, second)]
+            lacks_any = np.full(len(causes.common), any(missing))
+        else:
+            lacks = [causes.common[f"{columns[name]}_{x}"].isna() for x in "ab"]
+            missing, lacks_any = (
+                [bool(one.any()) for one in lacks],
+                (lacks[0] | lacks[1]).to_numpy(),
+            )
+        number = int((lacks_any & ~known.other & ~known.same).sum())
+        if not number:
+            continue
+        who = " and ".join(side for side, lacking in zip("AB", missing, strict=True) if lacking)
+        yield f"{words[name]} of {who}, on {number:,} of {len(causes.common):,} questions"
+
+
+def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
+    """What else a reader must know."""
+    headline = facts_of(first.cell.benchmark).metrics[0]
+    if headline.unit != "question":
+        yield (
+            f"The headline of {first.cell.benchmark} is the {headline.title}, which no single "
+            "question has: explained is the accuracy."
+        )
+    if not len(causes.common):
+        yield "A and B have no question in common: no cause but other questions can be told."
+    frames = causes.factors["frames"]
+    hashed = [bool(side.job.get("hash_content")) for side in (first, second)]
+    same_setting = not any(one.factor == "frames" for one in causes.settings)
+    if len(causes.common) and frames.other.all() and same_setting and not all(hashed):
+        yield (
+            "Every clip counts as another one. Without --hash-content a video file is known by "
+            "path, size and time, so a copy of it on another machine counts as another one, too."
+        )
+    if any(share == LEFT for share in causes.common["cause"]):
+        yield (
+            "What is left has several possible causes; runs of this version record prompts, "
+            "frames, kept tokens and weights of every answer."
+        )
+
+
+def by_cause(explanation: Explanation) -> Mapping[str, Share]:
+    """The causes that have any question, by title."""
+    return {share.cause: share for share in explanation.shares if share.questions}

@@ -1,0 +1,144 @@
+"""Remove runs for good: `tango runs rm`.
+
+A run that a driver works on stays. While its files go, the run's lease is held, so that no driver
+can begin to continue it. Links inside a run go; what they lead to stays. The files that make a
+directory a run go last, so that a removal that is stopped can be done again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from jobs import exit_codes
+from jobs.results.facts import FACTS_FILE, JOB_FILE
+from jobs.results.summary import SUMMARY_FILE
+from jobs.runs.found import FoundRun, find_run
+from jobs.runs.state import is_running, size_of
+from jobs.units import human_bytes
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.lease import LeaseError
+from pipeline.object_lease import lease_of
+
+_LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
+
+
+def remove(
+    texts: Sequence[str],
+    root: str,
+    console: Console,
+    *,
+    yes: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Remove runs, after a question.
+
+    Args:
+        texts: Runs, as `find_run` takes them.
+        root: Directory or URL of runs that are named without one.
+        console: Where it is said what goes, and asked.
+        yes: Whether the command line has answered the question.
+        clock: For leases.
+
+    Returns:
+        Exit code: 1 if the answer is no.
+
+    Raises:
+        FileNotFoundError: If a run is not there; then nothing is removed.
+        LeaseError: If a driver works on one; then nothing is removed.
+        ValueError: If a run is a link, or there is nobody to ask.
+    """
+    runs = {run.name: run for run in (find_run(text, root) for text in texts)}
+    for run in runs.values():
+        _raise_if_link(run)
+        if is_running(run, clock):
+            raise LeaseError(_refusal(run))
+    for run in runs.values():
+        console.print(f"{run.place}  {human_bytes(size_of(run))}", markup=False, soft_wrap=True)
+    if not yes and not _agreed(len(runs), console):
+        console.print("nothing was removed")
+        return exit_codes.FAILED
+    for run in runs.values():
+        _remove(run, clock)
+        console.print(f"removed {run.place}", markup=False, highlight=False, soft_wrap=True)
+    return exit_codes.OK
+
+
+def _raise_if_link(run: FoundRun) -> None:
+    """A link is not a run: what it leads to may belong to somebody else.
+
+    Raises:
+        ValueError: If the run is one.
+    """
+    if isinstance(run.place, Path) and run.place.is_symlink():
+        raise ValueError(
+            f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, or "
+            "remove the link with rm"
+        )
+
+
+def _agreed(number: int, console: Console) -> bool:
+    """Ask.
+
+    Raises:
+        ValueError: If there is no terminal to ask on.
+    """
+    if not (sys.stdin.isatty() and console.is_terminal):
+        raise ValueError("nothing was removed: there is no terminal to ask on; add --yes")
+    what = "this run" if number == 1 else f"these {number} runs"
+    return bool(typer.confirm(f"Remove {what} for good?", default=False))
+
+
+def _remove(run: FoundRun, clock: Clock) -> None:
+    """Remove one run while holding its lease.
+
+    Raises:
+        LeaseError: If a driver has begun to work on it.
+    """
+    conditional = run.storage.store is None or run.storage.store.has_conditions
+    lease = lease_of(run.storage, clock) if conditional else None
+    if lease is not None:
+        try:
+            lease.take()
+        except LeaseError as error:
+            raise LeaseError(_refusal(run)) from error
+    store = run.storage.store
+    if store is not None:
+        paths = [entry.path for entry in store.tree(run.storage.root)]
+        ends = {run.storage.path(name): 1 + at for at, name in enumerate(_LAST)}
+        lease_path = len(ends) + 1
+        for path in sorted(paths, key=lambda one: ends.get(one, lease_path * _is_lease(one))):
+            store.delete(path)
+        return
+    folder = Path(run.storage.root)
+    entries = sorted(folder.iterdir(), key=lambda one: (_is_lease(one.name), _rank(one.name)))
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)  # removes links in it, and follows none
+        else:
+            entry.unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _rank(name: str) -> int:
+    """When a file goes: those that make a directory a run at the end."""
+    return _LAST.index(name) + 1 if name in _LAST else 0
+
+
+def _is_lease(path: str) -> bool:
+    """Whether a file is a lease."""
+    return path.rpartition("/")[2].startswith(".lease")
+
+
+def _refusal(run: FoundRun) -> str:
+    """The one line for a user."""
+    return (
+        f"{run.place}: a driver works on this run, nothing was removed; wait for it or stop it "
+        "(a dead driver's lease ends by itself within a minute)"
+    )

@@ -1,0 +1,100 @@
+"""Shell completion: the script of every shell, and what it completes, from the real parser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fresh_python import printed_by
+
+# Asks the program as the script of a shell does, in one process for all lines.
+ASK_ALL = """
+import contextlib, io, json, os, sys
+os.chdir(sys.argv[1])
+from jobs.cli.entry import main
+said = {}
+for line in json.loads(sys.argv[2]):
+    os.environ |= {"_TANGO_COMPLETE": "complete_fish", "_TYPER_COMPLETE_ARGS": line}
+    os.environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
+    sys.argv = ["tango"]
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        try:
+            main()
+        except SystemExit:
+            pass
+    said[line] = [one.partition("\\t")[0] for one in text.getvalue().split("\\n") if one]
+print(json.dumps([said, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+LINES = {
+    "tango ru": ["runs"],
+    "tango runs ": ["ls", "show", "rm", "compare"],
+    "tango runs show 2025": ["20250301-first", "20250302-second"],
+    "tango runs show --root other ": ["20250303-third"],
+    "tango evaluate recipe.yaml --resu": ["--resume"],
+    "tango report RUN --on ": ["common", "all"],
+    "tango ask v q --model ti": ["tiny"],
+    "tango check-method vision": ["visionzip"],
+    "tango data get mv": ["mvbench"],
+    "tango evaluate ": [],
+}
+
+
+@pytest.fixture(scope="module")
+def completed(tmp_path_factory):
+    """Line -> what it is completed with, and the packages that were imported."""
+    folder = tmp_path_factory.mktemp("folder")
+    for name in ("runs/20250301-first", "runs/20250302-second", "other/20250303-third"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "job.yaml").write_text("{}")
+    (folder / "runs" / "2025-cache").mkdir()
+    return json.loads(printed_by(ASK_ALL, str(folder), json.dumps(list(LINES))))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_is_completed(completed, line):
+    said, _ = completed
+    assert said[line] == LINES[line]
+
+
+def test_no_key_waits_for_heavy_imports(completed):
+    _, imported = completed
+    assert not {"torch", "transformers", "ray", "mlflow", "pandas", "pyarrow"} & set(imported)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_a_script(tango, shell):
+    code, out, _ = tango("completion", shell)
+    assert code == 0
+    assert "_TANGO_COMPLETE=complete_" + shell in out
+
+
+def test_a_shell_without_a_script_is_refused(tango):
+    code, _, err = tango("completion", "tcsh")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "tcsh" in err
+
+
+def test_bash_itself_completes_a_command(tmp_path):
+    """The script in a real bash, as it is when a user presses the key."""
+    root = Path(__file__).parents[3]
+    program = tmp_path / "tango"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        "from jobs.cli.entry import main\nmain()\n"
+    )
+    program.chmod(0o755)
+    script = (
+        f'export PATH="{tmp_path}:$PATH"\n'
+        "source <(tango completion bash)\n"
+        "COMP_WORDS=(tango runs co)\nCOMP_CWORD=2\n_tango_completion tango\n"
+        'echo "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=240, check=True
+    )
+    assert done.stdout.strip() == "compare", done.stderr

@@ -1,0 +1,102 @@
+"""`tango explain` finds what was planted: every deviation alone, and every two of them together."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from planted_deviations import DEVIATIONS, Deviation, base_run, plant, singles
+
+from jobs.explain.causes import NOTHING, causes_of
+from jobs.explain.explanation import by_cause, explained, rounded_points
+from tango_core.metrics import MEAN_IOU, RECALL_07
+
+# Pairs whose causes meet in another way each: all of them are in the slow test.
+MEETING = (
+    ("noise, another option", "other frame times"),
+    ("other words of the prompt", "other frame times"),
+    ("other positions kept", "other frame times"),
+    ("other positions kept", "other words of the prompt"),
+    ("reply not read in B", "options in another order"),
+    ("reply not read in B", "noise, another option"),
+    ("prompt not recorded in B", "noise, another option"),
+    ("prompt not recorded in B", "another budget"),
+    ("longer words of the model", "another budget"),
+    ("clips not decoded in A", "clips not decoded in B"),
+    ("an option of the method", "noise, another option"),
+    ("other weights", "other positions kept"),
+)
+
+
+def check(*deviations: Deviation) -> None:
+    """Causes and points are those planted, and the points add up."""
+    result = plant(*deviations)
+    assert result.found == result.expected
+    points = [share.points for share in result.explanation.shares]
+    assert sum(points, Fraction(0)) == result.total == result.explanation.difference
+    assert sum(rounded_points(points)) == round(10_000 * result.total)
+
+
+def test_there_are_twenty_deviations_at_least_and_all_causes_among_them():
+    assert len(DEVIATIONS) >= 20
+    assert len({one.cause for one in DEVIATIONS}) == 10
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS, ids=lambda one: one.name)
+def test_a_deviation_is_found_and_nothing_else(deviation):
+    check(deviation)
+    explanation = plant(deviation).explanation
+    assert set(by_cause(explanation)) == {deviation.cause}
+    (share,) = by_cause(explanation).values()
+    assert len(share.examples) == min(10, share.questions)
+
+
+@pytest.mark.parametrize("names", MEETING, ids=" and ".join)
+def test_two_deviations_that_meet_are_found(names):
+    by_name = {one.name: one for one in DEVIATIONS}
+    check(*(by_name[name] for name in names))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(len(DEVIATIONS) - 1))
+def test_every_two_deviations_are_found(at):
+    for other in DEVIATIONS[at + 1 :]:
+        check(DEVIATIONS[at], other)
+
+
+def test_the_committed_table_is_what_is_found():
+    committed = Path(__file__).parent / "results" / "planted.md"
+    lines = committed.read_text(encoding="utf-8").splitlines()
+    assert lines[: len(singles())] == singles()
+
+
+def test_equal_results_have_no_difference_to_explain():
+    result = plant()
+    assert result.total == 0
+    assert not by_cause(result.explanation)
+    assert NOTHING not in {share.cause for share in result.explanation.shares}
+
+
+def test_points_are_rounded_together():
+    thirds = [Fraction(1, 30_000)] * 3
+    assert sum(rounded_points(thirds)) == 1
+    assert rounded_points([Fraction(-1, 3), Fraction(1, 3)]) in ([-3334, 3334], [-3333, 3333])
+
+
+def test_a_score_between_wrong_and_right_is_explained_as_it_is():
+    """Partial scores count as they are, or by the headline's threshold; no score is no question."""
+    a, b = base_run(), base_run()
+    names = list(b.rows)
+    for row in (*a.rows.values(), *b.rows.values()):
+        row.update(score=0.5, correct=None)
+    for name in names[:10]:
+        b.rows[name].update(score=0.75, text="3 to 9", kept_digest="5eed")
+    b.rows[names[10]].update(score=None, answer=None)
+    for metric, points in ((MEAN_IOU, Fraction(10, 4 * 199)), (RECALL_07, Fraction(10, 199))):
+        first, second = a.side(metric), b.side(metric)
+        found = by_cause(explained(first, second, causes_of(first, second)))
+        assert {share.cause: share.points for share in found.values()} == {
+            "questions that only A has": 0,
+            "other tokens or budgets": points,
+        }

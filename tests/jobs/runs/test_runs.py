@@ -1,0 +1,219 @@
+"""`tango runs`: which runs there are, one of them, several side by side, and none any more."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fake_answers import cell, facts_of, fake_answers, write_run
+from jobs_for_tests import job
+from rich.console import Console
+
+from jobs.results.summary import write_summary
+from jobs.run.directories import claim, recipe_name
+from jobs.runs.found import find_run, find_runs
+from jobs.runs.listing import runs_in, runs_table
+from jobs.runs.removal import remove
+from jobs.runs.state import state_of
+from pipeline.clock import SYSTEM_CLOCK
+from pipeline.lease import FileLease, LeaseError
+from pipeline.storage import Storage
+
+FINISHED = "20250301-101500-shapes-llava-onevision-7b-2-methods"
+OTHER = "20250302-101500-shapes-llava-onevision-7b-2-methods"
+STOPPED = "20250303-101500-shapes-tiny-8f-tango-r0.1"
+
+
+def finished(folder: Path, seed: int = 0, num_clips: int = 12) -> Path:
+    """A run with two cells and its summary."""
+    facts = replace(facts_of(cell("full"), cell("tango", 0.1)), run_id=folder.name)
+    write_run(folder, fake_answers(facts, num_clips=num_clips, seed=seed), facts)
+    write_summary(folder)
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two finished runs, one that was stopped, a cache and a file of somebody."""
+    runs = tmp_path / "runs"
+    finished(runs / FINISHED)
+    finished(runs / OTHER, num_clips=10)
+    stopped = runs / STOPPED
+    stopped.mkdir()
+    claim(stopped, job(tmp_path, limit=3), recipe="recipes/mine.yaml")
+    (runs / "cache" / "tiny-8f-full-000000000000").mkdir(parents=True)
+    (runs / "notes.txt").write_text("not a run")
+    return runs
+
+
+def test_only_runs_are_found_and_the_newest_is_last(root):
+    states = runs_in([str(root)])
+    assert [one.run.name for one in states] == [FINISHED, OTHER, STOPPED]
+    assert [one.state for one in states] == ["finished", "finished", "stopped"]
+    assert [one.num_cells for one in states] == [2, 2, 1]
+    assert [one.model for one in states] == ["llava-onevision-7b"] * 2 + ["tiny"]
+    assert states[2].recipe == "recipes/mine.yaml"
+    assert len(states[0].scores) == 2
+    assert not states[2].scores
+
+
+def test_the_table_fits_eighty_columns_and_names_every_run(root, tango):
+    states = runs_in([str(root)])
+    wide, narrow = runs_table(states), runs_table(states, 80)
+    assert FINISHED in wide
+    assert max(map(len, narrow.splitlines())) <= 80
+    for one in states:
+        assert one.run.name[:15] in narrow
+        assert find_run(one.run.name[:15], str(root)).name == one.run.name
+    code, out, _ = tango("runs", "ls", root)
+    assert (code, out.strip()) == (0, wide.strip())
+    code, out, _ = tango("runs", "ls", root, "--json")
+    assert [one["state"] for one in json.loads(out)] == ["finished", "finished", "stopped"]
+
+
+def test_a_run_with_a_living_driver_is_running_and_stays(root):
+    storage = Storage.at(root / STOPPED)
+    lease = FileLease(storage)
+    lease.take()
+    run = find_run(STOPPED, str(root))
+    assert state_of(run).state == "running"
+    with pytest.raises(LeaseError, match=r"works on this run.*nothing was removed"):
+        remove([STOPPED, FINISHED], str(root), Console(quiet=True), yes=True)
+    assert (root / FINISHED / "facts.json").is_file()
+    lease.release()
+    assert state_of(find_run(STOPPED, str(root))).state == "stopped"
+
+
+class Later:
+    """A clock that is ahead."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ahead = timedelta(seconds=seconds)
+
+    def __getattr__(self, name: str):
+        return getattr(SYSTEM_CLOCK, name)
+
+    def now(self):
+        return SYSTEM_CLOCK.now() + self._ahead
+
+
+def test_a_lease_that_has_expired_keeps_nothing(root):
+    FileLease(Storage.at(root / STOPPED)).take()
+    name = next(one for one in os.listdir(root / STOPPED) if one.startswith(".lease"))
+    path = root / STOPPED / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another"}))
+    assert state_of(find_run(STOPPED, str(root))).state == "running"
+    assert state_of(find_run(STOPPED, str(root)), Later(3600)).state == "stopped"
+    assert remove([STOPPED], str(root), Console(quiet=True), yes=True, clock=Later(3600)) == 0
+    assert not (root / STOPPED).exists()
+
+
+def test_rm_removes_a_run_and_follows_no_link(root, tmp_path, tango):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "data.txt").write_text("keep me")
+    (root / FINISHED / "link").symlink_to(precious)
+    (root / FINISHED / "plots").mkdir()
+    (root / FINISHED / "plots" / "deep").symlink_to(precious)
+    (root / FINISHED / "file").symlink_to(precious / "data.txt")
+    code, out, err = tango("runs", "rm", FINISHED, "--root", root, "--yes")
+    assert code == 0, err
+    assert "removed" in out
+    assert not (root / FINISHED).exists()
+    assert (precious / "data.txt").read_text() == "keep me"
+    assert (root / OTHER).is_dir()
+    assert (root / "notes.txt").is_file()
+
+
+def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
+    (root / "shortcut").symlink_to(root / FINISHED)
+    for arguments, said in (
+        ([FINISHED], "there is no terminal to ask on; add --yes"),
+        (["cache", "--yes"], "no run of"),
+        (["2025", "--yes"], "3 runs of"),
+        ([str(root), "--yes"], "is not a run"),
+        (["shortcut", "--yes"], "is a link to"),
+        ([FINISHED, "missing", "--yes"], "missing: no run of"),
+    ):
+        code, _, err = tango("runs", "rm", *arguments, "--root", root)
+        assert code == 2, arguments
+        assert said in err
+        assert err.count("\n") == 1
+    assert [one.name for one in find_runs(str(root))] == [FINISHED, OTHER, STOPPED, "shortcut"]
+
+
+def test_what_a_stopped_removal_left_can_be_removed_again(root):
+    (root / STOPPED / "answers").mkdir()
+    (root / STOPPED / "answers" / "part").write_text("x")
+    blocked = root / STOPPED / "answers"
+    run = find_run(STOPPED, str(root))
+    entries = sorted(run.files)
+    assert "job.yaml" in entries
+    # As if the removal had been killed after the answers: what makes it a run is still there.
+    (blocked / "part").unlink()
+    blocked.rmdir()
+    assert remove([STOPPED], str(root), Console(quiet=True), yes=True) == 0
+    assert not (root / STOPPED).exists()
+
+
+def test_show_says_what_a_run_is_and_how_to_go_on(root, tango):
+    code, out, _ = tango("runs", "show", FINISHED[:12], "--root", root)
+    assert code == 0
+    assert "finished" in out
+    assert "tango r=0.1" in out
+    code, out, _ = tango("runs", "show", root / STOPPED)
+    assert code == 0
+    assert "mine.yaml" in out
+    assert f"--resume {root / STOPPED}" in out
+    code, out, _ = tango("runs", "show", FINISHED, "--root", root, "--json")
+    assert json.loads(out)["summary"]["run_id"] == FINISHED
+
+
+def test_a_damaged_run_is_listed_as_such(root):
+    (root / OTHER / "summary.json").write_text("{")
+    assert [one.state for one in runs_in([str(root)])] == ["finished", "damaged", "stopped"]
+
+
+def test_compare_prints_what_report_would_write_and_writes_nothing(root, tango):
+    before = sorted(root.rglob("*"))
+    code, out, err = tango("runs", "compare", FINISHED, OTHER, "--root", root)
+    assert code == 0, err
+    assert FINISHED in out
+    assert "Compared on the 30 questions" in out
+    assert sorted(root.rglob("*")) == before
+    code, _, err = tango("runs", "compare", FINISHED, STOPPED, "--root", root)
+    assert code == 2
+    assert "is not a finished run" in err
+
+
+def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.put(str(root / FINISHED), f"/bucket/runs/{FINISHED}", recursive=True)
+    try:
+        code, out, err = tango("runs", "ls", "memory://bucket/runs")
+        assert code == 0, err
+        assert FINISHED in out
+        assert "finished" in out
+        assert tango("runs", "show", f"memory://bucket/runs/{FINISHED}")[0] == 0
+        code, _, err = tango("runs", "rm", f"memory://bucket/runs/{FINISHED}", "--yes")
+        assert code == 0, err
+        assert not store.find("/bucket/runs")
+    finally:
+        if store.exists("/bucket"):
+            store.rm("/bucket", recursive=True)
+
+
+def test_a_run_keeps_the_name_of_its_first_recipe(tmp_path):
+    recipe = job(tmp_path, limit=3)
+    claim(tmp_path / "run", recipe, recipe="mine\n\x1b[1m\udce9.yaml")
+    claim(tmp_path / "run", recipe, recipe="run/job.yaml")
+    content = (tmp_path / "run" / "job.yaml").read_bytes()
+    assert recipe_name(content).startswith("mine")
+    assert content.decode().splitlines()[1:] == recipe.to_yaml().splitlines()
+    assert recipe_name(b"benchmark: {}\n") == ""
