@@ -8,6 +8,7 @@ this module is in raster order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 )
 
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
+from tango_core.models.trace import Observer
 from tango_core.ops.saliency import mean_query_attention
 
 # Attention probabilities in memory at once, in float32 numbers: a quarter of a GB. A frame of 448 x
@@ -56,6 +58,7 @@ def run_qwen_tower(
     tower: Qwen2_5_VisionTransformerPretrainedModel,
     patches: Tensor,
     plan: WindowPlan,
+    observe: Observer = lambda layer, hidden: None,
 ) -> QwenTowerOutput:
     """Run all blocks and the merger.
 
@@ -63,13 +66,16 @@ def run_qwen_tower(
         tower: Stock vision tower.
         patches: (T * P, values) from `to_patches`.
         plan: Of clips of this shape.
+        observe: Is shown every layer's output, (T * P, Dv) in window order.
     """
     stock: Any = tower
     hidden = in_window_order(stock.patch_embed(patches), plan.order)
+    observe(0, hidden)
     for index, block in enumerate(stock.blocks):
         block_input = hidden
         whole_frames = index in stock.fullatt_block_indexes
         hidden = run_block(block, hidden, plan, whole_frames=whole_frames)
+        observe(index + 1, hidden)
     tokens = stock.merger(hidden)[plan.raster]
     return QwenTowerOutput(
         tokens=tokens.view(plan.num_positions, -1, tokens.shape[-1]),
@@ -112,13 +118,50 @@ def received_patch_attention(output: QwenTowerOutput) -> Tensor:
     """Mean self-attention that each token's patches receive together in the last block ("attn").
 
     Softmax in float32, mean over heads, mean over the frame's patches as queries, sum over the
-    patches of a token. One frame at a time; of large frames a few heads at a time.
+    patches of a token.
 
     Returns:
         (T, L) float32; every row sums to 1.
     """
+    received, num_heads = _received_by_heads(output)
+    tokens = received.view(len(received), -1, output.merge).sum(dim=2) / num_heads
+    return output.in_raster_order(tokens)
+
+
+def received_by_patches(output: QwenTowerOutput) -> Tensor:
+    """The same of every patch.
+
+    Returns:
+        (T, P) float32 in window order; every row sums to 1.
+    """
+    received, num_heads = _received_by_heads(output)
+    return received / num_heads
+
+
+def patches_in_raster_order(values: Tensor, plan: WindowPlan, grid: tuple[int, int]) -> Tensor:
+    """Undo the window order of patches.
+
+    Args:
+        values: (T * P, C) in window order, where the patches of a token are together.
+        plan: Of clips of this shape.
+        grid: (H, W) tokens.
+
+    Returns:
+        (T, P, C), patches row by row over the whole frame.
+    """
+    tokens = values.view(len(plan.order), -1, values.shape[-1])[plan.raster]
+    side = math.isqrt(tokens.shape[1])
+    split = tokens.view(plan.num_positions, *grid, side, side, -1)
+    return split.transpose(2, 3).flatten(1, 4)
+
+
+def _received_by_heads(output: QwenTowerOutput) -> tuple[Tensor, int]:
+    """(T, P) attention that patches receive, summed over heads, and the number of heads.
+
+    One frame at a time; of large frames a few heads at a time.
+    """
     attention: Any = output.block.attn
-    num_positions, num_tokens, _ = output.tokens.shape
+    num_positions = len(output.tokens)
     queries, keys = (
         part.view(num_positions, -1, *part.shape[1:]).transpose(1, 2)
         for part in _queries_and_keys(output)
@@ -131,8 +174,8 @@ def received_patch_attention(output: QwenTowerOutput) -> Tensor:
         for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
             logits = heads.float() @ their_keys.float().mT * attention.scaling
             total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
-        received.append(total.view(num_tokens, output.merge).sum(dim=1) / num_heads)
-    return output.in_raster_order(torch.stack(received))
+        received.append(total)
+    return torch.stack(received), num_heads
 
 
 def mean_patch_keys(output: QwenTowerOutput) -> Tensor:
