@@ -107,10 +107,10 @@ def _page(report: ActivationReport, layers: Sequence[int], about: str) -> Page:
             Drawing(
                 "norms",
                 "Norms along the layers",
-                "Euclidean norm of a patch after every block, averaged over frames and clips; line: "
-                "mean over the positions of a group, band: lowest to highest position. Right: mean "
-                "rank of every patch by the attention it receives in the last block, with the "
-                "positions of the first group.",
+                "Euclidean norm of a patch after every block, averaged over frames and clips. "
+                "Line: mean over the positions of a group, band: lowest to highest position. "
+                "Right: mean rank of every patch by the attention it receives in the last block, "
+                "with the positions of the first group.",
                 partial(norms_by_layer, report),
             ),
             Drawing(

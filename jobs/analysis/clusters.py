@@ -113,8 +113,8 @@ def _page(
         Drawing(
             "fragmentation",
             "Fragmentation",
-            "Connected pieces of every cluster; tokens touch in rows and columns of a frame, and at "
-            "one place of consecutive frames. Left: share of the clusters by their number of "
+            "Connected pieces of every cluster; tokens touch in rows and columns of a frame, and "
+            "at one place of consecutive frames. Left: share of the clusters by their number of "
             "pieces. Right: share of every cluster's tokens that are in its largest piece.",
             partial(fragmentation_figure, bare, rotated),
         ),

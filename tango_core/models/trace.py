@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Is told the number of a layer, 0 for the embeddings, and its output.
-Observer = Callable[[int, Tensor], None]
+Observer = Callable[[int, "Tensor"], None]
 
 
 @dataclass(frozen=True, eq=False)

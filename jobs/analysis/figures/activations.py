@@ -11,6 +11,9 @@ from jobs.analysis.figures.maps import heat_map, legend, mark, plain_log, titled
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.activations import STATISTICS, ActivationReport
 
+# Ratio of the largest bar to the smallest from which the axis is logarithmic.
+_WIDE = 30
+
 
 def group_names(report: ActivationReport) -> tuple[str, str]:
     """What the two groups are called."""
@@ -77,8 +80,9 @@ def activation_bars(report: ActivationReport, layers: Sequence[int], theme: Them
                     fontsize=7.5,
                     color=theme.foreground,
                 )
-        panel.set_yscale("log")
-        plain_log(panel.yaxis)
+        if max(map(max, pairs)) > _WIDE * max(1e-9, min(map(min, pairs))):
+            panel.set_yscale("log")
+            plain_log(panel.yaxis)
         panel.margins(y=0.12)
         panel.set_xticks(places, STATISTICS)
         panel.set_ylabel("absolute activation")
