@@ -43,7 +43,7 @@ FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
 JOBS_LEVELS = (
     {"config", "exit_codes", "units"},
     {"results"},
-    {"estimate", "report", "tracking"},
+    {"estimate", "notebook", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
     {"fetch"},
