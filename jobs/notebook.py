@@ -149,8 +149,17 @@ class LoadedRun:
         cells: Collection[str] | None = None,
         benchmarks: Collection[str] | None = None,
         groups: bool = False,
+        rows: int = 100_000,
     ) -> Iterator[pd.DataFrame]:
-        """The same in frames of up to about 100,000 answers; the answers of a clip stay together.
+        """The same in frames of bounded size; the answers of a clip stay together.
+
+        Args:
+            columns: As `answers`.
+            cells: As `answers`.
+            benchmarks: As `answers`.
+            groups: As `answers`.
+            rows: Answers that are read at once, about; a frame is not larger than that and one file
+                of the run.
 
         Raises:
             ValueError: If there is no such column, cell or benchmark.
@@ -162,7 +171,7 @@ class LoadedRun:
             ("benchmark", benchmarks, {cell.benchmark for cell in self.facts.cells}),
         ):
             _raise_if_unknown(kind, wanted or (), known)
-        for table in self._tables():
+        for table in self._tables(rows):
             for name, wanted in (("cell", cells), ("benchmark", benchmarks)):
                 if wanted is not None:
                     values = pa.array(list(wanted), pa.string())
@@ -198,14 +207,18 @@ class LoadedRun:
         frame["kept"] = frame["tokens_kept"] / frame["tokens_total"]
         return frame
 
-    def _tables(self) -> Iterator[pa.Table]:
+    def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
         """All answers, none twice, with all columns that this version knows."""
-        for table in parts_of(self.path).whole_clips():
+        for table in parts_of(self.path).whole_clips(rows=rows):
             table = last_of_each(table)
-            missing = [field for field in ANSWER if field.name not in table.column_names]
-            for field in missing:  # of an earlier version
-                table = table.append_column(field, pa.nulls(len(table), field.type))
-            yield table.select(ANSWER.names)
+            yield pa.Table.from_arrays([_column(table, field) for field in ANSWER], schema=ANSWER)
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """A column in its type; of runs of earlier versions, which do not have it, an empty one."""
+    if field.name not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), field.type)])
+    return table[field.name].cast(field.type, safe=False)
 
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
