@@ -140,7 +140,7 @@ class LoadedRun:
             return pd.concat(parts, ignore_index=True)
         names = ANSWER.names if columns is None else list(columns)
         empty = pa.schema([ANSWER.field(name) for name in names]).empty_table()
-        return empty.to_pandas(types_mapper=_TYPES.get)
+        return _frame(empty)
 
     def answers_in_parts(
         self,
@@ -178,7 +178,7 @@ class LoadedRun:
                     table = table.filter(pc.is_in(table[name], value_set=values))
             if not len(table):
                 continue
-            frame = table.select(chosen).to_pandas(types_mapper=_TYPES.get)
+            frame = _frame(table.select(chosen))
             yield _with_groups(frame, table["groups"]) if groups else frame
 
     def failures(self) -> pd.DataFrame:
@@ -188,7 +188,7 @@ class LoadedRun:
             for table in self._tables()
         ]
         together = pa.concat_tables([ANSWER.empty_table(), *parts])
-        return together.to_pandas(types_mapper=_TYPES.get)
+        return _frame(together)
 
     def token_counts(self) -> pd.DataFrame:
         """One row per clip and cell: all visual tokens, those kept, and `kept`, their share.
@@ -203,7 +203,7 @@ class LoadedRun:
             own = known.group_by(keys, use_threads=False)
             firsts = own.aggregate([(name, "first") for name in rest])
             parts.append(firsts.rename_columns([*keys, *rest]).select(_PER_CLIP))
-        frame = pa.concat_tables(parts).to_pandas(types_mapper=_TYPES.get)
+        frame = _frame(pa.concat_tables(parts))
         frame["kept"] = frame["tokens_kept"] / frame["tokens_total"]
         return frame
 
@@ -212,6 +212,12 @@ class LoadedRun:
         for table in parts_of(self.path).whole_clips(rows=rows):
             table = last_of_each(table)
             yield pa.Table.from_arrays([_column(table, field) for field in ANSWER], schema=ANSWER)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """A table as a frame in which what is missing stays missing."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_TYPES.get)
+    return frame
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 import pyarrow as pa
 import torch
@@ -73,11 +73,6 @@ class JobClips:
     def encoder(self) -> VisionEncoder:
         """Its encoder, loaded now."""
         return self._source.encoder
-
-    @cached_property
-    def num_clips(self) -> int:
-        """Clips of the recipe."""
-        return self._table.num_rows
 
     @property
     def device(self) -> torch.device:
@@ -159,7 +154,8 @@ class JobClips:
         )
         if decoded["status"] == "ok":
             return decoded
-        return self._failed(decoded)
+        self._failed(decoded)
+        return None
 
     def _failed(self, row: Row) -> None:
         """Name and count a clip that cannot be looked at."""

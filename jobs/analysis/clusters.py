@@ -64,7 +64,7 @@ def analyze_clusters(job: Job, options: ClusterOptions, places: Places, console:
     examples: list[ClusteredClip] = []
     for row, features in clips.features(frozenset()):
         own = {False: NO_CLUSTERS, True: NO_CLUSTERS}
-        first = {}
+        first: dict[bool, torch.Tensor] = {}
         try:
             for start in range(0, len(features.tokens), options.window):
                 frames = slice(start, start + options.window)

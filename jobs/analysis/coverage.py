@@ -131,7 +131,7 @@ def _page(
                 ),
             )
         )
-        tables.insert(0, found.table)
+        tables = [*([found.table] if found.table.rows else []), *tables]
     tables += [_by_time(cells.cells, totals), _by_place(cells.cells, totals)]
     return Page(
         title="Coverage: how well kept tokens stand for all",

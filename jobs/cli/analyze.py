@@ -35,7 +35,14 @@ RecipeOrRun = Annotated[
     ),
 ]
 Set = Annotated[list[str], typer.Option("--set", help="Change one key: --set model.name=tiny.")]
-Limit = Annotated[int, typer.Option(min=1, help="Only the first N clips.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only the first N clips.  [default: the recipe's, at most 100]"),
+]
+FewerClips = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only the first N clips.  [default: the recipe's, at most 30]"),
+]
 Output = Annotated[
     Path,
     typer.Option(help="Directory that receives a directory per analysis.", callback=expanded),
@@ -55,18 +62,19 @@ Spread = Annotated[
 ]
 
 CACHE = f"{RUNS}/cache"
+MOST_CLIPS, MOST_FOR_PIXELS = 100, 30
 
 
 @analyze.command("attention")
 def attention(
     recipe: Recipe,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 100,
+    limit: Limit = None,
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
     """Sorted attention, mean maps, and the rank of every position."""
-    job, places = _checked(recipe, [*set_, f"limit={limit}"], output, "attention", cache)
+    job, places = _checked(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
     from jobs.analysis.attention import analyze_attention
 
     raise typer.Exit(analyze_attention(job, places, Console()))
@@ -76,7 +84,7 @@ def attention(
 def sinks(
     recipe: Recipe,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 100,
+    limit: Limit = None,
     output: Annotated[Path, typer.Option(help="File to write.", callback=expanded)] = SINKS_FILE,
     pages: Annotated[
         Path,
@@ -96,7 +104,7 @@ def sinks(
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output.parent)
-    job, places = _checked(recipe, [*set_, f"limit={limit}"], pages, "sinks", cache, "--pages")
+    job, places = _checked(recipe, set_, limit, MOST_CLIPS, pages / "sinks", cache, "--pages")
     from jobs.analysis.sinks import SinkOptions, analyze_sinks
     from tango_core.analysis.sinks import SinkRule
 
@@ -108,7 +116,7 @@ def sinks(
 def activations(
     recipe: Recipe,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 30,
+    limit: FewerClips = None,
     output: Output = PAGES,
     layer: Annotated[
         list[int],
@@ -121,7 +129,7 @@ def activations(
     max_spread: Spread = 0.1,
 ) -> None:
     """Activations of sinks beside those of other patches, and norms along the layers."""
-    job, places = _checked(recipe, [*set_, f"limit={limit}"], output, "activations", CACHE)
+    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE)
     from jobs.analysis.activations import ActivationOptions, analyze_activations
     from tango_core.analysis.sinks import SinkRule
 
@@ -133,7 +141,7 @@ def activations(
 def clusters(
     recipe: Recipe,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 30,
+    limit: FewerClips = None,
     output: Output = PAGES,
     cache: Cache = CACHE,
     share: Annotated[float, typer.Option(help="Clusters per token, in (0, 1].")] = 0.1,
@@ -143,7 +151,7 @@ def clusters(
     examples: Annotated[int, typer.Option(min=0, help="Clips to draw.")] = 2,
 ) -> None:
     """Clusters of tokens with and without ST-RoPE, and how fragmented they are."""
-    job, places = _checked(recipe, [*set_, f"limit={limit}"], output, "clusters", cache)
+    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache)
     from jobs.analysis.clusters import ClusterOptions, analyze_clusters
 
     options = ClusterOptions(share, window, examples)
@@ -154,13 +162,13 @@ def clusters(
 def coverage(
     recipe: RecipeOrRun,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 100,
+    limit: Limit = None,
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
     """How well kept tokens stand for all, without a language model; beside accuracy for a run."""
     path, run = _recipe_of(recipe)
-    job, places = _checked(path, [*set_, f"limit={limit}"], output, "coverage", cache)
+    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
     from jobs.analysis.coverage import analyze_coverage
 
     raise typer.Exit(analyze_coverage(job, run, places, Console()))
@@ -170,13 +178,13 @@ def coverage(
 def evidence(
     recipe: RecipeOrRun,
     set_: Set = [],  # noqa: B006
-    limit: Limit = 100,
+    limit: Limit = None,
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
     """What methods leave of the objects asked about in the embedded world; explains a run."""
     path, run = _recipe_of(recipe)
-    job, places = _checked(path, [*set_, f"limit={limit}"], output, "evidence", cache)
+    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
     from jobs.analysis.evidence import analyze_evidence
 
     raise typer.Exit(analyze_evidence(job, run, places, Console()))
@@ -197,17 +205,35 @@ def _recipe_of(path: Path) -> tuple[Path, Path | None]:
 
 
 def _checked(
-    recipe: Path, changes: list[str], output: Path, name: str, cache: str, option: str = "--output"
+    recipe: Path,
+    changes: list[str],
+    limit: int | None,
+    most: int,
+    folder: Path,
+    cache: str,
+    option: str = "--output",
 ) -> tuple[Job, Places]:
-    """The recipe, and where to read and write, before anything heavy is imported."""
+    """The recipe, and where to read and write, before anything heavy is imported.
+
+    Args:
+        recipe: The file.
+        changes: `--set`.
+        limit: Clips asked for; `None` for those of the recipe, at most `most`.
+        most: Clips that are looked at if nobody says how many.
+        folder: Receives the page.
+        cache: Directory or URL of the caches.
+        option: That named the folder.
+    """
+    from dataclasses import replace
+
     from jobs.config.recipe import load_job
     from jobs.run.locations import Locations, raise_if_unusable
     from pipeline.remote.urls import place
 
     job = load_job(recipe, changes)
-    raise_if_unusable(output, option)
-    check_jobs([job], recipe, output)
+    job = replace(job, limit=limit or min(job.limit or most, most))
+    raise_if_unusable(folder.parent, option)
+    check_jobs([job], recipe, folder)
     from jobs.analysis.command import Places
 
-    caches = Locations(place(RUNS), cache).cache_root
-    return job, Places(output / name, caches)
+    return job, Places(folder, Locations(place(RUNS), cache).cache_root)

@@ -101,9 +101,9 @@ def fragmentation(labels: Tensor) -> Fragmentation:
             one place of consecutive frames.
     """
     pieces = connected_pieces(labels).flatten()
-    found, sizes = pieces.unique(return_counts=True)
+    found, sizes = torch.unique(pieces, return_counts=True)
     owners = labels.flatten()[found]  # a piece is called after a token of it
-    clusters, numbers, counts = owners.unique(return_inverse=True, return_counts=True)
+    clusters, numbers, counts = torch.unique(owners, return_inverse=True, return_counts=True)
     totals = torch.zeros(len(clusters), dtype=torch.int64).index_add_(0, numbers, sizes)
     largest = torch.zeros(len(clusters), dtype=torch.int64).scatter_reduce_(
         0, numbers, sizes, reduce="amax"

@@ -4,7 +4,7 @@ For every token the cosine to the nearest kept one, wherever in the clip that is
 that stays as it is. Kept tokens count as they enter the language model, merged ones as merged. It
 costs a matrix product per clip and method, so retentions can be compared before a single question
 is answered; how well it predicts accuracy is measured in
-`jobs/recipes/shapes_analysis/coverage.md`.
+`jobs/recipes/shapes_analysis/README.md`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def nearest_kept(tokens: Tensor, video: CompressedVideo) -> Tensor:
     if not video.num_kept:
         raise ValueError("no token is kept, so there is none to compare with")
     kept = F.normalize(video.tokens.float(), dim=-1).T.contiguous()
+    flat = tokens.flatten(0, 1)
     found = [
-        (F.normalize(part.float(), dim=-1) @ kept).amax(dim=-1)
-        for part in tokens.flatten(0, 1).split(_AT_ONCE)
+        (F.normalize(flat[start : start + _AT_ONCE].float(), dim=-1) @ kept).amax(dim=-1)
+        for start in range(0, len(flat), _AT_ONCE)
     ]
     return torch.cat(found).clamp(-1, 1).view(tokens.shape[:2])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from jobs.analysis.figures.maps import heat_map, legend, mark, plain_log, titled
 from jobs.report.theme import Theme, new_figure
@@ -43,7 +44,7 @@ def norms_by_layer(report: ActivationReport, theme: Theme) -> Figure:
     plain_log(curves.yaxis)
     curves.set_xlabel("layer (0: embeddings)")
     curves.set_ylabel("norm of a patch")
-    curves.xaxis.get_major_locator().set_params(integer=True)
+    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
     curves.grid(color=theme.grid, linewidth=0.7)
     titled(curves, "Norms along the layers; band: all positions", theme)
     legend(curves, theme, loc="best")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +48,8 @@ def cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
         (width, 3 * (1.5 * ratio + 0.22) + 0.3), theme, rows=3, columns=len(shown)
     )
     parts = ("frame", "without ST-RoPE", "with ST-RoPE")
-    for row, (name, maps) in enumerate(
-        zip(parts, (clip.pixels, coloured(clip.bare), coloured(clip.rotated)), strict=True)
-    ):
+    pictures: list[npt.NDArray[Any]] = [clip.pixels, coloured(clip.bare), coloured(clip.rotated)]
+    for row, (name, maps) in enumerate(zip(parts, pictures, strict=True)):
         for column, frame in enumerate(shown):
             panel = panels[row * len(shown) + column]
             panel.imshow(maps[frame], interpolation="nearest", aspect="auto")

@@ -58,8 +58,9 @@ def over_the_frame(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figure
     figure, panels = new_figure(
         (2.9 * columns + 0.4, 2 * (2.3 * tall + 0.5)), theme, rows=2, columns=columns
     )
-    for row, what in enumerate(("mean", "worst")):
-        values = {name: maps[row + 1].numpy() for name, maps in places.items()}
+    means = {name: mean.numpy() for name, (_, mean, _) in places.items()}
+    worsts = {name: worst.numpy() for name, (_, _, worst) in places.items()}
+    for row, (what, values) in enumerate((("mean", means), ("worst", worsts))):
         low = min(float(value.min()) for value in values.values())
         high = max(float(value.max()) for value in values.values())
         for column, (name, value) in enumerate(values.items()):

@@ -64,10 +64,10 @@ def by_bin(cells: Sequence[Explained], theme: Theme) -> Figure:
     places = np.arange(len(BIN_NAMES))
     shares = 100 * total[:, 0] / max(1.0, total[:, 0].sum())
     right.bar(places, shares, width=0.7, color=theme.series[5])
-    for place, share, (number, _) in zip(places, shares, total, strict=True):
+    for place, (share, (number, _)) in enumerate(zip(shares, total, strict=True)):
         right.text(
             place,
-            share,
+            float(share),
             f"{int(number):,}",
             ha="center",
             va="bottom",
@@ -101,7 +101,7 @@ def lost_bars(cells: Sequence[Explained], theme: Theme) -> Figure:
         values = np.array([100 * _lost_parts(one)[number] for one in told])
         panel.barh(rows, values, left=ends, height=0.7, color=colour, label=name)
         ends += values
-    for row, end in zip(rows, ends, strict=True):
+    for row, end in enumerate(ends.tolist()):
         panel.text(end + 0.3, row, f"{end:.1f}", va="center", fontsize=8.5, color=theme.foreground)
     panel.set_yticks(rows, [shortened(one.cell.series) for one in told])
     panel.set_ylim(len(told) - 0.4, -0.6)

@@ -46,7 +46,7 @@ def heat_map(
     bar = figure.colorbar(image, ax=panel, shrink=0.85, pad=0.02)
     bar.set_label(label, color=theme.foreground)
     bar.ax.tick_params(colors=theme.foreground, length=0)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     without_frame(panel)
     panel.set_xlabel("column")
     panel.set_ylabel("row")

@@ -9,6 +9,7 @@ import re
 import pytest
 from numbered_videos import write_clip
 
+INSIDE = "{name: fastv, retention: 0.5, layer: 1}"
 NO_SERVER = ("--tracking-uri", "http://127.0.0.1:9")  # MLflow is not what is tested here
 
 
@@ -42,6 +43,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_attention_leaves_a_page_with_figures_and_tables(tango, recipe, tmp_path):
     code, out, _ = tango("analyze", "attention", recipe)
     assert code == 0
@@ -141,7 +143,7 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
         (["sinks", "recipe.yaml", "--pages", "recipe.yaml"], "--pages recipe.yaml cannot be"),
         (["activations", "recipe.yaml", "--layer", "9"], "it must be from 0 (embeddings) to 3"),
         (["clusters", "recipe.yaml", "--share", "2"], "--share must be in (0, 1], got 2"),
-        (["coverage", "recipe.yaml", "--set", "methods=[{name: fastv}]"], "plans its tokens"),
+        (["coverage", "recipe.yaml", "--set", f"methods=[{INSIDE}]"], "plans its tokens before"),
         (["coverage", "."], ". is not a finished run"),
         (["evidence", "recipe.yaml"], "only shapes knows which tokens show what a question"),
     ],
