@@ -79,11 +79,11 @@ def correlations(cells: Sequence[Measured]) -> Correlations:
             rows.append((name, sum(map(len, large)), values))
     findings = [
         f"rank correlation with accuracy, {name}: mean cosine {_text(values[0])}, worst "
-        f"{100 * TAIL:g} % {_text(values[1])}, tokens kept alone {_text(values[3])} "
-        f"({number} cells)"
+        f"{100 * TAIL:g} % {_text(values[1])}, worst token {_text(values[2])}, tokens kept alone "
+        f"{_text(values[3])} ({number} cells)"
         for name, number, values in rows[:3]
     ]
-    bars = [(name, values[0], values[3]) for name, _, values in rows]
+    bars = [(name, values) for name, _, values in rows]
     return Correlations(
         findings,
         [
@@ -92,7 +92,7 @@ def correlations(cells: Sequence[Measured]) -> Correlations:
                 "Rank correlation with accuracy",
                 "Spearman's rho over the cells of the run, 1 if coverage orders them as accuracy "
                 "does. Grey: what the number of tokens alone says.",
-                partial(correlation_bars, bars),
+                partial(correlation_bars, bars, list(_MEASURES)),
             )
         ]
         if bars

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jobs.analysis.figures.curves import Points, draw_series, legend_below, shortened, styles
-from jobs.analysis.figures.maps import heat_map, legend, titled
-from jobs.report.theme import Theme, new_figure
+from jobs.analysis.figures.maps import heat_map, titled
+from jobs.report.theme import Theme, legend_above, new_figure
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals
 
 
@@ -108,21 +108,23 @@ def beside_accuracy(cells: Sequence[tuple[str, CoverageTotals, float]], theme: T
     return figure
 
 
-def correlation_bars(rows: Sequence[tuple[str, float, float]], theme: Theme) -> Figure:
+def correlation_bars(
+    rows: Sequence[tuple[str, Sequence[float]]], measures: Sequence[str], theme: Theme
+) -> Figure:
     """Rank correlations with accuracy: of coverage, and of the number of tokens alone.
 
     Args:
-        rows: What is compared, and both correlations.
+        rows: What is compared, and the correlation of every measure.
+        measures: Their names, the number of tokens last.
         theme: Colours.
     """
-    figure, (panel,) = new_figure((9.0, 1.3 + 0.55 * len(rows)), theme)
+    figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(rows)), theme)
     places = np.arange(len(rows))
-    for shift, column, name, colour in (
-        (-0.19, 1, "coverage (mean cosine)", theme.series[0]),
-        (0.19, 2, "tokens kept alone", theme.series[7]),
-    ):
-        values = [float(row[column]) for row in rows]
-        panel.barh(places + shift, values, height=0.36, color=colour, label=name)
+    colours = (*theme.series[: len(measures) - 1], theme.series[7])
+    for number, (name, colour) in enumerate(zip(measures, colours, strict=True)):
+        shift = 0.21 * (number - (len(measures) - 1) / 2)
+        values = [float(row[1][number]) for row in rows]
+        panel.barh(places + shift, values, height=0.2, color=colour, label=name)
         for place, value in zip(places, values, strict=True):
             panel.text(
                 max(value, 0) + 0.01,
@@ -135,8 +137,9 @@ def correlation_bars(rows: Sequence[tuple[str, float, float]], theme: Theme) -> 
     panel.set_yticks(places, [row[0] for row in rows])
     panel.invert_yaxis()
     panel.axvline(0, color=theme.foreground, linewidth=0.8)
-    panel.set_xlim(min(-0.05, *(0.0 if np.isnan(v) else v for r in rows for v in r[1:])), 1.1)
+    known = [value for _, values in rows for value in values if not np.isnan(value)]
+    panel.set_xlim(min(-0.05, *known), 1.1)
     panel.set_xlabel("rank correlation with accuracy")
     panel.grid(axis="x", color=theme.grid, linewidth=0.6)
-    legend(panel, theme, loc="lower right")
+    legend_above(figure, panel, theme)
     return figure
