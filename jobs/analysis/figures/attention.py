@@ -13,6 +13,9 @@ from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.attention import BAND, SignalReport
 from tango_core.analysis.sinks import SinkReport
 
+# Ratio of the first to the last rank from which the axis is logarithmic.
+_STEEP = 5
+
 
 def sorted_signals(reports: Sequence[SignalReport], theme: Theme) -> Figure:
     """Left the signals by rank with their band over clips, right what the first ranks hold."""
@@ -28,8 +31,9 @@ def sorted_signals(reports: Sequence[SignalReport], theme: Theme) -> Figure:
         shares = np.arange(total + 1) / total
         parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
     curves.axhline(1, color=theme.foreground, linewidth=1, dashes=(4, 3))
-    curves.set_yscale("log")
-    plain_log(curves.yaxis)
+    if any(float(report.by_rank[0]) > _STEEP * float(report.by_rank[-1]) for report in reports):
+        curves.set_yscale("log")
+        plain_log(curves.yaxis)
     curves.set_xlabel("rank within the frame")
     curves.set_ylabel("signal, 1 = mean of the frame")
     ends = " to ".join(f"{100 * end:g}" for end in BAND)
