@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from jobs import exit_codes
+from jobs.cli import analyze as cli_analyze
 from jobs.cli import cache as cli_cache
 from jobs.cli import completion as cli_completion
 from jobs.cli import explain as cli_explain
@@ -257,7 +258,7 @@ app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
 app.command("check-method")(cli_methods.check_method)
 app.command("train-tiny")(cli_tools.train_tiny)
-app.add_typer(cli_tools.analyze, name="analyze")
+app.add_typer(cli_analyze.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_explain.explain)

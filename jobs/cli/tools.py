@@ -1,4 +1,4 @@
-"""Commands of `tango` that need no run: one question, an encoder's analysis, the training."""
+"""Commands of `tango` that need no run: one question, the training of the embedded model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from rich.console import Console
 
 from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
-from jobs.cli.path_checks import check_jobs, check_method, check_model, check_video
-
-analyze = typer.Typer(no_args_is_help=True, help="Look at what an encoder does with every clip.")
-
-SINKS_FILE = Path("sinks.json")
+from jobs.cli.path_checks import check_method, check_model, check_video
 
 
 def ask(
@@ -98,39 +94,6 @@ def ask(
         console=Console(),
     )
     raise typer.Exit(code)
-
-
-@analyze.command("sinks")
-def analyze_sinks(
-    recipe: Annotated[
-        Path, typer.Argument(help="Recipe whose model and clips to look at.", callback=expanded)
-    ],
-    set_: Annotated[
-        list[str], typer.Option("--set", help="Change one key: --set model.name=tiny.")
-    ] = [],  # noqa: B006
-    limit: Annotated[int, typer.Option(min=1, help="Only the first N clips.")] = 100,
-    output: Annotated[Path, typer.Option(help="File to write.", callback=expanded)] = SINKS_FILE,
-    score: Annotated[
-        Literal["saliency", "attention"] | None,
-        typer.Option(help="Signal to rank.  [default: saliency, where there is one]"),
-    ] = None,
-    max_mean_rank: Annotated[
-        float, typer.Option(help="Largest mean rank of a sink, as a share of all positions.")
-    ] = 0.1,
-    max_spread: Annotated[
-        float, typer.Option(help="Largest spread of its rank, as a share of all positions.")
-    ] = 0.1,
-) -> None:
-    """Find positions that draw attention in every clip; write a file that model.sinks can name."""
-    from jobs.config.recipe import load_job
-
-    job = load_job(recipe, [*set_, f"limit={limit}"])
-    check_jobs([job], recipe, output.parent)
-    from jobs.analysis.sinks import SinkOptions, analyze_sinks
-    from tango_core.analysis.sinks import SinkRule
-
-    options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
-    raise typer.Exit(analyze_sinks(job, options, Console()))
 
 
 def train_tiny(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -101,9 +103,20 @@ def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
 
 def png(figure: Figure) -> bytes:
     """The figure as a PNG; what stands between dollar signs in a name is no formula."""
+    return _saved(figure, "png")
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG; equal figures give equal bytes."""
+    with rc_context({"svg.hashsalt": "tango"}):
+        return _saved(figure, "svg", metadata={"Date": None})
+
+
+def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
+    """The figure in a format."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     stream = io.BytesIO()
     FigureCanvasAgg(figure)
-    figure.savefig(stream, format="png", dpi=_DPI, facecolor=figure.get_facecolor())
+    figure.savefig(stream, format=kind, dpi=_DPI, facecolor=figure.get_facecolor(), **options)
     return stream.getvalue()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.models.sinks import SinkList
+from tango_core.models.trace import TowerTrace
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
 
@@ -195,6 +196,27 @@ class VisionEncoder(ABC):
             ValueError: As `encode`.
         """
         return self.encode(frames, needs)
+
+    @property
+    def num_layers(self) -> int | None:
+        """Blocks of the tower that the model runs; `None` for a tower that shows no layers."""
+        return None
+
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip.
+
+        Args:
+            frames: As `encode`.
+            layers: Those whose values are wanted, from 0 (embeddings) to `num_layers`; norms are
+                given of all.
+
+        Raises:
+            ValueError: If there is no such layer, or this encoder shows none.
+        """
+        raise ValueError(
+            f"the encoder of model {self.spec.name} does not show its layers; "
+            "implement VisionEncoder.trace and num_layers"
+        )
 
 
 class LanguageModel(ABC):

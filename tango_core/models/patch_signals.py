@@ -107,10 +107,29 @@ def received_patch_attention(last: LastBlock) -> Tensor:
     """Mean self-attention that each token's patches receive together in the last block ("attn").
 
     Softmax in float32, mean over heads, mean over the frame's patches as queries, sum over the
-    patches of a token. One frame at a time; of large frames a few heads at a time.
+    patches of a token.
 
     Returns:
         (T, L) float32; every row sums to 1.
+    """
+    received, num_heads = _received_by_heads(last)
+    return received.view(len(received), -1, last.merge).sum(dim=2) / num_heads
+
+
+def received_by_patches(last: LastBlock) -> Tensor:
+    """The same of every patch, in the order of the block's input.
+
+    Returns:
+        (T, P) float32; every row sums to 1.
+    """
+    received, num_heads = _received_by_heads(last)
+    return received / num_heads
+
+
+def _received_by_heads(last: LastBlock) -> tuple[Tensor, int]:
+    """(T, P) attention that patches receive, summed over heads, and the number of heads.
+
+    One frame at a time; of large frames a few heads at a time.
     """
     attention: Any = last.block.attn
     queries, keys = (
@@ -125,8 +144,8 @@ def received_patch_attention(last: LastBlock) -> Tensor:
         for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
             logits = heads.float() @ their_keys.float().mT * attention.scaling
             total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
-        received.append(total.view(-1, last.merge).sum(dim=1) / num_heads)
-    return torch.stack(received)
+        received.append(total)
+    return torch.stack(received), num_heads
 
 
 def mean_patch_keys(last: LastBlock) -> Tensor:

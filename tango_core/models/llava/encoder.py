@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -37,9 +37,11 @@ from tango_core.models.llava.siglip import (
     mean_keys,
     received_attention,
     run_tower,
+    selected_states,
 )
 from tango_core.models.placement import resolve_device
 from tango_core.models.sinks import PUBLISHED_SINKS, sinks_on
+from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.ops.saliency import pool_grid, pooled_grid
 from tango_core.types import VideoFrames, VisualFeatures
@@ -102,6 +104,29 @@ class LlavaEncoder(VisionEncoder):
     def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """Without projector and pooling of the tokens; see `VisionEncoder.encode_signals`."""
         return self._encode(frames, needs, tokens=False)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks up to the one whose output the model takes."""
+        number = self.config.vision_config.num_hidden_layers
+        return max(selected_states(self.config.vision_feature_layer, number))
+
+    @torch.no_grad()
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
+        raise_if_wrong_size(self.spec, frames)
+        raise_if_no_layer(layers, self.num_layers, self.spec.name)
+
+        def look(pixels: Tensor) -> dict[str, Tensor]:
+            notes = LayerNotes(layers)
+            feature_layer = self.config.vision_feature_layer
+            pixels = self._normalise(pixels)
+            output = run_tower(self.model.vision_tower, pixels, feature_layer, notes)
+            return notes.maps(received_attention(output))
+
+        pixels, _ = upload_clip(frames.pixels, frames.timestamps, self.device)
+        row_bytes = activation_bytes(self.config.vision_config, self._dtype.itemsize)
+        return trace_of(self._batches.run(pixels, look, row_bytes=row_bytes), self._tower_grid)
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         """Signals and, if asked for, tokens; else those have no width."""

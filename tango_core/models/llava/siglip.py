@@ -18,6 +18,7 @@ from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionP
 
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
+from tango_core.models.trace import Observer
 from tango_core.ops.saliency import pooling_head_attention
 
 SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
@@ -44,8 +45,31 @@ class TowerOutput:
     block: nn.Module
 
 
+def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
+    """Hidden states that are selected, from 0 for the embeddings; the deepest ends the tower.
+
+    Args:
+        feature_layer: As `run_tower`.
+        num_blocks: Of the tower.
+
+    Raises:
+        ValueError: If no block is selected.
+    """
+    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
+    states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
+    if not states or not 1 <= max(states) <= num_blocks:
+        raise ValueError(
+            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
+            f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
+        )
+    return states
+
+
 def run_tower(
-    tower: SiglipVisionModel, pixels: Tensor, feature_layer: int | Sequence[int]
+    tower: SiglipVisionModel,
+    pixels: Tensor,
+    feature_layer: int | Sequence[int],
+    observe: Observer = lambda layer, hidden: None,
 ) -> TowerOutput:
     """Run the tower up to the deepest selected block.
 
@@ -55,24 +79,21 @@ def run_tower(
         feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
             output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
             output of block 26 of 27.
+        observe: Is shown every layer's output.
 
     Raises:
         ValueError: If no block is selected.
     """
     blocks = tower.encoder.layers
-    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
-    states = [index if index >= 0 else len(blocks) + 1 + index for index in selected]
-    if not states or not 1 <= max(states) <= len(blocks):
-        raise ValueError(
-            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
-            f"{len(blocks)} blocks; use a checkpoint of a LLaVA model"
-        )
+    states = selected_states(feature_layer, len(blocks))
     hidden = tower.embeddings(pixels)
+    observe(0, hidden)
     # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
     kept = {0: hidden} if 0 in states else {}
     for index, block in enumerate(blocks[: max(states)], start=1):
         block_input = hidden
         hidden = block(hidden, attention_mask=None)
+        observe(index, hidden)
         if index in states:
             kept[index] = hidden
     features = [kept[state] for state in states]

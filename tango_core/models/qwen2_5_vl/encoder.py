@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -30,11 +30,13 @@ from tango_core.models.qwen2_5_vl.tower import (
     activation_bytes,
     mean_patch_keys,
     mean_query_saliency,
+    patches_in_raster_order,
     received_patch_attention,
     run_qwen_tower,
 )
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, plan_windows
 from tango_core.models.sinks import sinks_on
+from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -110,6 +112,37 @@ class QwenEncoder(VisionEncoder):
             source=frames.source,
             **maps,
         )
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the tower."""
+        return len(self.tower.blocks)
+
+    @torch.no_grad()
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
+        raise_if_no_layer(layers, self.num_layers, self.spec.name)
+        grid = self.layout.grid(*frames.pixels.shape[1:3])
+        merge = self.layout.merge
+
+        def look(groups: Tensor) -> dict[str, Tensor]:
+            plan = self._plan(len(groups), grid)
+            notes = LayerNotes(layers, lambda out: patches_in_raster_order(out, plan, grid))
+            output = run_qwen_tower(self.tower, self._patches(groups), plan, notes)
+            attention = received_by_patches(output.last_block).reshape(-1, 1)
+            return notes.maps(patches_in_raster_order(attention, plan, grid).squeeze(-1))
+
+        pairs = pair_frames(frames.pixels, self.layout.frames)
+        times = pair_timestamps(frames.timestamps, len(pairs))
+        groups, _ = upload_clip(pairs, times, self.device)
+        num_patches = grid[0] * grid[1] * merge**2
+        maps = self._batches.run(
+            groups,
+            look,
+            row_bytes=activation_bytes(self.tower.config, num_patches, self._dtype.itemsize),
+            frames_per_row=self.layout.frames,
+        )
+        return trace_of(maps, (grid[0] * merge, grid[1] * merge))
 
     def _encode_batch(
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]

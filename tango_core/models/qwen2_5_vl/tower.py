@@ -8,6 +8,7 @@ this module is in raster order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 from tango_core.models import patch_signals
 from tango_core.models.patch_signals import LastBlock
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
+from tango_core.models.trace import Observer
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ def run_qwen_tower(
     tower: Qwen2_5_VisionTransformerPretrainedModel,
     patches: Tensor,
     plan: WindowPlan,
+    observe: Observer = lambda layer, hidden: None,
 ) -> QwenTowerOutput:
     """Run all blocks and the merger.
 
@@ -64,13 +67,16 @@ def run_qwen_tower(
         tower: Stock vision tower.
         patches: (T * P, values) from `to_patches`.
         plan: Of clips of this shape.
+        observe: Is shown every layer's output, (T * P, Dv) in window order.
     """
     stock: Any = tower
     hidden = in_window_order(stock.patch_embed(patches), plan.order)
+    observe(0, hidden)
     for index, block in enumerate(stock.blocks):
         block_input = hidden
         whole_frames = index in stock.fullatt_block_indexes
         hidden = run_block(block, hidden, plan, whole_frames=whole_frames)
+        observe(index + 1, hidden)
     tokens = stock.merger(hidden)[plan.raster]
     return QwenTowerOutput(
         tokens=tokens.view(plan.num_positions, -1, tokens.shape[-1]),
@@ -106,6 +112,23 @@ def mean_query_saliency(output: QwenTowerOutput) -> Tensor:
 def received_patch_attention(output: QwenTowerOutput) -> Tensor:
     """(T, L) float32 "attn" in raster order; see `patch_signals.received_patch_attention`."""
     return output.in_raster_order(patch_signals.received_patch_attention(output.last_block))
+
+
+def patches_in_raster_order(values: Tensor, plan: WindowPlan, grid: tuple[int, int]) -> Tensor:
+    """Undo the window order of patches.
+
+    Args:
+        values: (T * P, C) in window order, where the patches of a token are together.
+        plan: Of clips of this shape.
+        grid: (H, W) tokens.
+
+    Returns:
+        (T, P, C), patches row by row over the whole frame.
+    """
+    tokens = values.view(len(plan.order), -1, values.shape[-1])[plan.raster]
+    side = math.isqrt(tokens.shape[1])
+    split = tokens.view(plan.num_positions, *grid, side, side, -1)
+    return split.transpose(2, 3).flatten(1, 4)
 
 
 def mean_patch_keys(output: QwenTowerOutput) -> Tensor:

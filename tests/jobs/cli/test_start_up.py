@@ -25,6 +25,8 @@ CASES = {
     "sweep missing.yaml": "cannot read recipe missing.yaml",
     "precompute missing.yaml": "cannot read recipe missing.yaml",
     "analyze sinks missing.yaml": "cannot read recipe missing.yaml",
+    "analyze coverage missing.yaml": "cannot read recipe missing.yaml",
+    "analyze evidence .": ". is not a finished run",
     "evaluate recipe.yaml --set metod.name=full": "unknown key 'metod'; did you mean 'method'?",
     "sweep recipe.yaml --set model.device=tpu": "model.device",
     "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",

@@ -152,3 +152,35 @@ def test_half_precision_is_close_to_single(encoder, dtype):
     assert half.saliency.dtype == torch.float32
     scale = float(exact.tokens.abs().max())
     assert float((half.tokens.float() - exact.tokens).abs().max()) < 0.05 * scale
+
+
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_a_trace_shows_every_layer_patch_by_patch(qwen, encoder, grid):
+    frames, seen = clip(4, grid), []
+    blocks = qwen.model.visual.blocks
+    handles = [one.register_forward_hook(lambda m, a, out: seen.append(out)) for one in blocks]
+    patches, thw = patches_of(frames, grid)
+    with torch.no_grad():
+        qwen.model.visual(patches, grid_thw=thw)
+    for handle in handles:
+        handle.remove()
+    trace = encoder.trace(frames, [0, 1])
+    assert trace.grid == (2 * grid[0], 2 * grid[1])
+    assert trace.num_layers == encoder.num_layers == len(blocks)
+    assert set(trace.hidden) == {0, 1}
+    for layer, stock in enumerate(seen, start=1):
+        tokens = stock.view(2, math.prod(grid), 2, 2, -1)
+        raster = torch.empty_like(tokens)
+        raster[:, windowed(grid)] = tokens
+        rows = raster.view(2, *grid, 2, 2, -1).transpose(2, 3).flatten(1, 4)
+        torch.testing.assert_close(trace.norms[:, layer], rows.norm(dim=-1), rtol=1e-4, atol=1e-4)
+        if layer in trace.hidden:
+            torch.testing.assert_close(trace.hidden[layer], rows, rtol=1e-4, atol=1e-4)
+    attention = encoder.encode(frames, frozenset({"attention"})).attention
+    of_tokens = trace.attention.view(2, grid[0], 2, grid[1], 2).sum(dim=(2, 4)).flatten(1)
+    torch.testing.assert_close(of_tokens, attention)
+
+
+def test_a_layer_that_is_not_there_is_refused(encoder):
+    with pytest.raises(ValueError, match="layer 99 is not one of the tower of model"):
+        encoder.trace(clip(2, (2, 2)), [99])

@@ -1,0 +1,180 @@
+"""The clips of a recipe one after the other: decoded and encoded, or from the feature store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import torch
+
+from jobs.config.recipe import Job, RecipeError
+from jobs.run.build import BuiltJob, build, items_of, videos_of
+from pipeline.cache.directory import MANIFEST
+from pipeline.cache.names import TOKENS, held_by
+from pipeline.cache.sealed_rows import CacheError
+from pipeline.features import FeatureStore, open_store
+from pipeline.plan import plan_clips
+from pipeline.rows import Row
+from pipeline.sources import Sources
+from pipeline.stages.clip_features import FeatureSource
+from pipeline.stages.compress import frames_of, identity_of
+from pipeline.stages.decode import decode_video
+from tango_core.models import ModelSpec, load_encoder
+from tango_core.models.base import VisionEncoder
+from tango_core.models.placement import resolve_device
+from tango_core.types import VideoFrames, VisualFeatures
+
+logger = logging.getLogger(__name__)
+
+
+class JobClips:
+    """The clips of a recipe for an analysis; its methods, pools and answers do not matter.
+
+    Features that a job with `cache.features` stored are read; with that setting, features that are
+    missing are stored, too. All other clips are decoded and encoded.
+
+    Args:
+        job: Its benchmarks, model, limit, shard and `cache` section are used.
+        cache_root: Directory or URL of the caches.
+
+    Raises:
+        RecipeError: If something does not exist or does not fit, or there are no clips.
+    """
+
+    def __init__(self, job: Job, cache_root: str) -> None:
+        self.job, self.cache_root = job, cache_root
+        self.built: BuiltJob = build(replace(job, executor="local"))
+        self.num_failed = 0
+        self.num_stored = 0
+        self._table = self._listed()
+        wanted = job.cache.features
+        self._writes = wanted != "none"
+        self.store: FeatureStore | None = open_store(
+            cache_root, self.model, wanted if self._writes else "all", job.cache.feature_dtype
+        )
+        assert self.store is not None
+        if self._writes:
+            self.store.cache.prepare()
+        elif not self.store.cache.storage.exists(MANIFEST):
+            self.store = None
+        device = resolve_device(self.model.device)
+        self._source = FeatureSource(partial(load_encoder, self.model), self.store, device)
+        self._parts = self.store.cache.parts() if self.store else {}
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model whose encoder is looked at."""
+        return self.built.model
+
+    @property
+    def encoder(self) -> VisionEncoder:
+        """Its encoder, loaded now."""
+        return self._source.encoder
+
+    @property
+    def device(self) -> torch.device:
+        """Where features are."""
+        return self._source.device
+
+    def rows(self) -> Iterator[Row]:
+        """All clips; those whose file is not there count as failed."""
+        for batch in self._table.to_batches(max_chunksize=1024):
+            for row in batch.to_pylist():
+                if row["status"] == "ok":
+                    yield row
+                else:
+                    self._failed(row)
+
+    def decoded(self) -> Iterator[tuple[Row, VideoFrames]]:
+        """All clips with their frames; those that cannot be decoded are named and counted."""
+        for row in self.rows():
+            if (frames := self.frames(row)) is not None:
+                yield row, frames
+
+    def features(self, needs: frozenset[str]) -> Iterator[tuple[Row, VisualFeatures]]:
+        """All clips with their tokens and some signals.
+
+        Args:
+            needs: Signals, all of which the encoder provides.
+        """
+        for row in self.rows():
+            if (features := self.features_of(row, needs)) is not None:
+                yield row, features
+
+    def features_of(self, row: Row, needs: frozenset[str]) -> VisualFeatures | None:
+        """Tokens and signals of a clip; `None` if it cannot be decoded, which is counted."""
+        stored = [part for part, keys in self._parts.items() if row["clip_key"] in keys]
+        lacking = {TOKENS, *needs} - held_by(stored)
+        if self.store is not None and not lacking:
+            try:
+                found = self.store.cache.opened(row["clip_key"], stored)
+                features = found.features(needs, self.device)
+            except (CacheError, FileNotFoundError) as error:
+                logger.warning("%s; the clip is encoded again", error)
+            else:
+                self.num_stored += 1
+                return features
+        decoded = self._decoded(row)
+        if decoded is None:
+            return None
+        frames, ms = frames_of(decoded), decoded["decode_video_ms"]
+        if self._writes and lacking and not decoded.get("damage"):
+            to_encode = sorted(lacking)
+            clip = identity_of(row)
+            return self._source.get(clip, stored, to_encode, needs, frames, ms).features
+        return self._source.encoded(frames, needs, ms).features
+
+    def frames(self, row: Row) -> VideoFrames | None:
+        """The frames of a clip; `None` if it cannot be decoded, which is counted."""
+        decoded = self._decoded(row)
+        return None if decoded is None else frames_of(decoded)
+
+    def raise_if_none(self, looked_at: int) -> None:
+        """Refuse an analysis of nothing.
+
+        Raises:
+            RecipeError: If no clip could be looked at.
+        """
+        if not looked_at:
+            raise RecipeError(
+                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
+            )
+
+    def _decoded(self, row: Row) -> Row | None:
+        """The decode stage, with the recipe's limits."""
+        decoded = decode_video(
+            row,
+            spec=self.model.frames,
+            timeout_s=self.job.decode.timeout_s,
+            memory_gib=self.job.decode.memory_gib,
+            videos=videos_of(self.job),
+        )
+        if decoded["status"] == "ok":
+            return decoded
+        self._failed(decoded)
+        return None
+
+    def _failed(self, row: Row) -> None:
+        """Name and count a clip that cannot be looked at."""
+        logger.warning("%s: %s", row["video_id"], row["error"])
+        self.num_failed += 1
+
+    def _listed(self) -> pa.Table:
+        """The recipe's clips; there must be some."""
+        job, built = self.job, self.built
+        try:
+            sources = Sources(tuple(built.mirrors.values()), videos_of(job))
+            clips = plan_clips(
+                items_of(job, built), {}, hash_content=job.hash_content, identify=sources
+            )
+        except (ValueError, OSError) as error:
+            raise RecipeError(" ".join(str(error).split())) from error
+        if clips.num_rows == 0:
+            raise RecipeError(
+                f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check "
+                "benchmark.root"
+            )
+        return clips

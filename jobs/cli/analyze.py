@@ -1,0 +1,239 @@
+"""`tango analyze ...`: what encoders and methods do with every clip, as figures and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from jobs.cli.options import RUNS, expanded, expanded_text
+from jobs.cli.path_checks import check_jobs
+
+if TYPE_CHECKING:
+    from jobs.analysis.command import Places
+    from jobs.config.recipe import Job
+
+analyze = typer.Typer(
+    no_args_is_help=True,
+    help="Look at what an encoder, and the methods of a recipe, do with every clip.",
+)
+
+SINKS_FILE = Path("sinks.json")
+PAGES = Path("analysis")
+
+Recipe = Annotated[
+    Path, typer.Argument(help="Recipe whose model and clips to look at.", callback=expanded)
+]
+RecipeOrRun = Annotated[
+    Path,
+    typer.Argument(
+        help="Recipe whose clips and methods to look at, or a finished run: its answers are "
+        "explained, too.",
+        callback=expanded,
+    ),
+]
+Set = Annotated[list[str], typer.Option("--set", help="Change one key: --set model.name=tiny.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only the first N clips.  [default: the recipe's, at most 100]"),
+]
+FewerClips = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only the first N clips.  [default: the recipe's, at most 30]"),
+]
+Output = Annotated[
+    Path,
+    typer.Option(help="Directory that receives a directory per analysis.", callback=expanded),
+]
+Cache = Annotated[
+    str,
+    typer.Option(
+        help="Directory or URL of caches, whose features and plans are used.",
+        callback=expanded_text,
+    ),
+]
+MeanRank = Annotated[
+    float, typer.Option(help="Largest mean rank of a sink, as a share of all positions.")
+]
+Spread = Annotated[
+    float, typer.Option(help="Largest spread of its rank, as a share of all positions.")
+]
+
+CACHE = f"{RUNS}/cache"
+MOST_CLIPS, MOST_FOR_PIXELS = 100, 30
+
+
+@analyze.command("attention")
+def attention(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = PAGES,
+    cache: Cache = CACHE,
+) -> None:
+    """Sorted attention, mean maps, and the rank of every position."""
+    job, places = _checked(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
+    from jobs.analysis.attention import analyze_attention
+
+    raise typer.Exit(analyze_attention(job, places, Console()))
+
+
+@analyze.command("sinks")
+def sinks(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Annotated[Path, typer.Option(help="File to write.", callback=expanded)] = SINKS_FILE,
+    pages: Annotated[
+        Path,
+        typer.Option(
+            "--pages", help="Directory that receives a directory with the page.", callback=expanded
+        ),
+    ] = PAGES,
+    cache: Cache = CACHE,
+    score: Annotated[
+        Literal["saliency", "attention"] | None,
+        typer.Option(help="Signal to rank.  [default: saliency, where there is one]"),
+    ] = None,
+    max_mean_rank: MeanRank = 0.1,
+    max_spread: Spread = 0.1,
+) -> None:
+    """Find positions that draw attention in every clip; write a file that model.sinks can name."""
+    from jobs.run.locations import raise_if_unusable
+
+    raise_if_unusable(output.parent)
+    job, places = _checked(recipe, set_, limit, MOST_CLIPS, pages / "sinks", cache, "--pages")
+    from jobs.analysis.sinks import SinkOptions, analyze_sinks
+    from tango_core.analysis.sinks import SinkRule
+
+    options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
+    raise typer.Exit(analyze_sinks(job, options, places, Console()))
+
+
+@analyze.command("activations")
+def activations(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: FewerClips = None,
+    output: Output = PAGES,
+    layer: Annotated[
+        list[int],
+        typer.Option(
+            help="Layer of the tower, 0 for the embeddings; may be repeated.  "
+            "[default: the last one that the model runs]"
+        ),
+    ] = [],  # noqa: B006
+    max_mean_rank: MeanRank = 0.1,
+    max_spread: Spread = 0.1,
+) -> None:
+    """Activations of sinks beside those of other patches, and norms along the layers."""
+    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE)
+    from jobs.analysis.activations import ActivationOptions, analyze_activations
+    from tango_core.analysis.sinks import SinkRule
+
+    options = ActivationOptions(tuple(layer), SinkRule(max_mean_rank, max_spread))
+    raise typer.Exit(analyze_activations(job, options, places, Console()))
+
+
+@analyze.command("clusters")
+def clusters(
+    recipe: Recipe,
+    set_: Set = [],  # noqa: B006
+    limit: FewerClips = None,
+    output: Output = PAGES,
+    cache: Cache = CACHE,
+    share: Annotated[float, typer.Option(help="Clusters per token, in (0, 1].")] = 0.1,
+    window: Annotated[
+        int, typer.Option(min=1, help="Consecutive frames that are clustered together.")
+    ] = 8,
+    examples: Annotated[int, typer.Option(min=0, help="Clips to draw.")] = 2,
+) -> None:
+    """Clusters of tokens with and without ST-RoPE, and how fragmented they are."""
+    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache)
+    from jobs.analysis.clusters import ClusterOptions, analyze_clusters
+
+    options = ClusterOptions(share, window, examples)
+    raise typer.Exit(analyze_clusters(job, options, places, Console()))
+
+
+@analyze.command("coverage")
+def coverage(
+    recipe: RecipeOrRun,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = PAGES,
+    cache: Cache = CACHE,
+) -> None:
+    """How well kept tokens stand for all, without a language model; beside accuracy for a run."""
+    path, run = _recipe_of(recipe)
+    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
+    from jobs.analysis.coverage import analyze_coverage
+
+    raise typer.Exit(analyze_coverage(job, run, places, Console()))
+
+
+@analyze.command("evidence")
+def evidence(
+    recipe: RecipeOrRun,
+    set_: Set = [],  # noqa: B006
+    limit: Limit = None,
+    output: Output = PAGES,
+    cache: Cache = CACHE,
+) -> None:
+    """What methods leave of the objects asked about in the embedded world; explains a run."""
+    path, run = _recipe_of(recipe)
+    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
+    from jobs.analysis.evidence import analyze_evidence
+
+    raise typer.Exit(analyze_evidence(job, run, places, Console()))
+
+
+def _recipe_of(path: Path) -> tuple[Path, Path | None]:
+    """The recipe in a path, and the run that it is of: a run holds its own recipe.
+
+    Raises:
+        FileNotFoundError: If a directory is no finished run.
+    """
+    if not path.is_dir():
+        return path, None
+    from jobs.results.facts import JOB_FILE, JobFacts
+
+    JobFacts.load(path)
+    return path / JOB_FILE, path
+
+
+def _checked(
+    recipe: Path,
+    changes: list[str],
+    limit: int | None,
+    most: int,
+    folder: Path,
+    cache: str,
+    option: str = "--output",
+) -> tuple[Job, Places]:
+    """The recipe, and where to read and write, before anything heavy is imported.
+
+    Args:
+        recipe: The file.
+        changes: `--set`.
+        limit: Clips asked for; `None` for those of the recipe, at most `most`.
+        most: Clips that are looked at if nobody says how many.
+        folder: Receives the page.
+        cache: Directory or URL of the caches.
+        option: That named the folder.
+    """
+    from dataclasses import replace
+
+    from jobs.config.recipe import load_job
+    from jobs.run.locations import Locations, raise_if_unusable
+    from pipeline.remote.urls import place
+
+    job = load_job(recipe, changes)
+    job = replace(job, limit=limit or min(job.limit or most, most))
+    raise_if_unusable(folder.parent, option)
+    check_jobs([job], recipe, folder)
+    from jobs.analysis.command import Places
+
+    return job, Places(folder, Locations(place(RUNS), cache).cache_root)

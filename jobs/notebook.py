@@ -1,0 +1,272 @@
+"""A finished run in a notebook: typed summaries, and pandas frames of what it answered.
+
+    from jobs.notebook import load_run
+
+    run = load_run("runs/20260101-120000-shapes-tiny-8f-tango")
+    run.cells[["cell", "accuracy", "tokens_kept"]]
+    run.answers(["video_id", "question_id", "correct"], cells=["tango r=0.1"])
+
+Nothing is read before it is asked for. `answers` holds what it is asked for in memory;
+`answers_in_parts` gives the same part by part, for runs that are larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.reduction import parts_of, reduce_runs
+from jobs.results.run_summary import RunSummary
+from jobs.results.summary import SUMMARY_FILE, summarize_reduced
+from pipeline.answer_parts import last_of_each
+from pipeline.rows import ANSWER
+from pipeline.stages.declarations import FAILED
+from tango_core.local_files import parse_json, read_text
+
+# pandas types in which a missing number, answer or text stays missing.
+_TYPES = {
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+    pa.string(): pd.StringDtype(),
+    pa.float64(): pd.Float64Dtype(),
+}
+_PER_CLIP = (
+    "benchmark",
+    "video_id",
+    "cell",
+    "method",
+    "retention",
+    "tokens_total",
+    "tokens_kept",
+    "tokens_with_newlines",
+)
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """Open a finished run.
+
+    Args:
+        path: Its directory.
+
+    Raises:
+        FileNotFoundError: If it is no finished run.
+        ValueError: If its facts are damaged.
+    """
+    folder = Path(path).expanduser()
+    return LoadedRun(folder, JobFacts.load(folder))
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A finished run.
+
+    Attributes:
+        path: Its directory.
+        facts: What it says about itself: model, cells, versions, times.
+    """
+
+    path: Path
+    facts: JobFacts
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe; empty for runs that were imported."""
+        path = self.path / JOB_FILE
+        return dict(yaml.safe_load(read_text(path)) or {}) if path.is_file() else {}
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """All numbers of the run, as `summary.json` has them; computed where that is missing.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        path = self.path / SUMMARY_FILE
+        if not path.is_file():
+            return summarize_reduced(reduce_runs([self.path], self.facts.mode), self.facts)
+        try:
+            return RunSummary.from_json(parse_json(read_text(path), path.name))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is damaged ({type(error).__name__}: {error}); delete it, and it is "
+                "computed from the answers"
+            ) from error
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """One row per cell: what was asked for, accuracy, tokens and latencies.
+
+        Columns `accuracy`, `accuracy_low` and `accuracy_high` are shares in [0, 1] with their 95 %
+        interval; `<stage>_ms` is the median of a stage in milliseconds.
+        """
+        return pd.DataFrame([_plain(cell) for cell in self.summary.cells]).convert_dtypes()
+
+    def answers(
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        cells: Collection[str] | None = None,
+        benchmarks: Collection[str] | None = None,
+        groups: bool = False,
+    ) -> pd.DataFrame:
+        """The answers, one row per question and cell.
+
+        Args:
+            columns: Those that are wanted, of `pipeline.rows.ANSWER`; `None` for all.
+            cells: Names of the cells that are wanted; `None` for all.
+            benchmarks: Names of the benchmarks; `None` for all.
+            groups: Add a column `group.<name>` for every group of the questions.
+
+        Raises:
+            ValueError: If there is no such column, cell or benchmark.
+            FileNotFoundError: If the run has no answers.
+            DamagedFileError: If a file of it is damaged.
+        """
+        parts = list(
+            self.answers_in_parts(columns, cells=cells, benchmarks=benchmarks, groups=groups)
+        )
+        if parts:
+            return pd.concat(parts, ignore_index=True)
+        names = ANSWER.names if columns is None else list(columns)
+        empty = pa.schema([ANSWER.field(name) for name in names]).empty_table()
+        return _frame(empty)
+
+    def answers_in_parts(
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        cells: Collection[str] | None = None,
+        benchmarks: Collection[str] | None = None,
+        groups: bool = False,
+        rows: int = 100_000,
+    ) -> Iterator[pd.DataFrame]:
+        """The same in frames of bounded size; the answers of a clip stay together.
+
+        Args:
+            columns: As `answers`.
+            cells: As `answers`.
+            benchmarks: As `answers`.
+            groups: As `answers`.
+            rows: Answers that are read at once, about; a frame is not larger than that and one file
+                of the run.
+
+        Raises:
+            ValueError: If there is no such column, cell or benchmark.
+        """
+        chosen = list(ANSWER.names if columns is None else dict.fromkeys(columns))
+        _raise_if_unknown("column", chosen, ANSWER.names)
+        for kind, wanted, known in (
+            ("cell", cells, {cell.name for cell in self.facts.cells}),
+            ("benchmark", benchmarks, {cell.benchmark for cell in self.facts.cells}),
+        ):
+            _raise_if_unknown(kind, wanted or (), known)
+        for table in self._tables(rows):
+            for name, wanted in (("cell", cells), ("benchmark", benchmarks)):
+                if wanted is not None:
+                    values = pa.array(list(wanted), pa.string())
+                    table = table.filter(pc.is_in(table[name], value_set=values))
+            if not len(table):
+                continue
+            frame = _frame(table.select(chosen))
+            yield _with_groups(frame, table["groups"]) if groups else frame
+
+    def failures(self) -> pd.DataFrame:
+        """The questions whose clip or answer failed, with `status` and `error`."""
+        parts = [
+            table.filter(pc.is_in(table["status"], value_set=pa.array(list(FAILED), pa.string())))
+            for table in self._tables()
+        ]
+        together = pa.concat_tables([ANSWER.empty_table(), *parts])
+        return _frame(together)
+
+    def token_counts(self) -> pd.DataFrame:
+        """One row per clip and cell: all visual tokens, those kept, and `kept`, their share.
+
+        Clips that failed have none.
+        """
+        parts = [ANSWER.empty_table().select(_PER_CLIP)]
+        for table in self._tables():
+            known = table.filter(pc.is_valid(table["tokens_kept"])).select(_PER_CLIP)
+            keys = ["benchmark", "video_id", "cell"]
+            rest = [name for name in _PER_CLIP if name not in keys]
+            own = known.group_by(keys, use_threads=False)
+            firsts = own.aggregate([(name, "first") for name in rest])
+            parts.append(firsts.rename_columns([*keys, *rest]).select(_PER_CLIP))
+        frame = _frame(pa.concat_tables(parts))
+        frame["kept"] = frame["tokens_kept"] / frame["tokens_total"]
+        return frame
+
+    def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
+        """All answers, none twice, with all columns that this version knows."""
+        for table in parts_of(self.path).whole_clips(rows=rows):
+            table = last_of_each(table)
+            yield pa.Table.from_arrays([_column(table, field) for field in ANSWER], schema=ANSWER)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """A table as a frame in which what is missing stays missing."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_TYPES.get)
+    return frame
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """A column in its type; of runs of earlier versions, which do not have it, an empty one."""
+    if field.name not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), field.type)])
+    return table[field.name].cast(field.type, safe=False)
+
+
+def _plain(cell: CellSummary) -> dict[str, Any]:
+    """A cell as a row of plain numbers."""
+    accuracy = cell.accuracy
+    return {
+        "benchmark": cell.benchmark,
+        "cell": cell.name,
+        "method": cell.method,
+        "retention": cell.retention_requested,
+        "retention_actual": cell.retention_actual,
+        "accuracy": accuracy.value if accuracy else None,
+        "accuracy_low": accuracy.low if accuracy else None,
+        "accuracy_high": accuracy.high if accuracy else None,
+        "num_questions": cell.counts.num_questions,
+        "num_failed": cell.counts.num_failed,
+        "tokens_total": cell.tokens_total,
+        "tokens_kept": cell.tokens_kept,
+        "prefill_tflops": cell.prefill_tflops,
+        **{f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()},
+    }
+
+
+def _with_groups(frame: pd.DataFrame, groups: pa.ChunkedArray) -> pd.DataFrame:
+    """The frame with a column per group."""
+    parsed: list[Mapping[str, str]] = [json.loads(text or "{}") for text in groups.to_pylist()]
+    names = sorted({name for one in parsed for name in one})
+    own = {
+        f"group.{name}": pd.array([one.get(name) for one in parsed], dtype=pd.StringDtype())
+        for name in names
+    }
+    return frame.assign(**own)
+
+
+def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]) -> None:
+    """Refuse names that are not there.
+
+    Raises:
+        ValueError: In one line that says what is there.
+    """
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(
+            f"the run has no {kind} {unknown[0]!r}; choose from: {', '.join(sorted(known))}"
+        )

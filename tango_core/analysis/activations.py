@@ -1,0 +1,174 @@
+"""How large the activations of sinks are beside those of other patches, and norms along the layers.
+
+Sinks of a tower carry a few very large activations (Tango, Section 3; Sun et al. 2024 show the same
+for other networks). Measured patch by patch on the tower's own grid, where a sink is one patch:
+pooling would mix it with its neighbours.
+
+Everything is summed up per position, so memory does not grow with clips, and which positions are
+sinks is decided at the end from the attention of the same frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tango_core.analysis.sinks import SinkCalibration, SinkReport, SinkRule
+from tango_core.models.trace import TowerTrace
+
+STATISTICS = ("top 1", "top 2", "top 3", "top 1 %", "top 10 %", "top 25 %", "mean", "SD", "median")
+"""Of the C absolute activations of a patch; "top 10 %" is the one that a tenth of them reach."""
+
+# Positions that stand for the sinks of a tower that has none.
+MOST_ATTENDED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class GroupActivations:
+    """The activations of sinks, or of all other patches, averaged over positions and frames.
+
+    Attributes:
+        positions: Number of positions in the group.
+        statistics: Layer -> one number for each of `STATISTICS`.
+        norms: (layers + 1,) mean norm after every layer.
+        low: (layers + 1,) lowest mean norm of a position in the group.
+        high: (layers + 1,) highest.
+    """
+
+    positions: int
+    statistics: dict[int, tuple[float, ...]]
+    norms: Tensor
+    low: Tensor
+    high: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationReport:
+    """What was found.
+
+    Attributes:
+        ranks: Ranks of the patches by the attention they receive, and which of them are sinks.
+        chosen: Positions of the first group: the sinks, or the `MOST_ATTENDED` positions if no
+            position is a sink.
+        are_sinks: Whether they are sinks.
+        sinks: The first group.
+        others: All other positions.
+        top_channels: Layer -> the channels of the largest mean absolute activation of the first
+            group, the largest first, with that mean.
+    """
+
+    ranks: SinkReport
+    chosen: tuple[int, ...]
+    are_sinks: bool
+    sinks: GroupActivations
+    others: GroupActivations
+    top_channels: dict[int, tuple[tuple[int, float], ...]]
+
+
+class ActivationStudy:
+    """Collects the activations of clips.
+
+    Args:
+        layers: Those whose activations are described, see `TowerTrace`.
+    """
+
+    def __init__(self, layers: Collection[int]) -> None:
+        self.layers = tuple(sorted(set(layers)))
+        self.ranks = SinkCalibration("attention")
+        self._norms = torch.zeros(0)
+        self._statistics: dict[int, Tensor] = {}
+        self._channels: dict[int, Tensor] = {}
+
+    def add(self, trace: TowerTrace) -> None:
+        """Count one clip.
+
+        Raises:
+            ValueError: If its grid is another one than that of earlier clips, or values are not
+                finite.
+        """
+        self.ranks.add(trace.attention, trace.grid)
+        norms = trace.norms.double().sum(dim=0).cpu()
+        self._norms = self._norms + norms if len(self._norms) else norms
+        for layer in self.layers:
+            values = trace.hidden[layer].float().abs()
+            if not bool(values.isfinite().all()):
+                raise ValueError(f"layer {layer} of this clip holds NaN or infinite values")
+            described = describe(values).double().sum(dim=0).cpu()
+            channels = values.double().sum(dim=0).cpu()
+            if layer in self._statistics:
+                self._statistics[layer] += described
+                self._channels[layer] += channels
+            else:
+                self._statistics[layer], self._channels[layer] = described, channels
+
+    def report(
+        self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
+    ) -> ActivationReport:
+        """Tell sinks from other patches.
+
+        Args:
+            rule: When a position is a sink.
+            sinks: Positions on the tower's grid that are to be taken for sinks instead.
+
+        Raises:
+            ValueError: If no clip was added, or all positions are sinks.
+        """
+        ranks = self.ranks.report(rule)
+        total = len(ranks.rank_mean)
+        found = tuple(ranks.sinks if sinks is None else sinks)
+        by_rank = sorted(range(total), key=lambda position: ranks.rank_mean[position])
+        chosen = found or tuple(by_rank[:MOST_ATTENDED])
+        if len(set(chosen)) >= total:
+            raise ValueError(f"all {total} positions are sinks, so there is no other to compare")
+        is_sink = torch.zeros(total, dtype=torch.bool)
+        is_sink[list(chosen)] = True
+        return ActivationReport(
+            ranks=ranks,
+            chosen=chosen,
+            are_sinks=bool(found),
+            sinks=self._group(is_sink),
+            others=self._group(~is_sink),
+            top_channels={layer: self._top_channels(layer, is_sink) for layer in self.layers},
+        )
+
+    def _group(self, members: Tensor) -> GroupActivations:
+        """Means over the positions of a group."""
+        frames = self.ranks.num_frames
+        norms = self._norms[:, members] / frames
+        means = {
+            layer: (sums[members].mean(dim=0) / frames).tolist()
+            for layer, sums in self._statistics.items()
+        }
+        return GroupActivations(
+            positions=int(members.sum()),
+            statistics={layer: tuple(values) for layer, values in means.items()},
+            norms=norms.mean(dim=1),
+            low=norms.amin(dim=1),
+            high=norms.amax(dim=1),
+        )
+
+    def _top_channels(
+        self, layer: int, members: Tensor, count: int = 3
+    ) -> tuple[tuple[int, float], ...]:
+        """The channels that are largest in a group."""
+        means = self._channels[layer][members].mean(dim=0) / self.ranks.num_frames
+        values, channels = means.topk(min(count, len(means)))
+        return tuple(zip(channels.tolist(), values.tolist(), strict=True))
+
+
+def describe(values: Tensor) -> Tensor:
+    """(..., 9) `STATISTICS` of (..., C) absolute activations, float32.
+
+    The standard deviation is that of the C values, divided by C; the median is the lower one of an
+    even number.
+    """
+    ordered = values.sort(dim=-1, descending=True).values
+    width = ordered.shape[-1]
+    shares = [min(width, max(1, round(share * width))) - 1 for share in (0.01, 0.1, 0.25)]
+    places = [min(place, width - 1) for place in (0, 1, 2)] + shares
+    parts = [ordered[..., place] for place in places]
+    parts += [values.mean(dim=-1), values.std(dim=-1, correction=0), ordered[..., width // 2]]
+    return torch.stack(parts, dim=-1)

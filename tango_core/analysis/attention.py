@@ -1,0 +1,110 @@
+"""Where a signal lies: how few tokens hold it, and on which positions of the grid on average.
+
+The publication's view of "attn" and "p-attn" (Tango, Section 3 and its Figures 2 and 3): sorted
+within a frame both fall steeply, and averaged over clips p-attn lies in the middle of the frame and
+attn on a few positions at its border, the sinks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tango_core.analysis.sinks import SinkCalibration, SinkReport
+
+# Ends of the band over clips, as shares of the clips.
+BAND = (0.1, 0.9)
+# Shares of the positions of a frame whose part of the signal is reported.
+TOP_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class SignalReport:
+    """One signal over all clips. Signals of a frame are scaled to a mean of 1.
+
+    Attributes:
+        ranks: Mean rank and spread of every position, and which of them are sinks.
+        by_rank: (L,) mean over clips of the signal at every rank, the largest first.
+        low: (L,) lower end of the band over clips (`BAND`).
+        high: (L,) upper end.
+        mean_map: (L,) mean over all frames of the signal at every position.
+        top_shares: Share of the positions -> part of a frame's signal that the highest of them hold
+            (at least one position), in [0, 1].
+        effective_tokens: exp of the entropy of a frame's signal, averaged over frames: how many
+            equally attended positions would be as spread out, in [1, L].
+    """
+
+    ranks: SinkReport
+    by_rank: Tensor
+    low: Tensor
+    high: Tensor
+    mean_map: Tensor
+    top_shares: dict[float, float]
+    effective_tokens: float
+
+    def top(self, count: int = 10) -> list[int]:
+        """Positions of the highest mean signal, the highest first; of equal ones the first."""
+        order = self.mean_map.sort(descending=True, stable=True).indices
+        return [int(position) for position in order[:count]]
+
+
+class SignalProfile:
+    """Collects one signal clip by clip; memory grows by L numbers per clip.
+
+    Args:
+        name: `"saliency"` ("p-attn") or `"attention"` ("attn").
+    """
+
+    def __init__(self, name: str) -> None:
+        self.ranks = SinkCalibration(name)
+        self._sorted: list[Tensor] = []
+        self._sum = torch.zeros(0, dtype=torch.float64)
+        self._entropy = 0.0
+
+    def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
+        """Count the frames of one clip.
+
+        Args:
+            scores: (T, L) not negative, a positive sum in every frame.
+            grid: (H, W) with H * W = L.
+
+        Raises:
+            ValueError: If the grid is another one than that of earlier clips, or scores are
+                negative, not finite, or all 0 in a frame.
+        """
+        self.ranks.add(scores, grid)
+        scores = scores.double().cpu()
+        totals = scores.sum(dim=1, keepdim=True)
+        if bool((scores < 0).any()) or not bool((totals > 0).all()):
+            raise ValueError(f"{self.ranks.score} of this clip has negative or empty frames")
+        shares = scores / totals
+        self._entropy += float(torch.special.entr(shares).sum(dim=1).exp().sum())
+        scaled = shares * shares.shape[1]
+        if not len(self._sum):
+            self._sum = torch.zeros_like(scaled[0])
+        self._sum += scaled.sum(dim=0)
+        self._sorted.append(scaled.sort(dim=1, descending=True).values.mean(dim=0).float())
+
+    def report(self) -> SignalReport:
+        """What was collected.
+
+        Raises:
+            ValueError: If no clip was added.
+        """
+        ranks = self.ranks.report()
+        clips = torch.stack(self._sorted).double()
+        low, high = torch.quantile(clips, torch.tensor(BAND, dtype=torch.float64), dim=0)
+        by_rank = clips.mean(dim=0)
+        total = len(by_rank)
+        parts = by_rank.cumsum(dim=0) / total
+        return SignalReport(
+            ranks=ranks,
+            by_rank=by_rank,
+            low=low,
+            high=high,
+            mean_map=self._sum / ranks.num_frames,
+            top_shares={s: float(parts[max(1, round(s * total)) - 1]) for s in TOP_SHARES},
+            effective_tokens=self._entropy / ranks.num_frames,
+        )

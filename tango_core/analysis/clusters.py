@@ -1,0 +1,136 @@
+"""How connected clusters of tokens are, with and without ST-RoPE.
+
+Tango clusters what it merges by features that are rotated by when and where a token is (Section
+3.3). Without that a cluster gathers look-alikes from all over the clip, and a merged token stands
+for many places at once. Counted here: the connected pieces of every cluster in time, rows and
+columns.
+
+Clusters are those of Tango's merging (density peaks over 7 neighbours, every token to its nearest
+centre), computed on all tokens of a window of consecutive frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.st_rope import st_rope
+from tango_core.types import VisualFeatures
+
+NUM_NEIGHBORS = 7
+
+
+@dataclass(frozen=True)
+class Fragmentation:
+    """How fragmented the clusters of some windows are.
+
+    Attributes:
+        pieces: Connected pieces of every cluster.
+        in_largest: Share of every cluster's tokens that are in its largest piece, in (0, 1].
+    """
+
+    pieces: tuple[int, ...]
+    in_largest: tuple[float, ...]
+
+    def __add__(self, other: Fragmentation) -> Fragmentation:
+        """The clusters of both."""
+        return Fragmentation(self.pieces + other.pieces, self.in_largest + other.in_largest)
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters, none of them empty."""
+        return len(self.pieces)
+
+    @property
+    def mean_pieces(self) -> float:
+        """Pieces of a cluster on average, at least 1."""
+        return sum(self.pieces) / len(self.pieces)
+
+    @property
+    def connected(self) -> float:
+        """Share of the clusters that are one piece, in [0, 1]."""
+        return sum(number == 1 for number in self.pieces) / len(self.pieces)
+
+    @property
+    def mean_in_largest(self) -> float:
+        """Share of a cluster's tokens in its largest piece, averaged over clusters."""
+        return sum(self.in_largest) / len(self.in_largest)
+
+
+NO_CLUSTERS = Fragmentation((), ())
+
+
+def cluster_labels(
+    features: VisualFeatures, frames: slice, share: float, *, rotated: bool
+) -> Tensor:
+    """Cluster all tokens of some frames.
+
+    Args:
+        features: Of a clip, all finite.
+        frames: Consecutive ones.
+        share: Clusters per token, in (0, 1]; at least one cluster is made.
+        rotated: Whether features are rotated by seconds, row and column (ST-RoPE with Tango's
+            bases); otherwise unit features are compared as they are.
+
+    Returns:
+        (t, H, W) int64 numbers of clusters, on the CPU.
+
+    Raises:
+        ValueError: If D is odd, which ST-RoPE cannot rotate, or `share` is out of range.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"clusters per token must be in (0, 1], got {share}")
+    tokens, times = features.tokens[frames].float(), features.timestamps[frames]
+    points = st_rope(tokens, times, features.grid) if rotated else F.normalize(tokens, dim=-1)
+    flat = points.flatten(0, 1)[None]
+    distances = squared_distances(flat)
+    number = max(1, round(share * flat.shape[1]))
+    centers = density_peaks(distances, number, NUM_NEIGHBORS).sort(dim=-1).values
+    return assign_to_centers(distances, centers)[0].view(len(tokens), *features.grid).cpu()
+
+
+def fragmentation(labels: Tensor) -> Fragmentation:
+    """Count the connected pieces of every cluster.
+
+    Args:
+        labels: (t, H, W) numbers of clusters. Tokens touch in rows and columns of a frame, and at
+            one place of consecutive frames.
+    """
+    pieces = connected_pieces(labels).flatten()
+    found, sizes = torch.unique(pieces, return_counts=True)
+    owners = labels.flatten()[found]  # a piece is called after a token of it
+    clusters, numbers, counts = torch.unique(owners, return_inverse=True, return_counts=True)
+    totals = torch.zeros(len(clusters), dtype=torch.int64).index_add_(0, numbers, sizes)
+    largest = torch.zeros(len(clusters), dtype=torch.int64).scatter_reduce_(
+        0, numbers, sizes, reduce="amax"
+    )
+    return Fragmentation(tuple(counts.tolist()), tuple((largest / totals).tolist()))
+
+
+def connected_pieces(labels: Tensor) -> Tensor:
+    """(t, H, W) int64: the smallest flat position in the connected piece of every token.
+
+    Args:
+        labels: (t, H, W) numbers of clusters on the CPU.
+    """
+    names = torch.arange(labels.numel()).view(labels.shape)
+    while True:
+        before = names
+        for axis in range(labels.ndim):
+            length = labels.shape[axis] - 1
+            first, second = labels.narrow(axis, 0, length), labels.narrow(axis, 1, length)
+            one, other = names.narrow(axis, 0, length), names.narrow(axis, 1, length)
+            least = torch.minimum(one, other)
+            touch = first == second
+            names = names.clone()
+            names.narrow(axis, 0, length).copy_(torch.where(touch, least, one))
+            own = names.narrow(axis, 1, length)
+            own.copy_(torch.where(touch, torch.minimum(own, least), own))
+        # The name of a token's name: chains of any length take few rounds.
+        names = names.flatten()[names]
+        if torch.equal(names, before):
+            return names
