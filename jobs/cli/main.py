@@ -25,6 +25,7 @@ from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli import view as cli_view
 from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
 from jobs.cli.options import (
     RUNS,
@@ -250,6 +251,7 @@ app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_tools.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
+app.command()(cli_view.view)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)
