@@ -99,7 +99,12 @@ def view(
         with opened(runs, cache) as pages:
             shop = FrameShop(pixels=pixels)
             config = uvicorn.Config(
-                build_app(pages, shop), log_level="warning", access_log=False, lifespan="off"
+                build_app(pages, shop),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                # A browser keeps its connection; nothing is lost with it.
+                timeout_graceful_shutdown=1,
             )
             server = uvicorn.Server(config)
             # Signals belong to the main thread, which waits here.

@@ -31,6 +31,7 @@ def contents(index: QuestionIndex) -> Json:
         "columns": [
             {
                 "label": column.label,
+                "short": column.short,
                 "name": column.name,
                 "group": column.group,
                 "method": column.first.method,

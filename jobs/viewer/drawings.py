@@ -31,7 +31,6 @@ ONLY_POSITIONS = (
     "segments, the static places or the saliency. Run the recipe with cache.features: tokens and "
     "a new --cache directory; methods that make no plan store no more than this."
 )
-NO_SALIENCY = "This method ranks tokens by no score of the encoder, so there is no saliency map."
 
 
 @dataclass(frozen=True)
@@ -194,8 +193,6 @@ def _of_plan(row: StoredPlan) -> TokenDrawing:
             "This plan was stored without segments, static places and saliency; run the job again "
             "with a new --cache directory."
         )
-    elif drawing.saliency is None:
-        missing.append(NO_SALIENCY)
     scale = None if drawing is None else drawing.saliency_range
     return TokenDrawing(
         grid=plan.grid,

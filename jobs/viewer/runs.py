@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ class Column:
     Attributes:
         group: Number of the group of runs.
         name: The answers' column `cell`.
-        label: Unique among all columns.
+        label: Unique among all columns, and the same whichever runs are opened beside: for links.
+        short: Unique, too, and short: for headings.
         cells: Benchmark -> what the run says about the cell.
         baseline: Number of the column with all tokens of the same group; `None` if there is none,
             or for that column itself.
@@ -38,6 +39,7 @@ class Column:
     group: int
     name: str
     label: str
+    short: str
     cells: dict[str, CellFacts]
     baseline: int | None = None
 
@@ -163,14 +165,13 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
             (start + at for at, n in enumerate(names) if _method(cells[n]) == BASELINE), None
         )
         for at, name in enumerate(names):
-            label = name if len(groups) == 1 else f"{name} ({_short(group, groups)})"
+            label = name if len(groups) == 1 else f"{name} ({group.label})"
+            short = name if len(groups) == 1 else f"{name} [{number + 1}]"
             own = None if start + at == baseline else baseline
-            found.append(Column(number, name, label, cells[name], own))
+            found.append(Column(number, name, label, short, cells[name], own))
     labels = [column.label for column in found]
     if len(set(labels)) < len(labels):  # runs of one name in different directories
-        found = [
-            Column(c.group, c.name, f"{c.label} #{c.group + 1}", c.cells, c.baseline) for c in found
-        ]
+        found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
 
 
@@ -178,9 +179,3 @@ def _method(cells: dict[str, CellFacts]) -> str:
     """The method of a column."""
     return next(iter(cells.values())).method
 
-
-def _short(group: RunGroup, groups: Sequence[RunGroup]) -> str:
-    """What tells a group from the others: model and frames where that is enough."""
-    about = [f"{g.facts[0].model} {g.facts[0].num_frames or '?'}f" for g in groups]
-    own = about[groups.index(group)]
-    return own if about.count(own) == 1 else group.facts[0].run_id

@@ -30,7 +30,7 @@
   ];
 
   // What is shown where a link names no cells: all tokens, the cell of the filter, other methods.
-  function clipCells(contents, filtered) {
+  function usual(contents, filtered) {
     const columns = contents.columns;
     const found = [columns.find((one) => one.method === "full"), columns.find((one) => one.label === filtered)];
     const methods = new Set(found.filter(Boolean).map((one) => one.method));
@@ -39,20 +39,21 @@
       if (!methods.has(one.method)) found.push(one);
       methods.add(one.method);
     }
-    return [...new Set(found.filter(Boolean).map((one) => one.label))].slice(0, 4);
+    const chosen = [...new Set(found.filter(Boolean))].slice(0, 4);
+    return chosen.map((one) => columns.indexOf(one));
   }
 
   // A link names cells by label, or by their name in a run.
   function resolved(contents, pairs) {
     const run = value(pairs, "run");
-    const found = values(pairs, "cell").map((text) =>
-      contents.columns.findIndex((one) => one.label === text) >= 0
-        ? contents.columns.findIndex((one) => one.label === text)
-        : contents.columns.findIndex((one) => one.name === text && (!run || contents.runs[one.group].ids.includes(run))),
-    );
+    const inRun = (one) => !run || contents.runs[one.group].ids.includes(run);
+    const found = values(pairs, "cell").map((text) => {
+      const exact = contents.columns.findIndex((one) => one.label === text);
+      return exact >= 0 ? exact : contents.columns.findIndex((one) => one.name === text && inRun(one));
+    });
     const known = [...new Set(found.filter((at) => at >= 0))].slice(0, MOST);
     if (known.length) return known;
-    return clipCells(contents, value(pairs, "column")).map((label) => contents.columns.findIndex((one) => one.label === label));
+    return usual(contents, value(pairs, "column"));
   }
 
   function Clip({ contents, pairs }) {
@@ -177,8 +178,8 @@
           ),
         ]),
         columns.length < MOST && h(Choice, {
-          label: "Add a cell", name: "add", value: "",
-          options: [["", "choose ..."], ...contents.columns.map((one, place) => [one.label, one.label, place]).filter(([, , place]) => !columns.includes(place))],
+          label: "Add a cell", name: "add", value: "", bare: true,
+          options: [["", "add a cell ..."], ...contents.columns.map((one, place) => [one.label, one.short, place]).filter(([, , place]) => !columns.includes(place))],
           onChange: (label) => label && setCells([...columns, contents.columns.findIndex((one) => one.label === label)]),
         }),
       ]),
@@ -195,7 +196,7 @@
       h("details", { class: "words" }, [
         h("summary", null, "Kept tokens of this frame as tables"),
         h("div", { class: "tables" }, panels.filter(({ set }) => set).map(({ column, set }) =>
-          h(tango.TokenTable, { key: column, set, time, select, selected, label: contents.columns[column].label }),
+          h(tango.TokenTable, { key: column, set, time, select, selected, label: contents.columns[column].short }),
         )),
       ]),
       h(Help, { keys: KEYS }),
@@ -220,7 +221,7 @@
       )),
       h("h2", null, question.text || question.id),
       question.choices.length > 0 && h("ol", { class: "choices" }, question.choices.map((text, at) => {
-        const by = columns.filter((column) => (question.answers[column] || {}).choice === at).map((column) => contents.columns[column].label);
+        const by = columns.filter((column) => (question.answers[column] || {}).choice === at).map((column) => contents.columns[column].short);
         return h("li", { class: at === right ? "right" : "" }, [
           h("b", null, `${LETTERS[at] || at + 1}. `), text,
           at === right && h("span", { class: "badge right" }, "\u2713 right answer"),
@@ -232,7 +233,7 @@
       h("details", { class: "all" }, [
         h("summary", null, "All cells"),
         h("ul", { class: "every" }, contents.columns.map((one, at) => h("li", null, [
-          h(Mark, { letter: question.outcomes[at] }), ` ${one.label}: `, h("span", { class: "hidden" }, wordsOf(question.outcomes[at])[2]),
+          h(Mark, { letter: question.outcomes[at] }), ` ${one.short}: `, h("span", { class: "hidden" }, wordsOf(question.outcomes[at])[2]),
           h("q", null, (question.answers[at] || {}).text || ""),
         ]))),
       ]),
@@ -247,10 +248,10 @@
       layers.has("kept") && h("span", null, [h("i", { class: "key dropped" }), "dropped"]),
       layers.has("merged") && some.some((set) => set.offsets) && h("span", null, [h("i", { class: "key merged" }), "a colour per merged group: outlined where it is kept, filled where it comes from"]),
       layers.has("static") && some.some((set) => set.isStatic) && h("span", null, [h("i", { class: "key static" }), "averaged over its segment"]),
-      layers.has("saliency") && scale && h("span", null, [h("i", { class: "key heat" }), `saliency from ${scale.range[0].toPrecision(3)} to ${scale.range[1].toPrecision(3)}`]),
+      layers.has("saliency") && scale && h("span", null, [h("i", { class: "key heat" }), "saliency, from the lowest to the highest of the clip"]),
       h("span", null, "Bars: kept tokens per frame; lines between them are borders of segments, dots are frames of the chosen token."),
     ]);
   }
 
-  Object.assign(tango, { Clip, clipCells });
+  tango.Clip = Clip;
 })();

@@ -111,7 +111,7 @@
       return { total: found.length, clips: new Set(found.map((row) => row.clip)).size, page, rows: shown };
     },
     async clip(benchmark, video, pairs) {
-      const { all } = await piece("videos/all");
+      const all = await piece("videos/all");
       const number = all.findIndex(([b, v]) => b === benchmark && v === video);
       if (number < 0) throw new Error(`no run was asked about the clip "${video}" of "${benchmark}"`);
       const [page, rows] = await Promise.all([
@@ -123,7 +123,7 @@
       const beside = { before: order[at - 1] ?? null, behind: order[at + 1] ?? null, number: at + 1 };
       return { ...page, beside: at < 0 ? { before: null, behind: null, number: null } : beside };
     },
-    names: async (clip) => (await piece("videos/all")).all[clip],
+    names: async (clip) => (await piece("videos/all"))[clip],
     tokens: (clip) => piece(`tokens/${clip}`, false),
     picture: (url) => image(url),
   };

@@ -40,12 +40,13 @@
   function drawTokens(pen, set, position, layers, selected, width, height) {
     const [w, h] = [width / set.width, height / set.height];
     const start = position * set.perFrame;
+    const heats = layers.has("saliency") && set.saliency !== null;
     const box = (cell) => [(cell % set.width) * w, Math.floor(cell / set.width) * h];
     for (let cell = 0; cell < set.perFrame; cell++) {
       const place = start + cell;
       const [x, y] = box(cell);
       const [token, into] = [set.at[place], set.into[place]];
-      if (layers.has("saliency") && set.saliency) {
+      if (heats) {
         pen.fillStyle = heat(set.saliency[place]);
         pen.fillRect(x, y, w, h);
       }
@@ -56,12 +57,13 @@
         pen.fillRect(x, y, w, h);
         pen.globalAlpha = 1;
       } else if (layers.has("kept") && token < 0) {
-        pen.fillStyle = layers.has("saliency") && set.saliency ? "rgba(8, 12, 18, 0.5)" : "rgba(8, 12, 18, 0.74)";
-        pen.fillRect(x, y, w, h);
+        // Over the heat map a veil would change its colours.
+        pen.fillStyle = "rgba(8, 12, 18, 0.74)";
+        if (!heats) pen.fillRect(x, y, w, h);
       }
     }
     if (layers.has("grid")) grid(pen, set, width, height);
-    if (layers.has("kept")) {
+    if (layers.has("kept") && set.kept.length < set.frames * set.perFrame) {
       for (let cell = 0; cell < set.perFrame; cell++) {
         const token = set.at[start + cell];
         if (token < 0) continue;

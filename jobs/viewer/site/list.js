@@ -84,9 +84,9 @@
     return h("details", { class: "runs" }, [
       h("summary", null, [
         h("h1", null, contents.benchmarks.map(([name]) => name).join(", ")),
-        h("span", { class: "soft" }, contents.runs.map((run) => `${run.model}, ${run.frames || "?"} frames`).join("; ")),
+        h("span", { class: "soft" }, [...new Set(contents.runs.map((run) => `${run.model}, ${run.frames || "?"} frames`))].join("; ")),
       ]),
-      h("ul", null, contents.runs.map((run) => h("li", null, [
+      h("ol", null, contents.runs.map((run) => h("li", null, [
         h("b", null, run.label),
         ` \u00b7 ${run.model} \u00b7 ${run.device || "device unknown"} \u00b7 ${run.started}`,
         run.note && h("div", { class: "note" }, run.note),
@@ -96,7 +96,7 @@
         h("table", { class: "cells" }, [
           h("thead", null, h("tr", null, ["cell", "right", "questions", "accuracy"].map((text) => h("th", { scope: "col" }, text)))),
           h("tbody", null, contents.columns.map((one) => h("tr", null, [
-            h("th", { scope: "row" }, one.label),
+            h("th", { scope: "row" }, one.short),
             h("td", null, number(one.right)),
             h("td", null, number(one.asked)),
             h("td", null, one.asked ? percent(one.right / one.asked) : "-"),
@@ -127,7 +127,7 @@
       })),
       h(Choice, {
         label: "Cell", name: "column", value: value(own, "column"), onChange: (one) => change("column", one),
-        options: [["", "any cell"], ...contents.columns.map((one) => [one.label, one.label])],
+        options: [["", "any cell"], ...contents.columns.map((one) => [one.label, one.short])],
       }),
       h(Choice, { label: "Outcome", name: "outcome", value: value(own, "outcome"), options: OUTCOMES, onChange: (one) => change("outcome", one) }),
       h(Choice, {
@@ -166,7 +166,7 @@
           h("th", { scope: "col" }, "Question"),
           h("th", { scope: "col", class: "outcomes" }, [
             h("span", { class: "hidden" }, "Outcome per cell"),
-            h("span", { class: "heads", "aria-hidden": "true" }, contents.columns.map((one) => h("span", { class: "head", title: one.label }, h("span", null, one.label)))),
+            h("span", { class: "heads", "aria-hidden": "true" }, contents.columns.map((one) => h("span", { class: "head", title: one.label }, h("span", null, one.short)))),
           ]),
         ])),
         h("tbody", null, found.rows.map((row) => h(Row, { key: row.question, contents, own, row }))),
@@ -174,11 +174,8 @@
   }
 
   function Row({ contents, own, row }) {
-    const column = value(own, "column");
-    const cells = tango.clipCells ? tango.clipCells(contents, column) : [];
     const href = link("clip", [
       ...own, ["benchmark", row.benchmark], ["video", row.video], ["question", row.id],
-      ...cells.map((label) => ["cell", label]),
     ]);
     const groups = (contents.kinds[row.kind] || []).map(([name, one]) => `${name}: ${one}`).join(" \u00b7 ");
     return h("tr", null, [
@@ -188,7 +185,7 @@
       ]),
       h("td", { class: "outcomes" }, [
         h("span", { class: "hidden" }, spoken(contents.columns, row.outcomes)),
-        h("span", { class: "marks" }, [...row.outcomes].map((letter, at) => h(Mark, { letter, label: contents.columns[at].label }))),
+        h("span", { class: "marks" }, [...row.outcomes].map((letter, at) => h(Mark, { letter, label: contents.columns[at].short }))),
       ]),
     ]);
   }

@@ -15,13 +15,13 @@
     const answer = question && question.answers[column.number];
     const letter = question ? question.outcomes[column.number] : ".";
     const [kind, sign, text] = wordsOf(letter);
-    return h("section", { class: "panel", "aria-label": column.label }, [
+    return h("section", { class: "panel", "aria-label": column.short }, [
       h("header", null, [
-        h("h3", null, column.label),
+        h("h3", { title: column.label }, column.short),
         h("span", { class: `badge ${kind}` }, `${sign} ${text}`),
-        h("button", { type: "button", class: "remove", onClick: remove, "aria-label": `Remove ${column.label}` }, "\u00d7"),
+        h("button", { type: "button", class: "remove", onClick: remove, "aria-label": `Remove ${column.short}` }, "\u00d7"),
       ]),
-      set ? h(Picture, props) : h("p", { class: "note" }, missing || "Loading ..."),
+      set ? h(Picture, props) : h("p", { class: "note" }, "dDe".includes(letter) ? "The clip failed before any token was kept." : missing || "Loading ..."),
       set && h(Facts, props),
       set && set.missing.map((one) => h("p", { class: "note small" }, one)),
       column.layers < 1 && h("p", { class: "note small" }, `This method also drops tokens inside the language model: on average ${percent(column.layers)} of those shown enter a layer. Which ones depends on the question and is not stored.`),
@@ -98,7 +98,7 @@
       const col = at ? (at.column + dc + set.width) % set.width : 0;
       select(position * set.perFrame + row * set.width + col);
     };
-    const words = `Frame ${position + 1} of ${set.frames} at ${set.times[position].toFixed(1)} s: ${set.perTime[position]} of ${set.perFrame} tokens kept by ${column.label}. Shift and arrow keys choose a token.`;
+    const words = `Frame ${position + 1} of ${set.frames} at ${set.times[position].toFixed(1)} s: ${set.perTime[position]} of ${set.perFrame} tokens kept by ${column.short}. Shift and arrow keys choose a token.`;
     return h("div", { class: "picture" }, [
       h("canvas", {
         ref: canvas, role: "img", tabIndex: 0, "aria-label": words, onKeyDown: onKey, "data-theme": theme,
@@ -125,7 +125,7 @@
     return Math.min(view.per, set.frames - part * view.per);
   }
 
-  function Facts({ set, time, selected }) {
+  function Facts({ set, time, selected, layers }) {
     const position = positionAt(set, time);
     const segment = segmentAt(set, position);
     const total = set.frames * set.perFrame;
@@ -140,6 +140,7 @@
       h("dt", null, "clip"), h("dd", null, `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`),
       ...(merged ? [h("dt", null, "merged"), h("dd", null, `${number(merged)} tokens take in ${number(absorbed)} others`)] : []),
       ...(segment ? [h("dt", null, "segment"), h("dd", null, `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`)] : []),
+      ...(layers.has("saliency") ? [h("dt", null, "saliency"), h("dd", null, set.saliency ? `${set.range[0].toPrecision(3)} to ${set.range[1].toPrecision(3)} in this clip` : set.missing.length ? "not stored" : "none: this method ranks by no score of the encoder")] : []),
       ...(selected === null ? [] : [h("dt", null, "token"), h("dd", { "aria-live": "polite" }, described(set, selected))]),
     ]);
   }

@@ -35,15 +35,15 @@
     const by = new Map();
     [...outcomes].forEach((letter, at) => {
       const text = wordsOf(letter)[2];
-      by.set(text, [...(by.get(text) || []), columns[at].label]);
+      by.set(text, [...(by.get(text) || []), columns[at].short]);
     });
     return [...by].map(([text, labels]) => `${text}: ${labels.join(", ")}`).join("; ");
   }
 
-  function Choice({ label, name, value, options, onChange, id }) {
+  function Choice({ label, name, value, options, onChange, id, bare }) {
     const known = options.some(([one]) => one === value);
     return h("label", { class: "field" }, [
-      h("span", null, label),
+      h("span", { class: bare ? "hidden" : "" }, label),
       h(
         "select",
         { name, id, value, onChange: (event) => onChange(event.target.value) },
@@ -78,6 +78,7 @@
     const names = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
     return h(Choice, {
       label: "Theme",
+      bare: true,
       name: "theme",
       value: theme,
       options: THEMES.map((one) => [one, names[one]]),
