@@ -43,6 +43,7 @@ FAMILIES = ("tango_core.models.llava", "tango_core.models.qwen2_5_vl")
 JOBS_LEVELS = (
     {"config", "exit_codes", "units"},
     {"results"},
+    {"viewer"},
     {"estimate", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},

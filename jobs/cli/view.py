@@ -58,7 +58,7 @@ def view(
     """Look at runs in a browser: every question, and what each method keeps of its clip."""
     if cache is not None:
         check_cache_root(cache)
-    if pixels is not None and 0 < pixels < 1_000 or (pixels == 0 and export is None):
+    if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise ValueError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
 

@@ -1,4 +1,4 @@
-"""What the page must know before it shows anything: runs, columns, groups, and what letters mean."""
+"""What the page must know before it shows anything: runs, columns, groups, letters."""
 
 from __future__ import annotations
 

@@ -72,8 +72,7 @@ def export_site(
 
 
 def _page() -> str:
-    """The page with what an export needs beside: the policy that a server would send, and the mark
-    that there is no server."""
+    """The page with the policy that a server would send, and a mark that there is no server."""
     html = (SITE / PAGE_FILE).read_text(encoding="utf-8")
     policy = POLICY.replace("; frame-ancestors 'none'", "")  # not allowed in a page
     html = html.replace(

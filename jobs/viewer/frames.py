@@ -151,7 +151,8 @@ def nearest_to(
     """
     if len(shown) == len(times):
         return np.arange(len(times))
-    return np.abs(shown[None, :] - times[:, None]).argmin(axis=1).astype(np.int64)
+    nearest = np.abs(shown[None, :] - times[:, None]).argmin(axis=1)
+    return np.asarray(nearest, np.int64)
 
 
 def _jpeg(frames: npt.NDArray[np.uint8]) -> bytes:

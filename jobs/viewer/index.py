@@ -69,6 +69,7 @@ class QuestionIndex:
     def __init__(self, runs: Runs, folder: Path) -> None:
         self.runs = runs
         self._local = threading.local()
+        self._cursors: list[duckdb.DuckDBPyConnection] = []
         # Nothing is fetched from a network, whatever a query names.
         self._connection = duckdb.connect(
             str(folder / "index.duckdb"),
@@ -102,12 +103,17 @@ class QuestionIndex:
         """The rows of a query by name; safe in several threads."""
         if not hasattr(self._local, "cursor"):
             self._local.cursor = self._connection.cursor()
+            self._cursors.append(self._local.cursor)
         found = self._local.cursor.execute(query, list(values))
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def close(self) -> None:
         """Let the file go."""
+        for cursor in self._cursors:
+            cursor.close()
+        self._cursors.clear()
+        self._local = threading.local()
         self._connection.close()
 
 

@@ -178,4 +178,3 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
 def _method(cells: dict[str, CellFacts]) -> str:
     """The method of a column."""
     return next(iter(cells.values())).method
-
