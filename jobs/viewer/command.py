@@ -52,12 +52,15 @@ def newest_run(below: Path) -> Path:
     Raises:
         FileNotFoundError: If there is none.
     """
-    found = sorted(below.glob(f"*/answers/../{FACTS_FILE}"), key=lambda path: path.stat().st_mtime)
+    found = sorted(
+        (path for path in below.glob(f"*/{FACTS_FILE}") if (path.parent / "answers").is_dir()),
+        key=lambda path: path.stat().st_mtime,
+    )
     if not found:
         raise FileNotFoundError(
             f"{below} holds no finished run; name one, or make one with `tango sweep RECIPE`"
         )
-    return found[-1].parent.parent
+    return found[-1].parent
 
 
 def view(
@@ -107,14 +110,20 @@ def view(
                 timeout_graceful_shutdown=1,
             )
             server = uvicorn.Server(config)
-            # Signals belong to the main thread, which waits here.
-            thread = threading.Thread(
-                target=server.run, kwargs={"sockets": [listening]}, daemon=True
-            )
-            thread.start()
+            ended = threading.Event()
+
+            def serve() -> None:
+                try:
+                    server.run(sockets=[listening])
+                finally:
+                    ended.set()
+
+            # Signals belong to the main thread, which waits here: for an event, because a `join`
+            # that a signal cuts off takes the thread for ended (Python 3.11 and 3.12).
+            threading.Thread(target=serve, daemon=True).start()
             try:
-                while thread.is_alive() and not server.started:
-                    thread.join(0.02)
+                while not server.started and not ended.wait(0.02):
+                    pass
                 url = f"http://{HOST}:{listening.getsockname()[1]}/"
                 index = pages.index
                 console.print(
@@ -127,11 +136,11 @@ def view(
                 if opens:
                     webbrowser.open(url)
                 started(url)
-                while thread.is_alive():
-                    thread.join(0.5)
+                while not ended.wait(0.5):
+                    pass
             finally:
                 server.should_exit = True
-                thread.join(5)
+                ended.wait(5)
                 shop.close()
 
 

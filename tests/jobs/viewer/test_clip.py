@@ -100,7 +100,10 @@ def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(r
     with opened([run]) as pages:
         assert "does not hold this clip" in pages.seen(3, [0]).columns[0]
     with opened([run], cache=str(tmp_path)) as pages:
-        assert f"is not in {tmp_path}. Name its directory with --cache" in pages.seen(0, [0]).columns[0]
+        assert (
+            f"is not in {tmp_path}. Name its directory with --cache"
+            in pages.seen(0, [0]).columns[0]
+        )
 
 
 def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path):

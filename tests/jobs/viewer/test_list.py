@@ -96,9 +96,7 @@ def test_cells_that_differ(run, index):
 def test_a_status_finds_failures_and_replies_that_cannot_be_read(run, index):
     assert find(index, status="decode_failed") == (["q2-0", "q2-1"], 2)
     unparsed = [
-        question
-        for question, by in answers_of(run).items()
-        if by[OLD]["status"] == "unparsed"
+        question for question, by in answers_of(run).items() if by[OLD]["status"] == "unparsed"
     ]
     assert unparsed
     assert find(index, column=OLD, status="unparsed") == (unparsed[:PAGE], len(unparsed))
@@ -191,7 +189,10 @@ def test_shards_of_a_job_are_one_column_each(tmp_path):
         assert [column.label for column in pages.index.runs.columns] == list(CELLS)
         assert pages.index.num_questions == 12
     again = write_viewed_run(tmp_path, clips=3, name="s2", recipe=recipe.format(1))
-    with pytest.raises(ValueError, match="questions that another shard"), opened([shards[0], again]):
+    with (
+        pytest.raises(ValueError, match="questions that another shard"),
+        opened([shards[0], again]),
+    ):
         pass
 
 
