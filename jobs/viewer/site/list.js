@@ -146,12 +146,18 @@
   function Search({ text, change }) {
     const [typed, set] = useState(text);
     const timer = useRef(0);
-    useEffect(() => set(text), [text]);
+    // Not while somebody types: the address is a moment behind then.
+    useEffect(() => {
+      if (!timer.current) set(text);
+    }, [text]);
     const onInput = (event) => {
       const one = event.target.value;
       set(one);
       clearTimeout(timer.current);
-      timer.current = setTimeout(() => change("q", one), 250);
+      timer.current = setTimeout(() => {
+        timer.current = 0;
+        change("q", one);
+      }, 250);
     };
     return h("label", { class: "field search" }, [
       h("span", null, "Search"),
