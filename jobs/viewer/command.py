@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import tempfile
 import threading
@@ -24,6 +25,9 @@ from pipeline.remote.urls import Place
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
 _TELL_S = 5.0
+_MANY = 300_000
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -40,8 +44,12 @@ def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPage
     """
     with ExitStack() as stack:
         folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
+        opened_runs = Runs.open(folders, runs)
+        answers = sum(one.num_answers or 0 for group in opened_runs.groups for one in group.facts)
+        if answers > _MANY:
+            logger.info("reading %s answers", f"{answers:,}")
         above = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tango-view-")))
-        index = QuestionIndex(Runs.open(folders, runs), above)
+        index = QuestionIndex(opened_runs, above)
         stack.callback(index.close)
         yield ClipPages(index, cache)
 

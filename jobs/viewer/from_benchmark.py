@@ -59,6 +59,9 @@ def _asked(job: Job) -> Iterator[pa.Table]:
             seed=section.seed,
             protocol=section.protocol,
         )
+        where = benchmark.generated_in
+        if where is not None and not where.is_dir():  # looking at a run makes no videos
+            raise FileNotFoundError(f"{where} is not there")
         for item in benchmark.items(job.limit):
             key = fingerprint = ""
             with suppress(SourceMissingError):
