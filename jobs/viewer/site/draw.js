@@ -124,7 +124,8 @@
     const token = set.at[place] >= 0 ? set.at[place] : set.into[place];
     if (token >= 0) {
       for (const [source] of parts(set, token)) {
-        if (Math.floor(source / set.perFrame) !== position) continue;
+        // Not over the kept place itself, whose picture would change its colours.
+        if (Math.floor(source / set.perFrame) !== position || set.at[source] === token) continue;
         const [x, y] = box(source % set.perFrame);
         pen.fillStyle = "rgba(255, 255, 0, 0.35)";
         pen.fillRect(x, y, w, h);
