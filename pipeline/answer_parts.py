@@ -117,11 +117,11 @@ class AnswerParts:
         return Overview(tuple(names), run, np.concatenate(digests), np.concatenate(parts))
 
     def read(self, name: str) -> pa.Table | None:
-        """One part, checked; `None` if it is damaged and was set aside.
+        """One part, checked; `None` if it is damaged or gone, and was set aside.
 
         Raises:
             DamagedFileError: If it is damaged or belongs to another run, and is not set aside.
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it is not there, and damaged parts are not set aside.
         """
         run = self.overview.run
         if not self.storage.exists(name) and self.storage.exists(f"{name}.damaged"):
@@ -140,12 +140,18 @@ class AnswerParts:
             return sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
 
     def _checked(self, name: str) -> SealedTable | None:
-        """One part of whatever run; `None` if it is damaged and was set aside."""
+        """One part of whatever run; `None` if it is damaged or gone, and was set aside."""
         found = PART.fullmatch(name)
         try:
             return read_sealed(self.storage, name, must=bool(found and found[2]))
         except DamagedFileError as error:
             self._report_damage(name, error)
+            return None
+        except FileNotFoundError:
+            if not self._set_aside:
+                raise
+            # Lost, or emptied, since it was listed: nothing is left to set aside.
+            logger.warning("%s has gone; what was in it is asked again", self.storage.path(name))
             return None
 
     def names(self) -> Iterator[pa.Table]:

@@ -52,6 +52,7 @@ FORBIDDEN |= {own.replace(".", "/"): {*FAMILIES} - {own} for own in FAMILIES}
 JOBS_LEVELS = (
     {"config", "exit_codes", "units"},
     {"results"},
+    {"viewer"},
     {"estimate", "notebook", "report", "tracking"},
     {"run"},
     {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},

@@ -24,6 +24,7 @@ EXTRAS = {
     ),
     "pipeline": ("fsspec", "pyarrow", "ray"),
     "jobs": (
+        "duckdb",
         "jinja2",
         "matplotlib",
         "mlflow",
@@ -35,7 +36,9 @@ EXTRAS = {
         "pydantic",
         "pynvml",
         "rich",
+        "starlette",
         "typer",
+        "uvicorn",
         "yaml",
     ),
     "s3": ("boto3", "s3fs"),

@@ -30,6 +30,7 @@ from jobs.cli import results as cli_results
 from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
+from jobs.cli import view as cli_view
 from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
 from jobs.cli.options import (
     RUNS,
@@ -262,6 +263,7 @@ app.add_typer(cli_analyze.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
 app.command()(cli_explain.explain)
+app.command()(cli_view.view)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)

@@ -133,6 +133,7 @@ class JobFacts:
         note: A sentence shown with every result, e.g. that the weights are untrained.
         git_commit: Commit of the code, or "".
         caches: Names of the cache directories used.
+        cache_root: Directory or URL that holds them; "" if unknown.
         device: The processor in words, e.g. `"NVIDIA A100-SXM4-80GB"` or `"cpu"`.
         peak_gib: Largest device memory any actor allocated, in GiB.
         versions: Library -> version.
@@ -166,6 +167,7 @@ class JobFacts:
     note: str = ""
     git_commit: str = ""
     caches: tuple[str, ...] = ()
+    cache_root: str = ""
     device: str = ""
     peak_gib: float | None = None
     num_frames: int | None = None

@@ -33,6 +33,7 @@ from jobs.run.provenance import device_name, float32_products, git_commit, versi
 from jobs.run.shards import ShardCount
 from pipeline import stopping
 from pipeline.answers import AnswerWriter
+from pipeline.asked import write_asked
 from pipeline.background import iterate
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
@@ -187,6 +188,8 @@ def _execute(
     failures: list[Row] = []
     if plan.clips.num_rows and storage.exists(FACTS_FILE):
         storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
+    if writer:
+        insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
     # A signal is heard between two clips, so no answers are cut in the middle.
     with (
         stopping.deferred(),
@@ -236,6 +239,7 @@ def _execute(
         note=built.model.note,
         git_commit=git_commit(),
         caches=tuple(plan.caches),
+        cache_root=locations.cache_root,
         device=device_name(built.model.device),
         num_frames=built.model.frames.num_frames,
         checkpoint=built.model.digest,

@@ -96,6 +96,21 @@ def test_a_part_that_cannot_even_be_opened_is_never_taken_for_empty(folder):
     assert not first.exists()
 
 
+def test_a_part_that_goes_after_it_was_listed_is_asked_again_by_its_driver(folder, caplog):
+    # Found by a seed of the simulator.
+    put(folder, [answer("v1")], [answer("v2")])
+    first, _ = sorted(folder.glob("*.parquet"))
+    of_driver, of_reader = AnswerParts(folder, set_aside=True), AnswerParts(folder)
+    for parts in (of_driver, of_reader):
+        assert len(parts.overview.names) == 2
+    first.unlink()
+    (table,) = of_driver.whole_clips()
+    assert table["video_id"].to_pylist() == ["v2"]
+    assert f"{first} has gone" in caplog.text
+    with pytest.raises(FileNotFoundError):
+        list(of_reader.whole_clips())
+
+
 class TestAnsweredClips:
     CELLS = ("full", "tango")
 

@@ -16,6 +16,7 @@ from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provid
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.frame_batches import FrameBatches
+from tango_core.models.patch_signals import received_by_patches
 from tango_core.models.patches import pair_frames, pair_timestamps, to_patches
 from tango_core.models.placement import resolve_device
 from tango_core.models.qwen2_5_vl.checkpoint import (

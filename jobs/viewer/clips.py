@@ -1,0 +1,268 @@
+"""What the page of one clip shows: questions with all answers, token sets, and frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.results.facts import CellFacts
+from jobs.results.plain import Json
+from jobs.viewer.drawings import TokenDrawing, TokenSets
+from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
+from jobs.viewer.index import SHOWN, QuestionIndex
+from jobs.viewer.outcomes import NOT_ASKED
+from pipeline.redaction import redacted
+from tango_core.printable import printable
+
+NO_WORDS = (
+    "The run does not say what it was asked, and its benchmark's files are not there, so the "
+    "questions' words and the video's file are unknown. Runs of this version write both down."
+)
+
+
+class NoSuchClipError(LookupError):
+    """No run was asked about it."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Frames that some token sets of a clip share.
+
+    Attributes:
+        column: Number of the first column that shows them.
+        clip: Where they come from.
+        sampling: How they were chosen.
+        times: (T,) seconds.
+    """
+
+    column: int
+    clip: Clip
+    sampling: tuple[tuple[str, Any], ...]
+    times: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What some columns keep of one clip.
+
+    Attributes:
+        drawings: The different token sets.
+        views: The different frames.
+        columns: Number of a column -> numbers of its drawing and of its view, or a sentence.
+    """
+
+    drawings: tuple[TokenDrawing, ...]
+    views: tuple[View, ...]
+    columns: dict[int, tuple[int, int] | str]
+
+
+class ClipPages:
+    """Everything about single clips.
+
+    Args:
+        index: The questions.
+        cache: `--cache`; `None` for where the runs say.
+    """
+
+    def __init__(self, index: QuestionIndex, cache: str | None = None) -> None:
+        self.index = index
+        groups = index.runs.groups
+        self._sets = [TokenSets(group.cache_roots(cache)) for group in groups]
+
+    def number(self, benchmark: str, video: str) -> int:
+        """The number of a clip.
+
+        Raises:
+            NoSuchClipError: If no run was asked about it.
+        """
+        rows = self.index.rows(
+            "SELECT clip FROM clips WHERE benchmark = ? AND video = ?", [benchmark, video]
+        )
+        if not rows:
+            raise NoSuchClipError(f"no run was asked about the clip {video!r} of {benchmark!r}")
+        return int(rows[0]["clip"])
+
+    def page(self, clip: int) -> Json:
+        """Questions and answers of a clip.
+
+        Raises:
+            NoSuchClipError: If there is no such clip.
+        """
+        found = self.index.rows("SELECT benchmark, video FROM clips WHERE clip = ?", [clip])
+        if not found:
+            raise NoSuchClipError(f"there is no clip {clip}; there are {self.index.num_clips}")
+        asked = self._asked(clip)
+        # Free-form answers are scored in some runs alone; the words are the same in all.
+        words = {
+            one["id"]: one for row in reversed(list(asked.values())) for one in row["questions"]
+        }
+        questions = self.index.rows(
+            "SELECT question, id, kind, outcomes FROM questions WHERE clip = ? ORDER BY question",
+            [clip],
+        )
+        answers = self.index.rows("SELECT * FROM answers WHERE clip = ?", [clip])
+        return {
+            "clip": clip,
+            **found[0],
+            "sources": [
+                {
+                    "group": group,
+                    "path": row["path"],
+                    "bounds": [row["clip_start"], row["clip_end"]],
+                }
+                for group, row in asked.items()
+            ],
+            "missing": [] if words else [NO_WORDS],
+            "questions": [
+                _question(row, words.get(row["id"], {}), self._groups(row["kind"]), answers)
+                for row in questions
+            ],
+        }
+
+    def _groups(self, kind: int) -> list[list[str]]:
+        """The groups of a question."""
+        rows = self.index.rows("SELECT name, value FROM kinds WHERE kind = ?", [kind])
+        return [[row["name"], row["value"]] for row in rows]
+
+    def _asked(self, clip: int) -> dict[int, dict[str, Any]]:
+        """Group of runs -> what it was asked about a clip."""
+        rows = self.index.rows("SELECT * FROM asked WHERE clip = ? ORDER BY grp", [clip])
+        return {row["grp"]: {**row, "questions": json.loads(row["questions"])} for row in rows}
+
+    def seen(self, clip: int, columns: Iterable[int]) -> Seen:
+        """The token sets of some columns of a clip, and their frames; each is read once."""
+        asked, benchmark = self._asked(clip), self._benchmark(clip)
+        drawings: list[TokenDrawing] = []
+        views: list[View] = []
+        read: dict[tuple[int, str], tuple[int, int] | str] = {}
+        found: dict[int, tuple[int, int] | str] = {}
+        for number in columns:
+            column = self.index.runs.columns[number]
+            cell = column.cells.get(benchmark)
+            if cell is None:
+                found[number] = f"This cell was not run on {benchmark}."
+                continue
+            name = (column.group, cell.cache)
+            if name not in read:
+                row = asked.get(column.group)
+                read[name] = self._read(number, cell, row, drawings, views)
+            found[number] = read[name]
+        return Seen(tuple(drawings), tuple(views), found)
+
+    def _benchmark(self, clip: int) -> str:
+        """The benchmark of a clip."""
+        rows = self.index.rows("SELECT benchmark FROM clips WHERE clip = ?", [clip])
+        if not rows:
+            raise NoSuchClipError(f"there is no clip {clip}; there are {self.index.num_clips}")
+        return str(rows[0]["benchmark"])
+
+    def _read(
+        self,
+        number: int,
+        cell: CellFacts,
+        asked: dict[str, Any] | None,
+        drawings: list[TokenDrawing],
+        views: list[View],
+    ) -> tuple[int, int] | str:
+        """Read a token set, note it and its frames."""
+        if asked is None:
+            return NO_WORDS
+        sets = self._sets[self.index.runs.columns[number].group]
+        drawing = sets.drawing(cell.cache, asked["clip_key"] or "")
+        if isinstance(drawing, str):
+            return drawing
+        drawings.append(drawing)
+        bounds = None if asked["clip_start"] is None else (asked["clip_start"], asked["clip_end"])
+        view = View(
+            number,
+            Clip(asked["path"], bounds, asked["source_fingerprint"]),
+            tuple(sorted((sets.sampling_of(cell.cache) or {}).items(), key=lambda one: one[0])),
+            tuple(float(time) for time in drawing.times),
+        )
+        same = [
+            at
+            for at, v in enumerate(views)
+            if (v.clip, repr(v.sampling), v.times) == (view.clip, repr(view.sampling), view.times)
+        ]
+        if not same:
+            views.append(view)
+        return len(drawings) - 1, same[0] if same else len(views) - 1
+
+
+def seen_to_json(seen: Seen, urls: Sequence[Sequence[str]], missing: Sequence[str | None]) -> Json:
+    """For the page.
+
+    Args:
+        seen: From `ClipPages.seen`.
+        urls: Where the pictures of every view are.
+        missing: Why a view has none.
+    """
+    return {
+        "drawings": [drawing.to_json() for drawing in seen.drawings],
+        "views": [
+            {
+                "times": [round(time, 4) for time in view.times],
+                "per": PER_SPRITE,
+                "urls": list(own),
+                "missing": why,
+            }
+            for view, own, why in zip(seen.views, urls, missing, strict=True)
+        ],
+        "columns": {
+            str(number): {"missing": there} if isinstance(there, str) else {"at": list(there)}
+            for number, there in seen.columns.items()
+        },
+    }
+
+
+def num_sprites(view: View) -> int:
+    """How many pictures the frames of a view fill."""
+    return -(-len(view.times) // PER_SPRITE)
+
+
+def sprites_of(shop: FrameShop, view: View) -> list[bytes]:
+    """The pictures of a view.
+
+    Raises:
+        FramesMissingError: If they cannot be made.
+    """
+    if not view.sampling:
+        raise FramesMissingError("The token cache does not say how its frames were chosen.")
+    return shop.sprites(view.clip, dict(view.sampling), view.times)
+
+
+def _question(
+    row: dict[str, Any],
+    words: dict[str, Any],
+    groups: list[list[str]],
+    answers: Sequence[dict[str, Any]],
+) -> Json:
+    """One question with its answers by column."""
+    own = [answer for answer in answers if answer["question"] == row["question"]]
+    right = next((a["answer"] for a in own if a["answer"] is not None), None)
+    return {
+        "question": row["question"],
+        "id": row["id"],
+        "text": printable(words.get("text", "")),
+        "choices": [printable(choice) for choice in words.get("choices", [])],
+        "answer": words.get("answer", right),
+        "accepted": [printable(one) for one in words.get("accepted", [])],
+        "groups": groups,
+        "outcomes": row["outcomes"],
+        "answers": {
+            str(answer["col"]): {
+                name: _shown(answer[name]) for name in SHOWN if answer[name] is not None
+            }
+            for answer in own
+            if answer["col"] >= 0 and row["outcomes"][answer["col"]] != NOT_ASKED
+        },
+    }
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON holds it; texts without secrets and control characters, numbers short."""
+    if isinstance(value, str):
+        return printable(redacted(value))
+    return round(value, 3) if isinstance(value, float) else value

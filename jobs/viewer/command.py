@@ -1,0 +1,191 @@
+"""`tango view`: opens runs, and shows them until Ctrl-C or writes them as files."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from jobs.results.facts import FACTS_FILE
+from jobs.viewer.clips import ClipPages
+from jobs.viewer.frames import FrameShop
+from jobs.viewer.index import QuestionIndex
+from jobs.viewer.runs import Runs
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Place
+
+HOST = "127.0.0.1"
+PIXELS, EXPORT_PIXELS = 200_000, 60_000
+_TELL_S = 5.0
+_MANY = 300_000
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPages]:
+    """Runs as the viewer sees them.
+
+    Args:
+        runs: Run directories or their URLs.
+        cache: Directory or URL of the token caches; `None` for where the runs say, or beside them.
+
+    Raises:
+        FileNotFoundError: If one is not a finished run.
+        DamagedFileError: If a file of one is damaged.
+    """
+    with ExitStack() as stack:
+        folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
+        opened_runs = Runs.open(folders, runs)
+        answers = sum(one.num_answers or 0 for group in opened_runs.groups for one in group.facts)
+        if answers > _MANY:
+            logger.info("reading %s answers", f"{answers:,}")
+        above = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tango-view-")))
+        index = QuestionIndex(opened_runs, above)
+        stack.callback(index.close)
+        yield ClipPages(index, cache)
+
+
+def newest_run(below: Path) -> Path:
+    """The finished run that was written last.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    found = sorted(
+        (path for path in below.glob(f"*/{FACTS_FILE}") if (path.parent / "answers").is_dir()),
+        key=lambda path: path.stat().st_mtime,
+    )
+    if not found:
+        raise FileNotFoundError(
+            f"{below} holds no finished run; name one, or make one with `tango sweep RECIPE`"
+        )
+    return found[-1].parent
+
+
+def view(
+    runs: Sequence[Place],
+    console: Console,
+    *,
+    cache: str | None = None,
+    port: int = 0,
+    pixels: int = PIXELS,
+    opens: bool = False,
+    started: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve the viewer on this machine until a signal comes.
+
+    Args:
+        runs: Run directories or their URLs.
+        console: Where the address goes.
+        cache: See `opened`.
+        port: Of 127.0.0.1; 0 for any that is free.
+        pixels: Area of a frame.
+        opens: Whether the address is opened in a browser.
+        started: Is told the address when the server answers.
+
+    Raises:
+        OSError: If the port is taken.
+    """
+    import uvicorn
+
+    from jobs.viewer.server import build_app
+
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except OSError as error:
+            raise OSError(
+                f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
+            ) from error
+        with opened(runs, cache) as pages:
+            shop = FrameShop(pixels=pixels)
+            config = uvicorn.Config(
+                build_app(pages, shop),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                # A browser keeps its connection; nothing is lost with it.
+                timeout_graceful_shutdown=1,
+            )
+            server = uvicorn.Server(config)
+            ended = threading.Event()
+
+            def serve() -> None:
+                try:
+                    server.run(sockets=[listening])
+                finally:
+                    ended.set()
+
+            # Signals belong to the main thread, which waits here: for an event, because a `join`
+            # that a signal cuts off takes the thread for ended (Python 3.11 and 3.12).
+            threading.Thread(target=serve, daemon=True).start()
+            try:
+                while not server.started and not ended.wait(0.02):
+                    pass
+                url = f"http://{HOST}:{listening.getsockname()[1]}/"
+                index = pages.index
+                console.print(
+                    f"{index.num_questions:,} questions about {index.num_clips:,} clips: {url}\n"
+                    "for this machine alone; Ctrl-C ends it",
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
+                )
+                if opens:
+                    webbrowser.open(url)
+                started(url)
+                while not ended.wait(0.5):
+                    pass
+            finally:
+                server.should_exit = True
+                ended.wait(5)
+                shop.close()
+
+
+def export(
+    runs: Sequence[Place],
+    folder: Path,
+    console: Console,
+    *,
+    cache: str | None = None,
+    pixels: int = EXPORT_PIXELS,
+) -> Path:
+    """Write the viewer into a directory; the page to open.
+
+    Args:
+        runs: Run directories or their URLs.
+        folder: See `export_site`.
+        console: Where the progress goes.
+        cache: See `opened`.
+        pixels: Area of a frame; 0 for an export without frames.
+
+    Raises:
+        ValueError: If the directory holds something else.
+    """
+    from jobs.viewer.export import export_site
+
+    told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _TELL_S:
+            told = time.monotonic()
+            console.print(f"{done:,} of {total:,} clips", highlight=False)
+
+    with opened(runs, cache) as pages:
+        shop = FrameShop(pixels=pixels) if pixels else None
+        try:
+            return export_site(pages, shop, folder, tell)
+        finally:
+            if shop is not None:
+                shop.close()

@@ -1,0 +1,39 @@
+"""Links into the viewer: its whole state is in the fragment of the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+
+def deep_link(
+    run: str,
+    clip: tuple[str, str],
+    cells: str | Sequence[str],
+    *,
+    position: int = 0,
+    base: str = "",
+) -> str:
+    """A link to a clip with some cells side by side.
+
+    Args:
+        run: Name of the run directory (`run_id`), which tells apart cells of one name.
+        clip: Benchmark and video id.
+        cells: Names of cells, the value of the answers' column `cell`; one or several.
+        position: Index of the first frame to show.
+        base: What to put before the fragment: where the viewer or its export is, e.g.
+            `"viewer/index.html"` or `"http://127.0.0.1:8780/"`.
+
+    Returns:
+        `BASE#/clip?benchmark=...&video=...&run=...&cell=...`, safe in an attribute once escaped.
+    """
+    names = [cells] if isinstance(cells, str) else list(cells)
+    pairs = [
+        ("benchmark", clip[0]),
+        ("video", clip[1]),
+        ("run", run),
+        *(("cell", name) for name in names),
+        *([("t", str(position))] if position else []),
+    ]
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in pairs)
+    return f"{base}#/clip?{query}"

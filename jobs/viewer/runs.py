@@ -1,0 +1,180 @@
+"""The runs that are looked at: which belong together, their cells, and where their caches are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from jobs.config.identity import computed_part
+from jobs.config.overrides import read_recipe
+from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
+from jobs.results.plain import Json
+from jobs.viewer.from_benchmark import asked_by_recipe
+from pipeline.asked import read_asked
+from pipeline.redaction import redacted
+from pipeline.remote.urls import Place
+from tango_core.printable import printable
+
+BASELINE = "full"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the list: a cell's name in a group of runs; it may be of several benchmarks.
+
+    Attributes:
+        group: Number of the group of runs.
+        name: The answers' column `cell`.
+        label: Unique among all columns, and the same whichever runs are opened beside: for links.
+        short: Unique, too, and short: for headings.
+        cells: Benchmark -> what the run says about the cell.
+        baseline: Number of the column with all tokens of the same group; `None` if there is none,
+            or for that column itself.
+    """
+
+    group: int
+    name: str
+    label: str
+    short: str
+    cells: dict[str, CellFacts]
+    baseline: int | None = None
+
+    @property
+    def first(self) -> CellFacts:
+        """What holds for all benchmarks: method, retention, options."""
+        return next(iter(self.cells.values()))
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """A run, or runs that are shards of one job.
+
+    Attributes:
+        folders: Run directories, or local copies of them.
+        places: Where they really are.
+        facts: What each says about itself.
+    """
+
+    folders: tuple[Path, ...]
+    places: tuple[Place, ...]
+    facts: tuple[JobFacts, ...]
+
+    @property
+    def label(self) -> str:
+        """What the runs are called."""
+        more = len(self.facts) - 1
+        return self.facts[0].run_id + (f" and {more} more shards" if more else "")
+
+    def asked(self) -> Iterator[pa.Table]:
+        """What the runs were asked: as they recorded it, else as the benchmark says today."""
+        for folder, facts in zip(self.folders, self.facts, strict=True):
+            there = False
+            for table in read_asked(folder):
+                there = True
+                yield table
+            if not there:
+                yield from asked_by_recipe(folder, facts)
+
+    def cache_roots(self, given: str | None) -> list[str]:
+        """Where the caches may be, the likeliest place first.
+
+        Args:
+            given: `--cache`; then it is the only one.
+        """
+        if given is not None:
+            return [given]
+        recorded = [facts.cache_root for facts in self.facts if facts.cache_root]
+        beside = [str(place.parent / "cache") for place in self.places]
+        return list(dict.fromkeys([*recorded, *beside]))
+
+    def to_json(self) -> Json:
+        """What the page shows of it."""
+        first = self.facts[0]
+        return {
+            "label": printable(self.label),
+            "ids": [facts.run_id for facts in self.facts],
+            "model": first.model,
+            "frames": first.num_frames,
+            "kind": first.kind,
+            "device": first.device,
+            "started": first.started_at,
+            "mode": first.mode,
+            "note": first.note,
+            "where": [redacted(str(place)) for place in self.places],
+        }
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs that are looked at, with the columns of the list."""
+
+    groups: tuple[RunGroup, ...]
+    columns: tuple[Column, ...] = field(default=())
+
+    @classmethod
+    def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
+        """Read what the runs say about themselves.
+
+        Args:
+            folders: Run directories, or local copies.
+            places: Where they really are.
+
+        Raises:
+            FileNotFoundError: If a directory is not a finished run.
+            ValueError: If a run is named twice, or its facts are damaged.
+        """
+        members: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
+        seen: set[Path] = set()
+        for folder, place in zip(folders, places, strict=True):
+            if folder.resolve() in seen:
+                raise ValueError(f"{place} is named twice; name every run once")
+            seen.add(folder.resolve())
+            facts = JobFacts.load(folder)
+            members.setdefault(_job_of(folder, facts), []).append((folder, place, facts))
+        groups = tuple(
+            RunGroup(*(tuple(part) for part in zip(*own, strict=True))) for own in members.values()
+        )
+        return cls(groups, _columns(groups))
+
+
+def _job_of(folder: Path, facts: JobFacts) -> str:
+    """Equal for the shards of one job alone."""
+    path = folder / JOB_FILE
+    recipe = read_recipe(path) if path.is_file() else {}
+    if not isinstance(recipe.pop("shard", None), str):
+        return str(folder.resolve())
+    about = [computed_part(recipe), facts.model, [cell.name for cell in facts.cells]]
+    return json.dumps(about, sort_keys=True, default=str)
+
+
+def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
+    """The columns in the order of the runs and of their cells."""
+    found: list[Column] = []
+    for number, group in enumerate(groups):
+        cells: dict[str, dict[str, CellFacts]] = {}
+        for facts in group.facts:
+            for cell in facts.cells:
+                cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
+        start = len(found)
+        names = list(cells)
+        baseline = next(
+            (start + at for at, n in enumerate(names) if _method(cells[n]) == BASELINE), None
+        )
+        for at, name in enumerate(names):
+            label = name if len(groups) == 1 else f"{name} ({group.label})"
+            short = name if len(groups) == 1 else f"{name} [{number + 1}]"
+            own = None if start + at == baseline else baseline
+            found.append(Column(number, name, label, short, cells[name], own))
+    labels = [column.label for column in found]
+    if len(set(labels)) < len(labels):  # runs of one name in different directories
+        found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
+    return tuple(found)
+
+
+def _method(cells: dict[str, CellFacts]) -> str:
+    """The method of a column."""
+    return next(iter(cells.values())).method

@@ -1,0 +1,155 @@
+"""The viewer's server: the page, its data as JSON, and frames as pictures; for this machine alone.
+
+Every answer forbids the browser to load anything from elsewhere. Requests under another host's name
+are refused, because a page of the web could point its own name at this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
+from jobs.viewer.contents import contents
+from jobs.viewer.frames import FrameShop, FramesMissingError
+from jobs.viewer.query import Filter, listed, neighbours
+
+SITE = Path(__file__).parent / "site"
+HOSTS = ["127.0.0.1", "localhost"]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class _Headers:
+    """Adds the headers to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
+                message = {**message, "headers": [*kept, *extra]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def build_app(pages: ClipPages, shop: FrameShop) -> Starlette:
+    """The server's application.
+
+    Args:
+        pages: What there is to show.
+        shop: Makes the frames.
+    """
+    index = pages.index
+    first = contents(index)
+
+    def start(request: Request) -> Response:
+        return JSONResponse(first)
+
+    def questions(request: Request) -> Response:
+        return JSONResponse(listed(index, _filter(request)))
+
+    def clip(request: Request) -> Response:
+        number = pages.number(
+            request.query_params.get("benchmark", ""), request.query_params.get("video", "")
+        )
+        beside = neighbours(index, _filter(request), number)
+        return JSONResponse({**pages.page(number), "beside": beside})
+
+    def names(request: Request) -> Response:
+        row = index.rows(
+            "SELECT benchmark, video FROM clips WHERE clip = ?", [request.path_params["clip"]]
+        )
+        if not row:
+            raise NoSuchClipError("there is no such clip")
+        return JSONResponse(row[0])
+
+    def tokens(request: Request) -> Response:
+        number = request.path_params["clip"]
+        columns = _columns(request, len(index.runs.columns))
+        seen = pages.seen(number, columns)
+        urls = [
+            [f"frames/{number}/{view.column}/{part}.jpg" for part in range(num_sprites(view))]
+            for view in seen.views
+        ]
+        return JSONResponse(seen_to_json(seen, urls, [None] * len(urls)))
+
+    def frames(request: Request) -> Response:
+        column, part = request.path_params["column"], request.path_params["part"]
+        if column >= len(index.runs.columns):
+            raise NoSuchClipError(f"there is no column {column}")
+        seen = pages.seen(request.path_params["clip"], [column])
+        if not seen.views:
+            raise FramesMissingError(str(seen.columns[column]))
+        made = sprites_of(shop, seen.views[0])
+        if part >= len(made):
+            raise NoSuchClipError(f"there are {len(made)} pictures")
+        return Response(made[part], media_type="image/jpeg")
+
+    def _filter(request: Request) -> Filter:
+        return Filter.of_url(request.query_params.multi_items(), index.runs.columns)
+
+    routes = [
+        Route("/data/contents", start),
+        Route("/data/questions", questions),
+        Route("/data/clip", clip),
+        Route("/data/names/{clip:int}", names),
+        Route("/data/tokens/{clip:int}", tokens),
+        Route("/frames/{clip:int}/{column:int}/{part:int}.jpg", frames),
+        Mount("/", StaticFiles(directory=SITE, html=True)),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(_Headers),
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+        ],
+        exception_handlers={
+            ValueError: _said(400),
+            NoSuchClipError: _said(404),
+            FramesMissingError: _said(404),
+        },
+    )
+
+
+def _columns(request: Request, there: int) -> list[int]:
+    """The columns that a request names by number."""
+    given = request.query_params.get("columns", "")
+    numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
+    if not numbers or any(number >= there for number in numbers):
+        raise ValueError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
+    return list(dict.fromkeys(numbers))
+
+
+def _said(status: int) -> Callable[[Request, Any], Response]:
+    """An answer that holds the error's one sentence."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(" ".join(str(error).split()), status)
+
+    return answer

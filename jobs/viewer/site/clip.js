@@ -1,0 +1,257 @@
+// The page of one clip: the question, and cells side by side at one time.
+"use strict";
+(() => {
+  const { h } = preact;
+  const { useEffect, useMemo, useState } = preactHooks;
+  const { value, values, without, filters, go, link } = tango.state;
+  const { Help, Mark, Problem, Choice, openHelp, useAnswer, useKeys, wordsOf } = tango.parts;
+  const { positionAt, tokenSet } = tango.tokens;
+
+  const LAYERS = [
+    ["k", "kept", "kept tokens"],
+    ["m", "merged", "merged groups"],
+    ["s", "static", "static places"],
+    ["h", "saliency", "saliency"],
+    ["g", "grid", "grid"],
+  ];
+  const SHOWN = "kms";
+  const MOST = 6;
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const KEYS = [
+    ["\u2190 \u2192", "one frame back, forward"],
+    ["Home, End", "first, last frame"],
+    ["space", "play, pause"],
+    ["1 ... 5", "layers: kept, merged, static, saliency, grid"],
+    ["Shift + arrows", "choose a token of the picture in focus"],
+    ["j, k", "next, previous question of the clip"],
+    ["n, p", "next, previous clip of the list"],
+    ["Esc", "leave the chosen token; back to the list"],
+    ["?", "these keys"],
+  ];
+
+  // What is shown where a link names no cells: all tokens, the cell of the filter, other methods.
+  function usual(contents, filtered) {
+    const columns = contents.columns;
+    const found = [columns.find((one) => one.method === "full"), columns.find((one) => one.label === filtered)];
+    const methods = new Set(found.filter(Boolean).map((one) => one.method));
+    for (const one of columns) {
+      if (found.filter(Boolean).length >= 4) break;
+      if (!methods.has(one.method)) found.push(one);
+      methods.add(one.method);
+    }
+    const chosen = [...new Set(found.filter(Boolean))].slice(0, 4);
+    return chosen.map((one) => columns.indexOf(one));
+  }
+
+  // A link names cells by label, or by their name in a run.
+  function resolved(contents, pairs) {
+    const run = value(pairs, "run");
+    const inRun = (one) => !run || contents.runs[one.group].ids.includes(run);
+    const found = values(pairs, "cell").map((text) => {
+      const exact = contents.columns.findIndex((one) => one.label === text);
+      return exact >= 0 ? exact : contents.columns.findIndex((one) => one.name === text && inRun(one));
+    });
+    const known = [...new Set(found.filter((at) => at >= 0))].slice(0, MOST);
+    if (known.length) return known;
+    return usual(contents, value(pairs, "column"));
+  }
+
+  function Clip({ contents, pairs }) {
+    const benchmark = value(pairs, "benchmark");
+    const video = value(pairs, "video");
+    const own = filters(pairs);
+    const page = useAnswer(() => tango.data.clip(benchmark, video, own), [benchmark, video, JSON.stringify(own)]);
+    const back = h("a", { class: "back", href: link("list", own) }, "\u2190 All questions");
+    const matches = page.value && page.value.benchmark === benchmark && page.value.video === video;
+    if (page.error) return h("main", { id: "main", tabIndex: -1 }, [back, h(Problem, { error: page.error })]);
+    if (!matches) return h("main", { id: "main", tabIndex: -1 }, [back, h("p", { class: "loading", role: "status" }, "Loading ...")]);
+    return h(Shown, { key: `${benchmark}\n${video}`, contents, pairs, clip: page.value, back });
+  }
+
+  function Shown({ contents, pairs, clip, back }) {
+    const columns = resolved(contents, pairs);
+    const tokens = useAnswer(() => tango.data.tokens(clip.clip, columns), [clip.clip, columns.join()]);
+    const sets = useMemo(() => (tokens.value ? tokens.value.drawings.map(tokenSet) : []), [tokens.value]);
+    const [selected, select] = useState(null);
+    const [plays, play] = useState(false);
+    const [resized, setResized] = useState(0);
+    useEffect(() => {
+      const onResize = () => setResized((n) => n + 1);
+      window.addEventListener("resize", onResize);
+      return () => window.removeEventListener("resize", onResize);
+    }, []);
+
+    const at = (column) => (tokens.value && tokens.value.columns[column]) || {};
+    const setOf = (column) => (at(column).at ? sets[at(column).at[0]] : null);
+    // The slider has a stop for every frame of any panel.
+    const stops = [...new Set(columns.flatMap((column) => (setOf(column) ? setOf(column).times : [])))].sort((a, b) => a - b);
+    const last = Math.max(0, stops.length - 1);
+    const step = Math.min(last, Number(value(pairs, "t", "0")) || 0);
+    const time = stops[step] ?? 0;
+    const letters = value(pairs, "layers", SHOWN);
+    const layers = new Set(LAYERS.filter(([letter]) => letters.includes(letter)).map(([, name]) => name));
+    const number = Math.max(0, clip.questions.findIndex((one) => one.id === value(pairs, "question")));
+    const question = clip.questions[number];
+
+    const change = (name, one, keep = true) =>
+      go("clip", [...without(pairs, name), ...(one === "" ? [] : [[name, one]])], keep);
+    const setCells = (next) =>
+      go("clip", [...without(pairs, "cell", "run"), ...next.map((column) => ["cell", contents.columns[column].label])], true);
+    const move = (to) => change("t", to <= 0 ? "" : String(Math.min(last, to)));
+    const toggle = (letter) => {
+      const next = LAYERS.map(([one]) => one).filter((one) => letters.includes(one) !== (one === letter)).join("");
+      change("layers", next === SHOWN ? "" : next || "-");
+    };
+    const ask = (by) => {
+      const next = clip.questions[number + by];
+      if (next) change("question", next.id);
+    };
+    const visit = async (other) => {
+      if (other === null) return;
+      const [benchmark, video] = await tango.data.names(other);
+      go("clip", [...without(pairs, "benchmark", "video", "question", "t"), ["benchmark", benchmark], ["video", video]]);
+    };
+    useEffect(() => {
+      if (!plays) return undefined;
+      if (step >= last) {
+        play(false);
+        return undefined;
+      }
+      const timer = setTimeout(() => move(step + 1), 500);
+      return () => clearTimeout(timer);
+    }, [plays, step, last]);
+    const start = () => {
+      if (!plays && step >= last) move(0);
+      play(!plays);
+    };
+    useKeys(
+      {
+        ArrowLeft: () => move(step - 1),
+        ArrowRight: () => move(step + 1),
+        Home: () => move(0),
+        End: () => move(last),
+        " ": (event) => (event.target.closest("button, summary, a") ? false : start()),
+        j: () => ask(1),
+        k: () => ask(-1),
+        n: () => visit(clip.beside.behind),
+        p: () => visit(clip.beside.before),
+        "?": openHelp,
+        Escape: () => (selected === null ? go("list", filters(pairs)) : select(null)),
+        ...Object.fromEntries(LAYERS.map(([letter], place) => [String(place + 1), () => toggle(letter)])),
+      },
+      [JSON.stringify(pairs), stops.length, selected, plays, clip.clip],
+    );
+
+    const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).at && tokens.value.views[at(column).at[1]] }));
+    const hasSaliency = panels.some(({ set }) => set && set.saliency);
+    return h("main", { id: "main", tabIndex: -1, class: "clip" }, [
+      h("nav", { class: "clips", "aria-label": "Clips" }, [
+        back,
+        h("span", { class: "steps" }, [
+          h("button", { type: "button", disabled: clip.beside.before === null, onClick: () => visit(clip.beside.before) }, "Previous clip"),
+          h("button", { type: "button", disabled: clip.beside.behind === null, onClick: () => visit(clip.beside.behind) }, "Next clip"),
+        ]),
+      ]),
+      h("h1", null, clip.video),
+      h("p", { class: "soft small path" }, [clip.benchmark, ...sources(clip)].join(" \u00b7 ")),
+      ...clip.missing.map((text) => h("p", { class: "note" }, text)),
+      question && h(Question, { contents, clip, question, number, columns, change }),
+      tokens.error && h(Problem, { error: tokens.error }),
+      h("section", { class: "controls", "aria-label": "Time and layers" }, [
+        h("div", { class: "time" }, [
+          h("button", { type: "button", onClick: start, "aria-pressed": plays ? "true" : "false", disabled: last === 0 }, plays ? "Pause" : "Play"),
+          h("input", {
+            type: "range", id: "time", min: 0, max: last, step: 1, value: step, "aria-label": "Frame",
+            "aria-valuetext": `${time.toFixed(1)} seconds, ${step + 1} of ${last + 1}`,
+            onInput: (event) => move(Number(event.target.value)),
+          }),
+          h("output", { for: "time" }, `${time.toFixed(1)} s, ${step + 1} of ${last + 1}`),
+        ]),
+        h("fieldset", { class: "layers" }, [
+          h("legend", { class: "hidden" }, "Layers"),
+          ...LAYERS.map(([letter, name, text], place) =>
+            h("label", { class: "layer" }, [
+              h("input", { type: "checkbox", name, checked: layers.has(name), disabled: name === "saliency" && !hasSaliency, onChange: () => toggle(letter) }),
+              h("span", null, text),
+              h("kbd", { "aria-hidden": "true" }, place + 1),
+            ]),
+          ),
+        ]),
+        columns.length < MOST && h(Choice, {
+          label: "Add a cell", name: "add", value: "", bare: true,
+          options: [["", "add a cell ..."], ...contents.columns.map((one, place) => [one.label, one.short, place]).filter(([, , place]) => !columns.includes(place))],
+          onChange: (label) => label && setCells([...columns, contents.columns.findIndex((one) => one.label === label)]),
+        }),
+      ]),
+      h("div", { class: `panels of${Math.min(4, columns.length)}` }, panels.map(({ column, set, view }) =>
+        h(tango.Panel, {
+          key: column, column: { ...contents.columns[column], number: column }, set, view, time, layers, question,
+          missing: at(column).missing, theme: resized,
+          selected: set && selected !== null && selected < set.frames * set.perFrame ? inTime(set, selected, time) : null,
+          select, jump: (to) => move(nearest(stops, to)),
+          remove: () => columns.length > 1 && setCells(columns.filter((one) => one !== column)),
+        }),
+      )),
+      h(Legend, { layers, panels }),
+      h("details", { class: "words" }, [
+        h("summary", null, "Kept tokens of this frame as tables"),
+        h("div", { class: "tables" }, panels.filter(({ set }) => set).map(({ column, set }) =>
+          h(tango.TokenTable, { key: column, set, time, select, selected, label: contents.columns[column].short }),
+        )),
+      ]),
+      h(Help, { keys: KEYS }),
+    ]);
+  }
+
+  // The chosen place of the grid, as it is in the frame that is shown.
+  const inTime = (set, place, time) => positionAt(set, time) * set.perFrame + (place % set.perFrame);
+
+  const nearest = (stops, time) => stops.reduce((best, one, at) => (Math.abs(one - time) < Math.abs(stops[best] - time) ? at : best), 0);
+
+  function sources(clip) {
+    const seconds = ([start, end]) => (start === null ? "" : `, ${start} s to ${end} s`);
+    return [...new Set(clip.sources.map((one) => `${one.path}${seconds(one.bounds)}`))];
+  }
+
+  function Question({ contents, clip, question, number, columns, change }) {
+    const right = question.answer;
+    return h("section", { class: "asked", "aria-label": "Question" }, [
+      clip.questions.length > 1 && h("div", { class: "tabs", role: "group", "aria-label": "Questions of this clip" }, clip.questions.map((one, at) =>
+        h("button", { type: "button", "aria-pressed": at === number ? "true" : "false", title: one.text, onClick: () => change("question", one.id) }, `Question ${at + 1}`),
+      )),
+      h("h2", null, question.text || question.id),
+      question.choices.length > 0 && h("ol", { class: "choices" }, question.choices.map((text, at) => {
+        const by = columns.filter((column) => (question.answers[column] || {}).choice === at).map((column) => contents.columns[column].short);
+        return h("li", { class: at === right ? "right" : "" }, [
+          h("b", null, `${LETTERS[at] || at + 1}. `), text,
+          at === right && h("span", { class: "badge right" }, "\u2713 right answer"),
+          by.length > 0 && h("span", { class: "soft small" }, ` chosen by ${by.join(", ")}`),
+        ]);
+      })),
+      question.accepted.length > 0 && h("p", null, `accepted: ${question.accepted.join(" / ")}`),
+      h("p", { class: "soft small" }, [question.id, ...question.groups.map(([name, one]) => `${name}: ${one}`)].join(" \u00b7 ")),
+      h("details", { class: "all" }, [
+        h("summary", null, "All cells"),
+        h("ul", { class: "every" }, contents.columns.map((one, at) => h("li", null, [
+          h(Mark, { letter: question.outcomes[at] }), ` ${one.short}: `, h("span", { class: "hidden" }, wordsOf(question.outcomes[at])[2]),
+          h("q", null, (question.answers[at] || {}).text || ""),
+        ]))),
+      ]),
+    ]);
+  }
+
+  function Legend({ layers, panels }) {
+    const some = panels.map(({ set }) => set).filter(Boolean);
+    const scale = some.find((set) => set.saliency);
+    return h("p", { class: "legend soft small" }, [
+      layers.has("kept") && h("span", null, [h("i", { class: "key kept" }), "kept"]),
+      layers.has("kept") && h("span", null, [h("i", { class: "key dropped" }), "dropped"]),
+      layers.has("merged") && some.some((set) => set.offsets) && h("span", null, [h("i", { class: "key merged" }), "a colour per merged group: outlined where it is kept, filled where it comes from"]),
+      layers.has("static") && some.some((set) => set.isStatic) && h("span", null, [h("i", { class: "key static" }), "averaged over its segment"]),
+      layers.has("saliency") && scale && h("span", null, [h("i", { class: "key heat" }), "saliency, from the lowest to the highest of the clip"]),
+      h("span", null, "Bars: kept tokens per frame; lines between them are borders of segments, dots are frames of the chosen token."),
+    ]);
+  }
+
+  tango.Clip = Clip;
+})();

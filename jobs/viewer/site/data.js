@@ -1,0 +1,161 @@
+// Where data come from: the server of `tango view`, or the scripts of an export.
+"use strict";
+(() => {
+  const isExport = document.documentElement.dataset.export === "1";
+
+  // ---- the server -------------------------------------------------------------------------------
+  async function answered(url) {
+    let response;
+    try {
+      response = await fetch(url);
+    } catch {
+      throw new Error("The viewer does not answer: is `tango view` still running?");
+    }
+    if (!response.ok) throw new Error((await response.text()) || `status ${response.status}`);
+    return response;
+  }
+  const json = async (url) => (await answered(url)).json();
+  const query = (pairs) => new URLSearchParams(pairs).toString();
+
+  const server = {
+    contents: () => json("data/contents"),
+    questions: (pairs) => json(`data/questions?${query(tango.state.filters(pairs))}`),
+    clip: (benchmark, video, pairs) =>
+      json(`data/clip?${query([...tango.state.filters(pairs), ["benchmark", benchmark], ["video", video]])}`),
+    names: async (clip) => {
+      const found = await json(`data/names/${clip}`);
+      return [found.benchmark, found.video];
+    },
+    tokens: (clip, columns) => json(`data/tokens/${clip}?columns=${columns.join(",")}`),
+    async picture(url) {
+      const blob = await (await answered(url)).blob();
+      return image(URL.createObjectURL(blob));
+    },
+  };
+
+  // ---- an export --------------------------------------------------------------------------------
+  const waiting = new Map();
+  const loaded = new Map();
+  window.tangoData = (name, value) => {
+    const found = waiting.get(name);
+    waiting.delete(name);
+    if (found) found(value);
+  };
+  function piece(name, keep = true) {
+    if (loaded.has(name)) return loaded.get(name);
+    const promise = new Promise((resolve, reject) => {
+      waiting.set(name, resolve);
+      const script = document.createElement("script");
+      script.src = `data/${name}.js`;
+      script.onload = () => script.remove();
+      script.onerror = () => {
+        waiting.delete(name);
+        loaded.delete(name);
+        script.remove();
+        reject(new Error(`data/${name}.js is missing or cannot be read; make the export again`));
+      };
+      document.head.append(script);
+    });
+    if (keep) loaded.set(name, promise);
+    return promise;
+  }
+
+  let contents;
+  const rows = [];
+  let withWords = false;
+  const count = (size) => Math.ceil(contents.questions / size);
+  async function list(needsWords) {
+    if (!rows.length) {
+      const parts = await Promise.all(
+        Array.from({ length: count(contents.list_rows) }, (_, at) => piece(`list/${at}`)),
+      );
+      for (const part of rows.length ? [] : parts) {
+        part.clip.forEach((clip, at) => {
+          rows.push({
+            question: rows.length,
+            clip,
+            benchmark: contents.benchmarks[part.benchmark[at]][0],
+            kind: part.kind[at],
+            outcomes: part.outcomes[at],
+          });
+        });
+      }
+    }
+    if (needsWords && !withWords) {
+      const parts = Array.from({ length: count(contents.word_rows) }, (_, at) => words(at));
+      await Promise.all(parts);
+      withWords = true;
+    }
+    return rows;
+  }
+  async function words(number) {
+    const part = await piece(`words/${number}`);
+    part.id.forEach((id, at) => {
+      const row = rows[number * contents.word_rows + at];
+      Object.assign(row, { id, text: part.text[at], options: part.options[at], video: part.video[at] });
+    });
+  }
+
+  const files = {
+    async contents() {
+      contents = await piece("start/contents");
+      return contents;
+    },
+    async questions(pairs) {
+      const all = await list(tango.query.needsWords(pairs));
+      const found = tango.query.chosen(contents, all, pairs);
+      const page = Number(tango.state.value(pairs, "page", "0")) || 0;
+      const shown = found.slice(page * contents.page, (page + 1) * contents.page);
+      const parts = new Set(shown.map((row) => Math.floor(row.question / contents.word_rows)));
+      await Promise.all([...parts].map(words));
+      return { total: found.length, clips: new Set(found.map((row) => row.clip)).size, page, rows: shown };
+    },
+    async clip(benchmark, video, pairs) {
+      const all = await piece("videos/all");
+      const number = all.findIndex(([b, v]) => b === benchmark && v === video);
+      if (number < 0) throw new Error(`no run was asked about the clip "${video}" of "${benchmark}"`);
+      const [page, rows] = await Promise.all([
+        piece(`clips/${number}`, false),
+        list(tango.query.needsWords(pairs)),
+      ]);
+      const order = [...new Set(tango.query.chosen(contents, rows, pairs).map((row) => row.clip))];
+      const at = order.indexOf(number);
+      const beside = { before: order[at - 1] ?? null, behind: order[at + 1] ?? null, number: at + 1 };
+      return { ...page, beside: at < 0 ? { before: null, behind: null, number: null } : beside };
+    },
+    names: async (clip) => (await piece("videos/all"))[clip],
+    tokens: (clip) => piece(`tokens/${clip}`, false),
+    picture: (url) => image(url),
+  };
+
+  function image(url) {
+    return new Promise((resolve, reject) => {
+      const found = new Image();
+      found.onload = () => resolve(found);
+      found.onerror = () => reject(new Error("A picture of frames cannot be loaded."));
+      found.src = url;
+    });
+  }
+
+  // The pictures that were asked for last; the browser lets go of the others.
+  const pictures = new Map();
+  const MOST = 48;
+  const source = isExport ? files : server;
+  function picture(url) {
+    let found = pictures.get(url);
+    pictures.delete(url);
+    if (!found) {
+      found = source.picture(url);
+      found.catch(() => pictures.delete(url));
+    }
+    pictures.set(url, found);
+    if (pictures.size > MOST) {
+      const [[oldest, promise]] = pictures;
+      pictures.delete(oldest);
+      promise.then((one) => URL.revokeObjectURL(one.src), () => {});
+    }
+    return found;
+  }
+
+  tango.data = { ...source, picture, isExport };
+})();

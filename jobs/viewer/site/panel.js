@@ -1,0 +1,193 @@
+// One cell on one clip: a frame with its tokens, how many are kept over time, and the reply.
+"use strict";
+(() => {
+  const { h } = preact;
+  const { useEffect, useRef, useState } = preactHooks;
+  const { drawFrame, drawStrip, drawTokens, sized } = tango.draw;
+  const { described, isMerged, parts, placeOf, positionAt, segmentAt } = tango.tokens;
+  const { percent, number, wordsOf } = tango.parts;
+
+  const STRIP = 34;
+
+  // Panel({ contents, column, cell, set, view, time, layers, question, select, selected, jump, remove })
+  function Panel(props) {
+    const { column, set, missing, question, remove } = props;
+    const answer = question && question.answers[column.number];
+    const letter = question ? question.outcomes[column.number] : ".";
+    const [kind, sign, text] = wordsOf(letter);
+    return h("section", { class: "panel", "aria-label": column.short }, [
+      h("header", null, [
+        h("h3", { title: column.label }, column.short),
+        h("span", { class: `badge ${kind}` }, `${sign} ${text}`),
+        h("button", { type: "button", class: "remove", onClick: remove, "aria-label": `Remove ${column.short}` }, "\u00d7"),
+      ]),
+      set ? h(Picture, props) : h("p", { class: "note" }, "dDe".includes(letter) ? "The clip failed before any token was kept." : missing || "Loading ..."),
+      set && h(Facts, props),
+      set && set.missing.map((one) => h("p", { class: "note small" }, one)),
+      column.layers < 1 && h("p", { class: "note small" }, `This method also drops tokens inside the language model: on average ${percent(column.layers)} of those shown enter a layer. Which ones depends on the question and is not stored.`),
+      question && h(Reply, { answer, question }),
+    ]);
+  }
+
+  function Picture({ column, set, view, time, layers, selected, select, jump, theme }) {
+    const canvas = useRef(null);
+    const strip = useRef(null);
+    const [sprite, setSprite] = useState(null);
+    const [problem, setProblem] = useState("");
+    const [width, setWidth] = useState(0);
+    const position = positionAt(set, time);
+    const part = Math.floor(position / view.per);
+    const url = view.urls[part];
+
+    useEffect(() => {
+      let current = true;
+      if (view.missing || !url) {
+        setProblem(view.missing || "There are no frames.");
+        return undefined;
+      }
+      tango.data.picture(url).then(
+        (found) => {
+          if (!current) return;
+          setSprite({ url, found });
+          setProblem("");
+        },
+        (error) => current && setProblem(error.message),
+      );
+      return () => {
+        current = false;
+      };
+    }, [url, view.missing]);
+
+    useEffect(() => {
+      const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+      watch.observe(canvas.current.parentElement);
+      return () => watch.disconnect();
+    }, []);
+
+    const shown = sprite && sprite.url === url ? sprite.found : null;
+    const inPart = Math.min(view.per, set.frames - part * view.per);
+    const shape = sprite ? sprite.found.naturalHeight / framesIn(sprite.url, view, set) / sprite.found.naturalWidth : set.height / set.width;
+    const height = Math.round(width * Math.min(shape, 1.8));
+
+    useEffect(() => {
+      if (!width) return;
+      const pen = sized(canvas.current, width, height);
+      drawFrame(pen, shown, position - part * view.per, inPart, width, height);
+      drawTokens(pen, set, position, layers, selected, width, height);
+      const css = getComputedStyle(document.documentElement);
+      const color = (name) => css.getPropertyValue(name).trim();
+      const colors = { accent: color("--accent"), bar: color("--bar"), ink: color("--ink") };
+      drawStrip(sized(strip.current, width, STRIP), set, position, selected, colors, width, STRIP);
+    });
+
+    const cellAt = (event) => {
+      const box = event.currentTarget.getBoundingClientRect();
+      const within = (x, size) => Math.min(size - 1, Math.max(0, Math.floor(x * size)));
+      const c = within((event.clientX - box.left) / box.width, set.width);
+      const r = within((event.clientY - box.top) / box.height, set.height);
+      return position * set.perFrame + r * set.width + c;
+    };
+    const onKey = (event) => {
+      const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+      if (!event.shiftKey || !steps[event.key]) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const at = selected === null ? null : placeOf(set, selected);
+      const [dr, dc] = steps[event.key];
+      const row = at ? (at.row + dr + set.height) % set.height : 0;
+      const col = at ? (at.column + dc + set.width) % set.width : 0;
+      select(position * set.perFrame + row * set.width + col);
+    };
+    const words = `Frame ${position + 1} of ${set.frames} at ${set.times[position].toFixed(1)} s: ${set.perTime[position]} of ${set.perFrame} tokens kept by ${column.short}. Shift and arrow keys choose a token.`;
+    return h("div", { class: "picture" }, [
+      h("canvas", {
+        ref: canvas, role: "img", tabIndex: 0, "aria-label": words, onKeyDown: onKey, "data-theme": theme,
+        style: { width: "100%", height: `${height}px` },
+        onClick: (event) => {
+          const place = cellAt(event);
+          select(place === selected ? null : place);
+        },
+      }),
+      problem && h("p", { class: "note small", role: "status" }, problem),
+      h("canvas", {
+        ref: strip, class: "strip", "aria-hidden": "true", style: { width: "100%", height: `${STRIP}px` },
+        onClick: (event) => {
+          const box = event.currentTarget.getBoundingClientRect();
+          const to = Math.floor(((event.clientX - box.left) / box.width) * set.frames);
+          jump(set.times[Math.min(set.frames - 1, Math.max(0, to))]);
+        },
+      }),
+    ]);
+  }
+
+  function framesIn(url, view, set) {
+    const part = view.urls.indexOf(url);
+    return Math.min(view.per, set.frames - part * view.per);
+  }
+
+  function Facts({ set, time, selected, layers }) {
+    const position = positionAt(set, time);
+    const segment = segmentAt(set, position);
+    const total = set.frames * set.perFrame;
+    let merged = 0;
+    set.kept.forEach((_, token) => {
+      merged += isMerged(set, token) ? 1 : 0;
+    });
+    const absorbed = set.offsets ? set.into.filter((token, place) => token >= 0 && set.at[place] < 0).length : 0;
+    const fixed = set.isStatic ? set.isStatic.slice(position * set.perFrame, (position + 1) * set.perFrame).reduce((a, b) => a + b, 0) : null;
+    return h("dl", { class: "facts" }, [
+      h("dt", null, "this frame"), h("dd", null, `${set.perTime[position]} of ${set.perFrame} kept`),
+      h("dt", null, "clip"), h("dd", null, `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`),
+      ...(merged ? [h("dt", null, "merged"), h("dd", null, `${number(merged)} tokens take in ${number(absorbed)} others`)] : []),
+      ...(segment ? [h("dt", null, "segment"), h("dd", null, `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`)] : []),
+      ...(layers.has("saliency") ? [h("dt", null, "saliency"), h("dd", null, set.saliency ? `${set.range[0].toPrecision(3)} to ${set.range[1].toPrecision(3)} in this clip` : set.missing.length ? "not stored" : "none: this method ranks by no score of the encoder")] : []),
+      ...(selected === null ? [] : [h("dt", null, "token"), h("dd", { "aria-live": "polite" }, described(set, selected))]),
+    ]);
+  }
+
+  function Reply({ answer, question }) {
+    if (!answer) return h("p", { class: "soft" }, "not asked");
+    const ms = (name) => (answer[name] === undefined ? null : `${answer[name].toFixed(1)} ms`);
+    const rows = [
+      ["prefill", ms("prefill_ms")],
+      ["first token", ms("ttft_ms")],
+      ["later tokens", ms("decode_ms")],
+      ["prompt", answer.prompt_tokens === undefined ? null : `${number(answer.prompt_tokens)} tokens`],
+      ["of the clip", answer.tokens_kept === undefined ? null : `${number(answer.tokens_kept)} of ${number(answer.tokens_total)} tokens`],
+      ["new", answer.new_tokens === undefined ? null : `${number(answer.new_tokens)} tokens`],
+      ["status", answer.status === "ok" ? null : answer.status.replace("_", " ")],
+    ].filter(([, one]) => one !== null);
+    const option = answer.choice === undefined ? null : question.choices[answer.choice] ?? answer.choice_text;
+    return h("div", { class: "reply" }, [
+      h("blockquote", null, answer.text || h("i", null, "no reply")),
+      option !== null && option !== undefined && h("p", { class: "soft small" }, `read as ${"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[answer.choice] || answer.choice}: ${option}`),
+      answer.error && h("p", { class: "problem small" }, answer.error),
+      h("dl", { class: "facts" }, rows.flatMap(([name, one]) => [h("dt", null, name), h("dd", null, one)])),
+    ]);
+  }
+
+  // The kept tokens of a frame in words, one table per panel.
+  function TokenTable({ set, time, select, selected, label }) {
+    const position = positionAt(set, time);
+    const own = [];
+    set.kept.forEach((place, token) => {
+      if (Math.floor(place / set.perFrame) === position) own.push([place, token]);
+    });
+    return h("table", { class: "tokens" }, [
+      h("caption", null, `${label}: ${own.length} kept tokens of frame ${position + 1}`),
+      h("thead", null, h("tr", null, ["row", "column", "made of", "largest weight"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", null, own.map(([place, token]) => {
+        const { row, column } = placeOf(set, place);
+        const made = parts(set, token);
+        return h("tr", { class: place === selected ? "chosen" : "" }, [
+          h("td", null, h("button", { type: "button", class: "plain", onClick: () => select(place) }, row + 1)),
+          h("td", null, column + 1),
+          h("td", null, made.length === 1 ? "itself" : `${made.length} tokens`),
+          h("td", null, Math.max(...made.map(([, weight]) => weight)).toFixed(3)),
+        ]);
+      })),
+    ]);
+  }
+
+  Object.assign(tango, { Panel, TokenTable });
+})();

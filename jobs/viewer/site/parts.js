@@ -1,0 +1,146 @@
+// Small parts that both pages use.
+"use strict";
+(() => {
+  const { h } = preact;
+  const { useEffect, useState } = preactHooks;
+
+  const WORDS = {
+    R: ["right", "\u2713", "right"],
+    W: ["wrong", "\u2717", "wrong"],
+    U: ["wrong", "?", "not readable"],
+    N: ["unscored", "\u2013", "answered, not scored"],
+    d: ["failed", "!", "not decoded"],
+    D: ["failed", "!", "damaged, not answered"],
+    e: ["failed", "!", "not encoded"],
+    a: ["failed", "!", "not answered"],
+    x: ["failed", "!", "failed"],
+    ".": ["absent", "\u00b7", "not asked"],
+  };
+  function wordsOf(letter) {
+    if ("rwun".includes(letter)) {
+      const [kind, sign, text] = WORDS[letter.toUpperCase()];
+      return [kind, sign, `${text}, damaged clip`];
+    }
+    return WORDS[letter] || WORDS["."];
+  }
+
+  function Mark({ letter, label }) {
+    const [kind, sign, text] = wordsOf(letter);
+    const title = label ? `${label}: ${text}` : text;
+    return h("span", { class: `mark ${kind}`, title, "aria-hidden": "true" }, sign);
+  }
+
+  // All outcomes of a question in a sentence, for those who do not see the marks.
+  function spoken(columns, outcomes) {
+    const by = new Map();
+    [...outcomes].forEach((letter, at) => {
+      const text = wordsOf(letter)[2];
+      by.set(text, [...(by.get(text) || []), columns[at].short]);
+    });
+    return [...by].map(([text, labels]) => `${text}: ${labels.join(", ")}`).join("; ");
+  }
+
+  function Choice({ label, name, value, options, onChange, id, bare }) {
+    const known = options.some(([one]) => one === value);
+    return h("label", { class: "field" }, [
+      h("span", { class: bare ? "hidden" : "" }, label),
+      h(
+        "select",
+        { name, id, value, onChange: (event) => onChange(event.target.value) },
+        [...(known ? [] : [[value, value]]), ...options].map(([one, text]) =>
+          h("option", { value: one, selected: one === value }, text),
+        ),
+      ),
+    ]);
+  }
+
+  const THEMES = ["auto", "light", "dark"];
+  function stored() {
+    try {
+      return THEMES.includes(localStorage.getItem("tango-theme")) ? localStorage.getItem("tango-theme") : "auto";
+    } catch {
+      return "auto"; // an export that is opened from a disk may be refused its store
+    }
+  }
+  function setTheme(theme) {
+    document.documentElement.dataset.theme = theme;
+    try {
+      localStorage.setItem("tango-theme", theme);
+    } catch {
+      // then it is forgotten with the page
+    }
+    window.dispatchEvent(new Event("resize")); // canvases are drawn in the theme's colours
+  }
+  document.documentElement.dataset.theme = stored();
+
+  function ThemeSwitch() {
+    const [theme, set] = useState(stored());
+    const names = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
+    return h(Choice, {
+      label: "Theme",
+      bare: true,
+      name: "theme",
+      value: theme,
+      options: THEMES.map((one) => [one, names[one]]),
+      onChange: (one) => {
+        setTheme(one);
+        set(one);
+      },
+    });
+  }
+
+  // A promise's value, its error, and whether a newer one is awaited.
+  function useAnswer(ask, needs) {
+    const [state, set] = useState({ value: null, error: null, waits: true });
+    useEffect(() => {
+      let current = true;
+      set((old) => ({ ...old, waits: true }));
+      ask().then(
+        (value) => current && set({ value, error: null, waits: false }),
+        (error) => current && set({ value: null, error, waits: false }),
+      );
+      return () => {
+        current = false;
+      };
+    }, needs);
+    return state;
+  }
+
+  // Keys for the whole page, but not while somebody types or chooses.
+  function useKeys(table, needs) {
+    useEffect(() => {
+      const onKey = (event) => {
+        const busy = event.target.closest("input:not([type=range]), select, textarea, dialog");
+        if (busy || event.ctrlKey || event.metaKey || event.altKey) return;
+        const act = table[event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key];
+        if (!act) return;
+        if (event.target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
+        if (act(event) !== false) event.preventDefault();
+      };
+      document.addEventListener("keydown", onKey);
+      return () => document.removeEventListener("keydown", onKey);
+    }, needs);
+  }
+
+  function Help({ keys }) {
+    const close = (event) => event.target.closest("dialog").close();
+    return h("dialog", { id: "help", "aria-labelledby": "help-title" }, [
+      h("h2", { id: "help-title" }, "Keys"),
+      h("dl", { class: "keys" }, keys.flatMap(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)])),
+      h("button", { type: "button", onClick: close, autofocus: true }, "Close"),
+    ]);
+  }
+  const openHelp = () => {
+    const dialog = document.getElementById("help");
+    if (dialog && !dialog.open) dialog.showModal();
+  };
+
+  function Problem({ error }) {
+    return h("p", { class: "problem", role: "alert" }, error.message);
+  }
+
+  const percent = (share) => (share === null || Number.isNaN(share) ? "-" : `${(100 * share).toFixed(1)} %`);
+  const number = (value) => value.toLocaleString("en-US");
+
+  tango.parts = { wordsOf, Mark, spoken, Choice, ThemeSwitch, useAnswer, useKeys, Help, openHelp, Problem, percent, number };
+})();

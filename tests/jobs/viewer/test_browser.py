@@ -1,0 +1,420 @@
+"""The viewer in a real browser: clicks, keys, links, hostile texts, an export from a disk."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from clips import clip as clip_file
+from playwright.sync_api import expect, sync_playwright
+from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, features_of, video_id, write_viewed_run
+
+from jobs.viewer import deep_link
+from jobs.viewer.command import opened
+from jobs.viewer.export import export_site
+from jobs.viewer.frames import FrameShop
+from jobs.viewer.query import Filter, listed
+from jobs.viewer.server import build_app
+from tango_core.compressors import build_method
+
+pytestmark = pytest.mark.system
+
+WAIT_MS = 60_000
+MANY = ("full", *(f"tango r=0.{at:02}" for at in range(1, 21)))
+
+
+@contextmanager
+def served(pages):
+    """The address of a server in this process."""
+    shop = FrameShop(pixels=20_000)
+    config = uvicorn.Config(build_app(pages, shop), port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        thread.join(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        shop.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    run = write_viewed_run(
+        tmp_path_factory.mktemp("run"), clips=60, video=clip_file("closed_gop.mp4")
+    )
+    with opened([run]) as pages:
+        yield pages
+
+
+@pytest.fixture(scope="module")
+def address(pages):
+    with served(pages) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(browser, address):
+    """`tab(fragment, width, scheme)` opens a page; nothing may go wrong in it, or leave it."""
+    wrong, contexts = [], []
+
+    def open_(fragment="", width=1300, scheme="light", base=address):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss())
+        )
+        page.on("console", lambda m: m.type == "error" and is_bad(m.text) and wrong.append(m.text))
+        home = base.rpartition("/")[0]
+        page.on(
+            "request",
+            lambda request: (
+                request.url.startswith((home, "blob:", "data:"))
+                or wrong.append(f"request of {request.url}")
+            ),
+        )
+        page.goto(f"{base}{fragment}")
+        page.wait_for_selector("#main")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def is_bad(text):
+    """Whether a message of the browser is more than that the server knows no such clip."""
+    return "status of 404" not in text
+
+
+def total(page):
+    """The number of questions that the page states, once it is not waiting."""
+    expect(page.locator('[aria-busy="true"]')).to_have_count(0, timeout=WAIT_MS)
+    return int(page.locator("p.count").inner_text().split()[0].replace(",", ""))
+
+
+def shown_ids(page):
+    """The texts of the questions in the list."""
+    return page.locator("a.question").all_inner_texts()
+
+
+def settled(page, number):
+    """Wait until the list says that there are so many."""
+    count = re.compile(rf"^{number:,} (questions|of) ")
+    expect(page.locator("p.count")).to_have_text(count, timeout=WAIT_MS)
+    assert total(page) == number
+
+
+def pixels(page, panel=0):
+    """All pixels of a panel's picture, as text."""
+    return page.locator(".picture canvas:not(.strip)").nth(panel).evaluate("c => c.toDataURL()")
+
+
+def changed(page, panel, old):
+    """Wait until a panel's picture is another one than it was."""
+    page.wait_for_function(
+        """([panel, old]) => document.querySelectorAll(".picture canvas:not(.strip)")[panel]
+             .toDataURL() !== old""",
+        arg=[panel, old],
+    )
+
+
+def drawn(page):
+    """Wait until all panels have their frame; how many there are."""
+    page.wait_for_selector(".picture canvas")
+    page.wait_for_function(
+        """() => [...document.querySelectorAll(".picture canvas:not(.strip)")].every((c) => {
+             const { data } = c.getContext("2d").getImageData(2, 2, c.width - 4, c.height - 4);
+             return new Set(data).size > 20; })"""
+    )
+    return page.locator(".panel").count()
+
+
+def brightness(page, panel, cell):
+    """Mean brightness of the inner part of a cell of the grid."""
+    return (
+        page.locator(".picture canvas:not(.strip)")
+        .nth(panel)
+        .evaluate(
+            """(c, [row, column, rows, columns]) => {
+             const [w, h] = [c.width / columns, c.height / rows];
+             const { data } = c.getContext("2d").getImageData(
+               (column + 0.3) * w, (row + 0.3) * h, 0.4 * w, 0.4 * h);
+             return data.reduce((a, b) => a + b, 0) / data.length; }""",
+            [*divmod(cell, GRID[1]), *GRID],
+        )
+    )
+
+
+def tango_plan(number=0):
+    return build_method("tango", retention=0.25).compressor.plan(features_of(number))
+
+
+def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages):
+    page = tab()
+    assert total(page) == 120
+    page.select_option("select[name=column]", "tango r=0.25")
+    page.select_option("select[name=outcome]", "lost")
+    wanted = Filter(column=1, outcome="lost")
+    lost = listed(pages.index, wanted)["total"]
+    settled(page, lost)
+    assert "column=tango%20r%3D0.25" in page.url
+    page.select_option("select[name=group-half]", "a")
+    half = listed(pages.index, Filter(column=1, outcome="lost", groups=(("half", "a"),)))["total"]
+    settled(page, half)
+    page.reload()
+    settled(page, half)
+    page.go_back()
+    settled(page, lost)
+    page.click("text=Clear filters")
+    settled(page, 120)
+    page.select_option("select[name=status]", "decode_failed")
+    settled(page, 2)
+
+
+def test_search_pages_and_order(tab):
+    page = tab()
+    first = shown_ids(page)
+    page.click("button:text-is('Next')")
+    expect(page.locator("nav.pager")).to_contain_text("Page 2 of 3")
+    expect(page.locator("a.question").first).not_to_have_text(first[0])
+    assert not set(first) & set(shown_ids(page))
+    page.fill("input[type=search]", "0017 question")
+    settled(page, 2)
+    assert shown_ids(page) == ["Question 17-0?", "Question 17-1?"]
+    page.check("input[name=desc]")
+    expect(page.locator("a.question").first).to_have_text("Question 17-1?")
+
+
+def test_keys_alone_lead_from_the_list_to_a_token_and_back(tab):
+    page = tab()
+    page.keyboard.press("/")
+    page.keyboard.type("0000 question")
+    settled(page, 2)
+    page.keyboard.press("Tab")
+    page.locator("h1").first.click()
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.textContent") == "Question 0-0?"
+    page.keyboard.press("Enter")
+    assert drawn(page) == 4
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("output")).to_contain_text("2 of 4")
+    page.keyboard.press("End")
+    expect(page.locator("output")).to_contain_text(f"{FRAMES} of {FRAMES}")
+    page.locator(".picture canvas").first.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".panel dd[aria-live]").first).to_contain_text(f"Frame {FRAMES}, row 1")
+    page.keyboard.press("Escape")
+    expect(page.locator(".panel dd[aria-live]")).to_have_count(0)
+    page.keyboard.press("Escape")
+    settled(page, 2)
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).not_to_be_visible()
+
+
+def test_panels_are_in_sync_and_layers_change_all_of_them(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
+    assert drawn(page) == 4
+    before = [pixels(page, at) for at in range(4)]
+    page.locator("#time").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("output")).to_contain_text("1.0 s, 2 of 4")
+    for panel, old in enumerate(before):
+        changed(page, panel, old)
+    after = pixels(page, 2)
+    page.keyboard.press("1")
+    expect(page.locator("input[name=kept]")).not_to_be_checked()
+    changed(page, 2, after)
+    assert "layers=ms" in page.url
+
+
+def test_kept_tokens_are_clear_and_dropped_ones_veiled(tab):
+    link = deep_link("run", ("shapes", video_id(0)), ["full", "uniform r=0.25"])
+    page = tab(f"{link}&layers=k")
+    drawn(page)
+    plan = build_method("uniform", retention=0.25).compressor.plan(features_of(0))
+    first = {int(place) for place in plan.indices if place < GRID[0] * GRID[1]}
+    assert 0 < len(first) < GRID[0] * GRID[1]
+    for cell in range(GRID[0] * GRID[1]):
+        full, own = brightness(page, 0, cell), brightness(page, 1, cell)
+        assert (abs(own - full) < 0.5) is (cell in first), cell
+
+
+def test_a_click_says_what_a_token_is_made_of(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), ["tango r=0.25"]))
+    drawn(page)
+    plan = tango_plan()
+    sizes = (plan.offsets[1:] - plan.offsets[:-1]).tolist()
+    first = [at for at, place in enumerate(plan.indices.tolist()) if place < GRID[0] * GRID[1]]
+    token = max(first, key=lambda at: sizes[at])
+    assert sizes[token] > 1
+    row, column = divmod(int(plan.indices[token]), GRID[1])
+    canvas = page.locator(".picture canvas:not(.strip)")
+    box = canvas.bounding_box()
+    position = {
+        "x": (column + 0.5) * box["width"] / GRID[1],
+        "y": (row + 0.5) * box["height"] / GRID[0],
+    }
+    canvas.click(position=position)
+    said = page.locator(".panel dd[aria-live]")
+    expect(said).to_contain_text(
+        f"row {row + 1}, column {column + 1}: kept, made of {sizes[token]} tokens"
+    )
+    page.click("text=Kept tokens of this frame as tables")
+    expect(page.locator("table.tokens tbody tr")).to_have_count(len(first))
+    expect(page.locator(".panel")).to_contain_text(
+        f"1 of {len(plan.drawing.segments)}, frames 1 to"
+    )
+
+
+def test_cells_are_added_and_removed_and_clips_follow_the_filter(tab):
+    page = tab("#/list?group=half%3Db")
+    page.locator("a.question").first.click()
+    assert drawn(page) == 4
+    page.click("[aria-label='Remove full']")
+    expect(page.locator(".panel")).to_have_count(3)
+    page.select_option("select[name=add]", "full")
+    expect(page.locator(".panel")).to_have_count(4)
+    expect(page.locator("h1")).to_have_text(video_id(1))
+    page.keyboard.press("n")
+    expect(page.locator("h1")).to_have_text(video_id(3))
+    page.keyboard.press("p")
+    expect(page.locator("h1")).to_have_text(video_id(1))
+    page.click("text=All questions")
+    settled(page, 60)
+
+
+def test_hostile_texts_are_shown_as_they_are(tab):
+    page = tab("#/list?q=onerror")
+    settled(page, 2)
+    assert shown_ids(page)[0] == f"What is it, {HOSTILE}?"
+    page.locator("a.question").first.click()
+    drawn(page)
+    expect(page.locator("h2").first).to_have_text(f"What is it, {HOSTILE}?")
+    expect(page.locator("ol.choices")).to_contain_text(HOSTILE)
+    assert page.locator("#app img, #app script").count() == 0
+    page.goto(page.url.split("#")[0] + f"#/clip?benchmark=shapes&video={HOSTILE.replace('#', '')}")
+    page.reload()
+    expect(page.locator("[role=alert]")).to_contain_text("no run was asked about the clip")
+
+
+def test_what_is_missing_is_said(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), [CELLS[3]]))
+    drawn(page)
+    expect(page.locator(".panel")).to_contain_text("cache.features: tokens")
+    page = tab(deep_link("run", ("shapes", video_id(3)), ["full"]))
+    expect(page.locator(".panel")).to_contain_text("does not hold this clip")
+    page = tab(deep_link("run", ("shapes", video_id(2)), ["full"]))
+    expect(page.locator(".panel")).to_contain_text("failed before any token was kept")
+
+
+@pytest.mark.parametrize("fragment", ["", deep_link("run", ("shapes", video_id(1)), CELLS)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_of_it_in_either_theme(tab, fragment, scheme):
+    page = tab(fragment, width=360, scheme=scheme)
+    page.wait_for_selector("a.question, .picture canvas")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    is_dark = sum(int(one) for one in paper[4:-1].split(",")) < 200
+    assert is_dark is (scheme == "dark")
+    page.select_option("select[name=theme]", "light" if is_dark else "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+    page.reload()
+    page.wait_for_selector("a.question, .picture canvas")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+
+
+@pytest.mark.parametrize("fragment", ["", deep_link("run", ("shapes", video_id(1)), CELLS)])
+def test_everything_that_can_be_used_has_a_name(tab, fragment):
+    page = tab(fragment)
+    page.wait_for_selector("a.question, .picture canvas")
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("input, select, button, a, [role=img], summary")]
+          .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") ||
+                             (one.labels && one.labels.length && one.labels[0].textContent.trim())))
+          .map((one) => one.outerHTML)"""
+    )
+    assert nameless == []
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.locator("main").count() == page.locator("h1").count() == 1
+    page.keyboard.press("Home")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") in ("skip", "main")
+
+
+FILTERS = [
+    [],
+    [("outcome", "lost")],
+    [("outcome", "won"), ("column", "tango r=0.07")],
+    [("outcome", "differ"), ("sort", "rights"), ("desc", "1")],
+    [("outcome", "wrong"), ("column", "full"), ("page", "2")],
+    [("status", "unparsed"), ("column", "tango r=0.20"), ("sort", "video"), ("desc", "1")],
+    [("group", "type=color"), ("group", f"type={HOSTILE}"), ("group", "half=a")],
+    [("q", "question 1-"), ("sort", "id")],
+    [("q", HOSTILE)],
+    [("q", "BLUE 0899"), ("of", "shapes")],
+]
+
+
+def test_an_export_of_2700_questions_and_21_cells_answers_as_the_server(browser, tab, tmp_path):
+    run = write_viewed_run(tmp_path, clips=900, questions=3, cells=MANY)
+    with opened([run]) as pages:
+        export_site(pages, None, tmp_path / "site")
+        asked = [listed(pages.index, Filter.of_url(f, pages.index.runs.columns)) for f in FILTERS]
+        with served(pages) as address:
+            for base in (address, f"{(tmp_path / 'site').as_uri()}/index.html"):
+                page = tab(base=base)
+                assert total(page) == 2700
+                assert page.locator("thead .head").count() == 21
+                for pairs, wanted in zip(FILTERS, asked, strict=True):
+                    fragment = page.evaluate("(pairs) => tango.state.link('list', pairs)", pairs)
+                    page.evaluate("(to) => { location.hash = to; }", fragment)
+                    settled(page, wanted["total"])
+                    texts = [row["text"] for row in wanted["rows"]]
+                    expect(page.locator("a.question")).to_have_text(texts, timeout=WAIT_MS)
+                page.evaluate("location.hash = '#/list?q=0899'")
+                settled(page, 3)
+                page.locator("a.question").first.click()
+                expect(page.locator("h1")).to_have_text(video_id(899))
+                expect(page.locator("ul.every li")).to_have_count(21)
+
+
+def test_an_export_shows_frames_and_tokens_from_a_disk(tab, pages, tmp_path):
+    shop = FrameShop(pixels=20_000)
+    export_site(pages, shop, tmp_path / "site")
+    shop.close()
+    base = f"{(tmp_path / 'site').as_uri()}/index.html"
+    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS), base=base)
+    page.wait_for_selector(".picture canvas")
+    expect(page.locator(".panel")).to_have_count(4)
+    expect(page.locator(".panel .note")).to_have_count(1)  # of the old cache, and none about frames
+    plan = tango_plan()
+    expect(page.locator(".panel").nth(1)).to_contain_text(
+        f"{plan.num_kept} of {plan.num_total} kept"
+    )
+    page.keyboard.press("n")
+    expect(page.locator("h1")).to_have_text(video_id(1))

@@ -1,0 +1,221 @@
+"""A clip's page: its token sets as they are in the caches, its frames, and what is missing."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+
+import numpy as np
+import pytest
+from clips import clip as clip_file
+from PIL import Image
+from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
+
+from jobs.viewer.clips import NoSuchClipError, seen_to_json, sprites_of
+from jobs.viewer.command import opened
+from jobs.viewer.drawings import ONLY_POSITIONS
+from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError, nearest_to
+from jobs.viewer.panels import ClipPanels, merged_into
+from tango_core.compressors import build_method
+
+ALL = range(len(CELLS))
+
+
+@pytest.fixture(scope="module")
+def video():
+    return clip_file("closed_gop.mp4")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, video):
+    return write_viewed_run(tmp_path_factory.mktemp("run"), video=video)
+
+
+@pytest.fixture(scope="module")
+def pages(run):
+    with opened([run]) as pages:
+        yield pages
+
+
+@pytest.fixture(scope="module")
+def shop():
+    shop = FrameShop(pixels=4_000)
+    yield shop
+    shop.close()
+
+
+def unpacked(text, kind):
+    return None if text is None else np.frombuffer(base64.b64decode(text), kind)
+
+
+def test_the_page_has_questions_options_answers_and_times(pages):
+    page = pages.page(pages.number("shapes", video_id(1)))
+    first = page["questions"][0]
+    assert first["text"] == f"What is it, {HOSTILE}?"
+    assert first["choices"] == ["red", "Blue", HOSTILE]
+    assert first["answer"] == 1
+    assert dict(first["groups"]) == {"type": "shape", "half": "b"}
+    reply = first["answers"]["1"]
+    assert reply["text"].startswith("reply tango r=0.25 ")
+    assert (reply["prefill_ms"], reply["tokens_kept"], reply["prompt_tokens"]) == (12.5, 12, 60)
+    failed = pages.page(2)["questions"][0]["answers"]["0"]
+    assert (failed["status"], failed["error"]) == ("decode_failed", "decode: it is broken")
+
+
+def test_drawings_are_the_plans_that_methods_made(pages):
+    seen = pages.seen(0, ALL)
+    plan = build_method("tango", retention=0.25).compressor.plan(features_of(0))
+    drawn = seen.drawings[seen.columns[1][0]]
+    assert drawn.kept.tolist() == plan.indices.tolist()
+    assert drawn.sources.tolist() == plan.sources.tolist()
+    assert drawn.segments == plan.drawing.segments
+    assert drawn.static.tolist() == plan.drawing.static.flatten().tolist()
+    assert drawn.saliency.tolist() == plan.drawing.saliency.flatten().tolist()
+    assert drawn.missing == ()
+    packed = seen_to_json(seen, [[]], [None])["drawings"][seen.columns[1][0]]
+    assert unpacked(packed["kept"], packed["places"]).tolist() == plan.indices.tolist()
+    assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
+    assert packed["grid"] == [FRAMES, *GRID]
+
+
+def test_a_selection_and_all_tokens_have_no_sources(pages):
+    seen = pages.seen(0, ALL)
+    full, uniform = (seen.drawings[seen.columns[at][0]] for at in (0, 2))
+    assert len(full.kept) == FRAMES * GRID[0] * GRID[1]
+    assert uniform.sources is None
+    places, weights = uniform.sources_of(1)
+    assert (places.tolist(), weights.tolist()) == ([int(uniform.kept[1])], [1.0])
+
+
+def test_tokens_of_an_older_cache_say_what_is_missing_and_how_to_get_it(pages):
+    seen = pages.seen(0, ALL)
+    old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
+    assert old.missing == (ONLY_POSITIONS,)
+    assert "cache.features: tokens" in ONLY_POSITIONS
+    assert len(old.kept) == 12
+
+
+def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(run, tmp_path):
+    with opened([run]) as pages:
+        assert "does not hold this clip" in pages.seen(3, [0]).columns[0]
+    with opened([run], cache=str(tmp_path)) as pages:
+        assert (
+            f"is not in {tmp_path}. Name its directory with --cache"
+            in pages.seen(0, [0]).columns[0]
+        )
+
+
+def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(run.parent, moved)
+    shutil.move(run.parent / "cache", tmp_path / "away")
+    try:
+        with opened([moved / "run"]) as pages:
+            assert isinstance(pages.seen(0, [1]).columns[1], tuple)
+    finally:
+        shutil.move(tmp_path / "away", run.parent / "cache")
+
+
+def test_a_damaged_entry_is_a_sentence(run, tmp_path):
+    shutil.copytree(run.parent, tmp_path / "copy")
+    (cache,) = (tmp_path / "copy/cache").glob("*tango*")
+    for entry in cache.glob("*-plan.parquet"):
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        entry.write_bytes(bytes(data))
+    with opened([tmp_path / "copy/run"], cache=str(tmp_path / "copy/cache")) as pages:
+        assert "damaged" in pages.seen(0, [1]).columns[1]
+
+
+def test_an_unknown_clip_is_named(pages):
+    with pytest.raises(NoSuchClipError, match="'nope' of 'shapes'"):
+        pages.number("shapes", "nope")
+    with pytest.raises(NoSuchClipError):
+        pages.page(99)
+
+
+def test_frames_are_those_of_the_video(pages, shop):
+    seen = pages.seen(0, ALL)
+    assert len(seen.views) == 1
+    (picture,) = sprites_of(shop, seen.views[0])
+    image = Image.open(io.BytesIO(picture))
+    assert image.height % FRAMES == 0
+    frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
+    assert image.width * image.height / FRAMES <= 4_000
+    # The video counts its frames, so no two of them are alike.
+    assert all(abs(frames[at] - frames[at + 1]).mean() > 1 for at in range(FRAMES - 1))
+
+
+def test_what_was_decoded_is_kept_up_to_a_bound(video, tmp_path):
+    shop = FrameShop(pixels=2_000, max_bytes=1)
+    try:
+        clips = [Clip(str(video), bounds, "") for bounds in (None, (0.0, 2.0))]
+        made = [shop.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
+        assert len(shop._kept) == 1  # the last one, whatever its size
+        assert shop.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
+    finally:
+        shop.close()
+
+
+def test_many_frames_are_several_pictures(video):
+    shop = FrameShop(pixels=2_000)
+    try:
+        times = [at / 10 for at in range(PER_SPRITE + 3)]
+        made = shop.sprites(Clip(str(video), None, ""), {"num_frames": len(times)}, times)
+        heights = [Image.open(io.BytesIO(one)).height for one in made]
+        assert len(heights) == 2
+        assert heights[1] * PER_SPRITE == heights[0] * 3
+    finally:
+        shop.close()
+
+
+def test_pairs_of_frames_show_the_nearest_one():
+    assert nearest_to(np.arange(8.0), np.array([0.2, 2.6, 6.9])).tolist() == [0, 3, 7]
+    repeated = np.array([0.0, 0.0, 1.0])
+    assert nearest_to(repeated, repeated).tolist() == [0, 1, 2]
+
+
+def test_a_video_that_is_gone_is_a_sentence_with_its_name(shop):
+    with pytest.raises(FramesMissingError, match=r"cannot be decoded: .*nowhere/x\.mp4"):
+        shop.sprites(Clip("/nowhere/x.mp4", None, ""), {"num_frames": 4}, [0.0])
+
+
+def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
+    with ClipPanels(run) as panels:
+        html = panels.figure(
+            ("shapes", video_id(1)),
+            ["full", "tango r=0.25"],
+            {"full": HOSTILE},
+            viewer="viewer/index.html",
+        )
+        again = panels.figure(("shapes", video_id(0)), ["full"])
+        failed = panels.figure(("shapes", video_id(3)), ["full"])
+        unknown = panels.figure(("shapes", HOSTILE), ["full"])
+    assert html.count("data:image/jpeg;base64,") == 4
+    assert html.count("<use ") == 8
+    for text in (html, again, failed, unknown):
+        assert "<img" not in text
+        assert "<script" not in text
+    assert 'href="viewer/index.html#/clip?benchmark=shapes&amp;video=video' in html
+    ids = [part.split('"')[0] for text in (html, again) for part in text.split('<image id="')[1:]]
+    assert len(set(ids)) == len(ids) == 8
+    assert failed.startswith("<p>full: The token cache")
+    assert unknown.startswith("<p>The run does not say which file")
+
+
+def test_places_belong_to_the_token_that_takes_most_of_them(pages):
+    seen = pages.seen(0, [1])
+    drawing = seen.drawings[0]
+    into = merged_into(drawing)
+    for place in range(FRAMES * GRID[0] * GRID[1]):
+        best, heaviest = -1, 0.0
+        for token in range(len(drawing.kept)):
+            for source, weight in zip(*drawing.sources_of(token), strict=True):
+                if source == place and abs(weight) > heaviest:
+                    best, heaviest = token, abs(weight)
+        if best >= 0:
+            places, weights = drawing.sources_of(int(into[place]))
+            assert abs(weights[places == place]).max() == pytest.approx(heaviest)
+        else:
+            assert into[place] == -1

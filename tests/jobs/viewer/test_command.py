@@ -1,0 +1,110 @@
+"""`tango view` from the command line, on a run that the project made."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from jobs_for_tests import job
+from jobs_for_tests import run as run_job
+from viewed_runs import write_viewed_run
+
+from jobs.viewer.command import newest_run, opened
+from jobs.viewer.links import deep_link
+
+
+def test_links_hold_every_name():
+    link = deep_link(
+        "run 1", ("my/bench", "a&b=c#d e"), ["tango r=0.1", "x<y"], position=3, base="v/"
+    )
+    assert link == (
+        "v/#/clip?benchmark=my%2Fbench&video=a%26b%3Dc%23d%20e&run=run%201"
+        "&cell=tango%20r%3D0.1&cell=x%3Cy&t=3"
+    )
+    assert deep_link("r", ("b", "v"), "full") == "#/clip?benchmark=b&video=v&run=r&cell=full"
+
+
+def test_an_export_from_the_command_line(tango, tmp_path):
+    run = write_viewed_run(tmp_path, clips=2)
+    code, out, _ = tango("view", run, "--export", "site", "--pixels", 0)
+    assert (code, out.split()) == (0, ["viewer:", "site/index.html"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nope"], "nope"),
+        ([], "runs holds no finished run"),
+        (["run", "--cache", "nope"], "--cache nope"),
+        (["run", "--pixels", "0"], "--pixels 0: give 1000 or more, or 0 with --export"),
+        (["run", "--export", "run"], "--export run holds other files"),
+        (["run", "--port", "70000"], "70000"),
+    ],
+)
+def test_a_mistake_is_one_line(tango, tmp_path, arguments, said):
+    write_viewed_run(tmp_path, clips=1)
+    code, _, err = tango("view", *arguments)
+    assert code == 2
+    (line,) = err.strip().splitlines()
+    assert said in line
+
+
+def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
+    first = write_viewed_run(tmp_path, clips=1, name="b")
+    second = write_viewed_run(tmp_path, clips=1, name="a")
+    os.utime(first / "facts.json", (1, 1))
+    assert newest_run(tmp_path).name == second.name
+
+
+@pytest.mark.slow
+def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path):
+    changes = {"cache": {"features": "tokens"}, "executor": "local", "limit": 2}
+    methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
+    recipe = job(tmp_path / "shapes", methods=methods, **changes)
+    _, run = run_job(recipe, tmp_path / "runs")
+    shutil.move(tmp_path / "shapes", tmp_path / "gone")
+    with opened([run]) as pages:
+        assert pages.index.has_words
+        page = pages.page(0)
+        assert page["questions"][0]["text"].endswith("?")
+        assert page["sources"][0]["path"].endswith(".mp4")
+        seen = pages.seen(0, [0, 1])
+        drawing = seen.drawings[seen.columns[1][0]]
+        assert drawing.missing == ()
+        assert drawing.saliency is not None
+        kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}
+        assert kept == {len(drawing.kept)}
+
+
+@pytest.mark.slow
+def test_it_serves_until_it_is_interrupted(tmp_path):
+    run = write_viewed_run(tmp_path, clips=3)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jobs.cli.entry", "view", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("6 questions about 3 clips: http://127.0.0.1:")
+        url = line.split()[-1]
+        with urllib.request.urlopen(f"{url}data/contents", timeout=60) as answer:
+            assert json.load(answer)["questions"] == 6
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert err.splitlines() == [
+        "tango: interrupted; the viewer has ended, the runs are as they were"
+    ]

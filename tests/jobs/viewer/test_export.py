@@ -1,0 +1,99 @@
+"""The viewer as files: what is in them, and that no text of the data becomes a page's own."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from clips import clip as clip_file
+from viewed_runs import CELLS, HOSTILE, write_viewed_run
+
+from jobs.viewer.command import opened
+from jobs.viewer.export import export_site
+from jobs.viewer.frames import FrameShop
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_viewed_run(tmp_path_factory.mktemp("run"), video=clip_file("closed_gop.mp4"))
+
+
+@pytest.fixture(scope="module")
+def folder(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site") / "viewer"
+    shop = FrameShop(pixels=2_000)
+    with opened([run]) as pages:
+        assert export_site(pages, shop, folder) == folder / "index.html"
+    shop.close()
+    return folder
+
+
+def piece(folder, name):
+    """The value that a script hands over."""
+    text = (folder / "data" / f"{name}.js").read_text()
+    found = re.fullmatch(r'tangoData\("([a-z0-9/]+)",(.*)\);\n', text, re.DOTALL)
+    assert found
+    assert found[1] == name
+    return json.loads(found[2])
+
+
+def test_everything_of_the_runs_is_there(folder):
+    contents = piece(folder, "start/contents")
+    assert contents["questions"] == 12
+    assert len(piece(folder, "list/0")["outcomes"]) == 12
+    assert piece(folder, "words/0")["text"][0] == "Question 0-0?"
+    assert len(piece(folder, "videos/all")) == 6
+    assert piece(folder, "clips/1")["questions"][0]["choices"][2] == HOSTILE
+    tokens = piece(folder, "tokens/0")
+    assert set(tokens["columns"]) == {str(at) for at in range(len(CELLS))}
+    (view,) = tokens["views"]
+    assert (folder / view["urls"][0]).read_bytes()[:2] == b"\xff\xd8"
+
+
+def test_hostile_texts_end_no_script(folder):
+    texts = [path.read_text() for path in (folder / "data").rglob("*.js")]
+    assert any("onerror" in text for text in texts)
+    for text in texts:
+        assert "<" not in text
+        assert text.isascii()
+        assert text.count("\n") == 1
+
+
+def test_the_page_says_what_a_server_would_and_that_there_is_none(folder):
+    html = (folder / "index.html").read_text()
+    assert 'data-export="1"' in html
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in html
+    assert (folder / "vendor/LICENSE").is_file()
+    for name in re.findall(r'(?:src|href)="([\w/.-]+\.\w+)"', html):
+        assert (folder / name).is_file(), name
+
+
+def test_an_export_is_replaced_and_other_files_are_not(run, folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with opened([run]) as pages:
+        with pytest.raises(ValueError, match="holds other files"):
+            export_site(pages, None, tmp_path)
+        with pytest.raises(ValueError, match="is a file"):
+            export_site(pages, None, tmp_path / "mine.txt")
+        export_site(pages, None, tmp_path / "new")
+        (tmp_path / "new/data/clips/99.js").write_text("of an earlier run")
+        export_site(pages, None, tmp_path / "new")
+    assert not (tmp_path / "new/data/clips/99.js").exists()
+    assert not (tmp_path / "new/frames").exists()
+    (view,) = piece(tmp_path / "new", "tokens/0")["views"]
+    assert view["urls"] == []
+    assert "without frames" in view["missing"]
+
+
+def test_an_export_that_was_cut_off_has_no_page(run, tmp_path, monkeypatch):
+    with opened([run]) as pages:
+        export_site(pages, None, tmp_path / "cut")
+
+        def tell(done, total):
+            if done == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            export_site(pages, None, tmp_path / "cut", tell)
+    assert not (tmp_path / "cut/index.html").exists()

@@ -1,0 +1,221 @@
+"""The list of questions: what is in the index, and what filters find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from viewed_runs import CELLS, HOSTILE, KINDS, OLD, video_id, write_viewed_run
+
+from jobs.viewer.command import opened
+from jobs.viewer.contents import contents
+from jobs.viewer.query import PAGE, Filter, listed, neighbours
+from pipeline.answers import read_answers
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_viewed_run(tmp_path_factory.mktemp("run"), clips=60, questions=2)
+
+
+@pytest.fixture(scope="module")
+def index(run):
+    with opened([run]) as pages:
+        yield pages.index
+
+
+def find(index, **given):
+    """Ids of the questions on the first page, and how many there are."""
+    groups = given.pop("group", ())
+    pairs = [*given.items(), *(("group", one) for one in groups)]
+    page = listed(index, Filter.of_url(pairs, index.runs.columns))
+    return [row["id"] for row in page["rows"]], page["total"]
+
+
+def answers_of(run):
+    """Question -> cell -> whether it is right, read without the viewer."""
+    found = {}
+    for row in read_answers(run / "answers").to_pylist():
+        found.setdefault(row["question_id"], {})[row["cell"]] = row
+    return found
+
+
+def test_every_question_is_listed_once_in_the_order_of_the_run(run, index):
+    seen = []
+    for page in range(3):
+        ids, total = find(index, page=str(page))
+        seen += ids
+    assert total == 120
+    assert seen == list(answers_of(run))
+    assert find(index, page="3") == ([], 120)
+
+
+def test_right_and_wrong_are_those_of_the_answers(run, index):
+    answers = answers_of(run)
+    for cell in CELLS:
+        for outcome, wanted in (("right", True), ("wrong", False)):
+            expected = [q for q, by in answers.items() if bool(by[cell]["correct"]) is wanted]
+            ids, total = find(index, column=cell, outcome=outcome)
+            assert (ids, total) == (expected[:PAGE], len(expected))
+
+
+def test_full_right_and_method_wrong(run, index):
+    answers = answers_of(run)
+    lost = [
+        question
+        for question, by in answers.items()
+        if by["full"]["correct"] and not by["tango r=0.25"]["correct"]
+    ]
+    assert lost
+    assert find(index, column="tango r=0.25", outcome="lost") == (lost[:PAGE], len(lost))
+    by_any = [
+        question
+        for question, by in answers.items()
+        if by["full"]["correct"] and not all(by[cell]["correct"] for cell in CELLS[1:])
+    ]
+    assert find(index, outcome="lost") == (by_any[:PAGE], len(by_any))
+    won = [
+        question
+        for question, by in answers.items()
+        if not by["full"]["correct"] and by["tango r=0.25"]["correct"]
+    ]
+    assert find(index, column="tango r=0.25", outcome="won") == (won[:PAGE], len(won))
+    assert find(index, column="full", outcome="lost") == ([], 0)
+
+
+def test_cells_that_differ(run, index):
+    answers = answers_of(run)
+    differ = [
+        question
+        for question, by in answers.items()
+        if len({bool(row["correct"]) for row in by.values()}) == 2
+    ]
+    assert find(index, outcome="differ") == (differ[:PAGE], len(differ))
+
+
+def test_a_status_finds_failures_and_replies_that_cannot_be_read(run, index):
+    assert find(index, status="decode_failed") == (["q2-0", "q2-1"], 2)
+    unparsed = [
+        question for question, by in answers_of(run).items() if by[OLD]["status"] == "unparsed"
+    ]
+    assert unparsed
+    assert find(index, column=OLD, status="unparsed") == (unparsed[:PAGE], len(unparsed))
+
+
+def test_groups_are_alternatives_within_a_name_and_conditions_between_names(index):
+    _, color = find(index, group=["type=color"])
+    _, both = find(index, group=["type=color", "type=shape"])
+    _, narrow = find(index, group=["type=color", "half=a"])
+    assert (color, both) == (40, 80)
+    assert narrow == 20
+    _, hostile = find(index, group=[f"type={KINDS[2]}"])
+    assert hostile == 40
+
+
+def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case(index):
+    assert find(index, q="QUESTION 7-1? 0007") == (["q7-1"], 1)
+    assert find(index, q="q11-0")[0] == ["q11-0"]
+    assert find(index, q="0011 video")[1] == 2
+    assert find(index, q="blue")[1] == 120
+    assert find(index, q=HOSTILE)[1] == 2
+    assert find(index, q="100%_'; DROP TABLE questions") == ([], 0)
+
+
+def test_orders(index):
+    ids, _ = find(index, sort="id")
+    assert ids[:3] == ["q0-0", "q0-1", "q1-0"]
+    assert ids[4:6] == ["q10-0", "q10-1"]
+    turned, _ = find(index, sort="order", desc="1")
+    assert turned[0] == "q59-1"
+    page = listed(index, Filter.of_url([("sort", "rights")], index.runs.columns))
+    rights = [sum(letter == "R" for letter in row["outcomes"]) for row in page["rows"]]
+    assert rights == sorted(rights)
+
+
+def test_the_clips_beside_one_are_those_of_the_filter(index):
+    everything = Filter()
+    assert neighbours(index, everything, 0) == {"before": None, "behind": 1, "number": 1}
+    half = Filter(groups=(("half", "b"),))
+    assert neighbours(index, half, 3) == {"before": 1, "behind": 5, "number": 2}
+    assert neighbours(index, half, 2) == {"before": None, "behind": None, "number": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sort", "x"), ("outcome", "x"), ("status", "x"), ("column", "x"), ("page", "-1")],
+)
+def test_an_unknown_setting_is_named(index, name, value):
+    with pytest.raises(ValueError, match=f"^{name} '{value}': "):
+        find(index, **{name: value})
+
+
+def test_contents_say_what_there_is(index):
+    found = contents(index)
+    assert (found["questions"], found["clips"]) == (120, 60)
+    assert [column["label"] for column in found["columns"]] == list(CELLS)
+    assert [column["baseline"] for column in found["columns"]] == [None, 0, 0, 0]
+    assert found["groups"] == {"half": ["a", "b"], "type": sorted(KINDS)}
+    assert found["missing"] == []
+    first = found["columns"][0]
+    assert (first["asked"], first["right"]) == (120, find(index, column="full", outcome="right")[1])
+
+
+def test_two_runs_are_paired_question_by_question(tmp_path):
+    one = write_viewed_run(tmp_path, clips=4, name="one")
+    two = write_viewed_run(tmp_path / "other", clips=6, name="two", seed=5, first_clip=2)
+    with opened([one, two]) as pages:
+        index = pages.index
+        labels = [column.label for column in index.runs.columns]
+        assert labels[0] == "full (one)"
+        assert labels[4] == "full (two)"
+        assert [column.short for column in index.runs.columns][4] == "full [2]"
+        assert [column.baseline for column in index.runs.columns] == [None, 0, 0, 0, None, 4, 4, 4]
+        rows = {row["id"]: row["outcomes"] for row in listed(index, Filter())["rows"]}
+        assert len(rows) == 16
+        assert rows["q0-0"].endswith("....")
+        assert rows["q7-1"].startswith("....")
+        assert "." not in rows["q3-0"]
+
+
+def test_shards_of_a_job_are_one_column_each(tmp_path):
+    recipe = "benchmark: {{name: shapes}}\nshard: {}/2\n"
+    shards = [
+        write_viewed_run(
+            tmp_path, clips=3, name=f"s{at}", first_clip=3 * at, recipe=recipe.format(at)
+        )
+        for at in range(2)
+    ]
+    with opened(shards) as pages:
+        assert [column.label for column in pages.index.runs.columns] == list(CELLS)
+        assert pages.index.num_questions == 12
+    again = write_viewed_run(tmp_path, clips=3, name="s2", recipe=recipe.format(1))
+    with (
+        pytest.raises(ValueError, match="questions that another shard"),
+        opened([shards[0], again]),
+    ):
+        pass
+
+
+def test_a_run_is_named_once(tmp_path):
+    run = write_viewed_run(tmp_path, clips=1)
+    with pytest.raises(ValueError, match="named twice"), opened([run, Path(f"{run}/../run")]):
+        pass
+
+
+def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_path, caplog):
+    run = write_viewed_run(tmp_path, clips=3, words=False)
+    with opened([run]) as pages:
+        found = contents(pages.index)
+        page = pages.page(0)
+        seen = pages.seen(0, [1])
+    assert "does not say what it was asked" in caplog.text
+    assert len(found["missing"]) == 1
+    assert page["questions"][0]["text"] == ""
+    assert page["questions"][0]["answers"]["0"]["text"].startswith("reply full")
+    assert isinstance(seen.columns[1], str)
+
+
+def test_hostile_names_stay_what_they_are(index):
+    assert find(index, q="onerror")[1] == 2
+    page = listed(index, Filter(text=HOSTILE))
+    assert page["rows"][0]["video"] == video_id(1)

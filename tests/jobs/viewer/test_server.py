@@ -1,0 +1,165 @@
+"""The viewer's server: what it answers, and whom."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from clips import clip as clip_file
+from starlette.testclient import TestClient
+from viewed_runs import CELLS, HOSTILE, video_id, write_viewed_run
+
+from jobs.viewer.command import opened
+from jobs.viewer.frames import FrameShop
+from jobs.viewer.server import SITE, build_app
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    run = write_viewed_run(tmp_path_factory.mktemp("run"), video=clip_file("closed_gop.mp4"))
+    shop = FrameShop(pixels=2_000)
+    with opened([run]) as pages:
+        yield TestClient(build_app(pages, shop), base_url="http://127.0.0.1:8000")
+    shop.close()
+
+
+def test_the_page_and_all_that_it_names_are_served(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    for name in ("vendor/preact.js", "app.js", "style.css"):
+        assert name in page.text
+        assert client.get(f"/{name}").status_code == 200
+
+
+def test_nothing_of_the_page_comes_from_elsewhere(client):
+    for path in SITE.rglob("*.*"):
+        if path.suffix in (".html", ".css", ".js") and path.parent.name != "vendor":
+            text = path.read_text()
+            assert "http://" not in text, path
+            assert "https://" not in text, path
+            assert "innerHTML" not in text, path
+    policy = client.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "*" not in policy
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/data/contents", "/frames/0/0/0.jpg", "/nope", "/data/names/999"]
+)
+def test_every_answer_has_the_headers(client, path):
+    headers = client.get(path).headers
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8000", ""])
+def test_another_name_for_this_machine_is_refused(client, host):
+    assert client.get("/data/contents", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000"])
+def test_its_own_names_are_answered(client, host):
+    assert client.get("/data/contents", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../server.py",
+        "/%2e%2e/server.py",
+        "/..%2fserver.py",
+        "/vendor/../../server.py",
+        "/vendor/%2e%2e/%2e%2e/server.py",
+        "//etc/passwd",
+        "/frames/0/0/../../../server.py",
+        "/data/..%2f..%2fserver.py",
+    ],
+)
+def test_no_path_leads_out_of_the_page(client, path):
+    answer = client.get(f"http://127.0.0.1:8000{path}")
+    assert answer.status_code == 404
+    assert "starlette" not in answer.text
+
+
+def test_only_questions_are_asked(client):
+    for path in ("/", "/data/contents"):
+        assert client.post(path).status_code == 405
+
+
+def test_a_wrong_request_is_one_line(client):
+    for path, status in (
+        ("/data/questions?sort=x", 400),
+        ("/data/questions?column=x", 400),
+        ("/data/tokens/0?columns=99", 400),
+        ("/data/tokens/0?columns=", 400),
+        ("/data/tokens/99?columns=0", 404),
+        ("/data/clip?benchmark=shapes&video=x", 404),
+        ("/frames/0/99/0.jpg", 404),
+        ("/frames/0/0/99.jpg", 404),
+        ("/frames/3/0/0.jpg", 404),
+        ("/frames/99/0/0.jpg", 404),
+    ):
+        answer = client.get(path)
+        assert (path, answer.status_code) == (path, status)
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert len(answer.text.splitlines()) == 1
+
+
+def test_a_clip_with_its_tokens_and_frames(client):
+    found = client.get("/data/clip", params={"benchmark": "shapes", "video": video_id(1)}).json()
+    assert (found["clip"], found["beside"]) == (1, {"before": 0, "behind": 2, "number": 2})
+    assert client.get("/data/names/1").json() == {"benchmark": "shapes", "video": video_id(1)}
+    tokens = client.get("/data/tokens/1?columns=1,0").json()
+    assert set(tokens["columns"]) == {"0", "1"}
+    (view,) = tokens["views"]
+    picture = client.get(f"/{view['urls'][0]}")
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert picture.content[:2] == b"\xff\xd8"
+
+
+def test_a_list_is_filtered_by_its_address(client):
+    everything = client.get("/data/questions").json()
+    assert everything["total"] == 12
+    pairs = {"column": CELLS[1], "outcome": "wrong", "group": f"type={HOSTILE}"}
+    some = client.get("/data/questions", params=pairs).json()
+    assert 0 < some["total"] < 12
+
+
+def test_texts_stand_out_from_what_is_behind_them_in_both_themes():
+    """By the rule of WCAG 2 for small texts: a contrast of 4.5 or more."""
+    css = (SITE / "style.css").read_text()
+    themes = re.findall(r"\{\s*color-scheme: \w+;(.*?)\}", css, re.DOTALL)
+    assert len(themes) == 3
+    assert themes[1].split() == themes[2].split()  # dark by choice, and as the system says
+    for theme in themes:
+        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
+        for text, behind in (
+            ("ink", "paper"),
+            ("ink", "page"),
+            ("soft", "paper"),
+            ("soft", "page"),
+            ("accent", "paper"),
+            ("accent", "page"),
+            ("bad", "paper"),
+            ("warn-ink", "warn"),
+            ("right", "right-paper"),
+            ("bad", "wrong-paper"),
+            ("soft", "none-paper"),
+        ):
+            assert contrast(colors[text], colors[behind]) >= 4.5, (text, behind)
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color):
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
