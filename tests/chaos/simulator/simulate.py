@@ -112,7 +112,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         running.listing_faults.clear()
         before, begun = len(world.struck), len(world.processes)
         is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
-        left = work_left(running, reference)
+        left = work_left(running, reference, incomplete)
         encoded = len(running.encoded)
         machine = attempt % 2 if schedule.moves and schedule.world != "disk" else 0
         name = f"driver-{len(world.processes)}"
@@ -228,6 +228,9 @@ def _judge(running: Running, process: Process) -> None:
         return  # a disk or a store that does not work, outside of what waits for it
     if isinstance(error, DamagedFileError) and _has_rotted(running, "part"):
         return  # after it was written; the next driver sets it aside
+    if isinstance(error, FileNotFoundError) and "continue the run with --resume" in str(error):
+        if _has_rotted(running, "part"):
+            return  # all parts were lost after they were counted
     if isinstance(error, ValueError) and not process.is_driver:
         return  # what looks after caches may refuse in one line; the job goes on
     lines = traceback.format_exception(error)
