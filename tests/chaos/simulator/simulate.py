@@ -184,6 +184,7 @@ def _resume(
     world.faults.clear()
     # On a full disk it would end in a line, as any driver.
     world.time = max(world.time, running.disk.full_until, running.bucket.down_until)
+    running.bucket.refused = running.bucket.unanswered = 0
     process = world.spawn(f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run))
     world.run()
     outcome.attempts.append(_how(process))
