@@ -255,7 +255,7 @@ def _bucket(server: Any, name: str) -> Callable[[], dict[str, bytes]]:
         client_kwargs={"region_name": env["AWS_DEFAULT_REGION"]},
         skip_instance_cache=True,
     )
-    store.mkdir(name)
+    store.call_s3("create_bucket", Bucket=name)
 
     def look() -> dict[str, bytes]:
         store.invalidate_cache()

@@ -72,7 +72,7 @@ class Driver:
 
     def text(self) -> str:
         """What it has said so far."""
-        return self.log.read_text(errors="replace")
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 class Forker:
