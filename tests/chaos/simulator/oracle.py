@@ -174,7 +174,9 @@ def _is_continued(running: Running, run: str, resume: str | None) -> bool:
     """Whether an attempt goes on with a run; one with a summary is finished, if with failures."""
     if resume is not None:
         return run.rpartition("/")[2] == resume
-    return not (running.state.read(f"{run}/facts.json") and running.state.read(f"{run}/summary.json"))
+    return not (
+        running.state.read(f"{run}/facts.json") and running.state.read(f"{run}/summary.json")
+    )
 
 
 def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:

@@ -203,6 +203,16 @@ def _has_rotted(running: Running, what: str) -> bool:
     return any(isinstance(fault, f.Rot) and fault.of == what for fault in running.world.struck)
 
 
+def _was_taken_away(running: Running, text: str) -> bool:
+    """Whether a file is missing that was lost, or removed by another driver, after the counting.
+
+    The next driver goes on with the run, because it has no summary.
+    """
+    if "continue the run with --resume" in text or "/answers/part-" in text:
+        return _has_rotted(running, "part")
+    return "/facts.json" in text and any(isinstance(one, f.Arrive) for one in running.world.struck)
+
+
 def _how(process: Process) -> str:
     """How a process ended, in a line."""
     if process.error is None:
@@ -229,9 +239,8 @@ def _judge(running: Running, process: Process) -> None:
         return  # a disk or a store that does not work, outside of what waits for it
     if isinstance(error, DamagedFileError) and _has_rotted(running, "part"):
         return  # after it was written; the next driver sets it aside
-    if isinstance(error, FileNotFoundError) and "continue the run with --resume" in str(error):
-        if _has_rotted(running, "part"):
-            return  # all parts were lost after they were counted
+    if isinstance(error, FileNotFoundError) and _was_taken_away(running, str(error)):
+        return
     if isinstance(error, ValueError) and not process.is_driver:
         return  # what looks after caches may refuse in one line; the job goes on
     lines = traceback.format_exception(error)

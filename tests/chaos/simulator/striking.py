@@ -120,6 +120,8 @@ def _rot(running: Running, fault: f.Rot, process: Process) -> bool:
         state.put(path, b"")
     elif fault.kind == "cut":
         state.put(path, data[: len(data) // 2])
+    elif not data:  # it has been emptied before
+        return False
     else:
         where = (fault.which * 97 + len(data) // 3) % max(1, len(data))
         state.put(path, data[:where] + bytes([data[where] ^ 0x41]) + data[where + 1 :])

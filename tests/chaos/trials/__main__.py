@@ -179,9 +179,7 @@ def one_trial(lab: Lab, row: Row, seed: int) -> Outcome:
     said = [line for line in log.read_text(errors="replace").splitlines() if "tango:" in line]
     if not wrong:
         shutil.rmtree(lab.work / log.stem, ignore_errors=True)
-    return Outcome(
-        seed, wrong, struck, ended, (said or [""])[0], round(seconds, 1), resumes, again
-    )
+    return Outcome(seed, wrong, struck, ended, (said or [""])[0], round(seconds, 1), resumes, again)
 
 
 def _strike_at_a_moment(row: Row, trial: Trial) -> tuple[float, bool]:
@@ -204,9 +202,7 @@ def _strike_at_a_moment(row: Row, trial: Trial) -> tuple[float, bool]:
     return begun, struck
 
 
-def _resume(
-    lab: Lab, left: Left, where: object, env: dict[str, str], log: Path
-) -> tuple[int, int]:
+def _resume(lab: Lab, left: Left, where: object, env: dict[str, str], log: Path) -> tuple[int, int]:
     """One more attempt, in a loop: exit code, clips that it encoded without need."""
     run = _run(left)
     if not run:  # it was stopped before it had a run
