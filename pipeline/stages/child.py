@@ -150,10 +150,12 @@ class Child:
         """Start a child; one that somebody kills meanwhile, as if memory is short, again."""
         for left in reversed(range(_STARTS)):
             try:
-                return self._start_once()
+                self._start_once()
             except _KilledError as error:
                 if not left:
                     raise ChildStartError(f"{error}, {_STARTS} times in a row") from error
+            else:
+                return
 
     def _start_once(self) -> None:
         """Start an interpreter that finds modules where this one does, and await its answer."""

@@ -18,14 +18,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 from cluster_keeper import cluster
 from s3_server import environment, s3_server
@@ -34,9 +33,10 @@ from stopped_runs import num_cached, write_recipe
 from tests.chaos.simulator.oracle import WrongError
 from tests.chaos.trials.driver import Forker, forker
 from tests.chaos.trials.judge import Left, check_work, files_below
-from tests.chaos.trials.places import Door, grow, small_disk, tracking_server
+from tests.chaos.trials.places import a_bucket, a_door, grow, made, small_disk, tracking_server
 from tests.chaos.trials.rows import CELLS, CLIPS, ROWS, Row, Trial
 
+ROOT = Path(__file__).resolve().parents[3]
 RESULTS = Path(__file__).parents[1] / "results" / "trials.md"
 WORK = Path(tempfile.gettempdir()) / "tango-trials"
 MOST_RESUMES = 3
@@ -120,18 +120,17 @@ def one_trial(lab: Lab, row: Row, seed: int) -> Outcome:
         where: object = output
         about: dict[str, Any] = {}
         look = files_below(output)
-        moment: Callable[[], object]
         if row.where == "ray":
             keeper, _ = lab.place("cluster", lambda: cluster("encode", "answer"))
             more += ["--address", keeper.address]
             about["keeper"] = keeper
         if row.where == "store":
             server = lab.place("store", s3_server)
-            about["server"], about["door"] = server, lab.place("door", lambda: _door(server))
+            about["server"], about["door"] = server, lab.place("door", lambda: a_door(server))
             where, env = f"s3://{output.name}/runs", environment(about["door"].endpoint)
-            look = _bucket(server, output.name)
+            look = a_bucket(server, output.name)
         if row.where == "tracked":
-            uri, about["tracking"] = stack.enter_context(tracking_server(_made(output / "mlflow")))
+            uri, about["tracking"] = stack.enter_context(tracking_server(made(output / "mlflow")))
             more += ["--tracking-uri", uri]
             output = output / "runs"
             where, look = output, files_below(output)
@@ -223,41 +222,6 @@ def _run(left: Left) -> str:
     """Name of the newest run; "" if there is none."""
     found = [path.split("/")[-2] for path in left.state.paths() if path.endswith("/job.yaml")]
     return max(found, default="")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
-
-
-@contextmanager
-def _door(server: Any) -> Iterator[Door]:
-    door = Door(server.endpoint)
-    try:
-        yield door
-    finally:
-        door.kill()
-
-
-def _bucket(server: Any, name: str) -> Callable[[], dict[str, bytes]]:
-    """The objects of a new bucket, read from the store itself."""
-    import s3fs
-
-    env = environment("http://{}:{}".format(*server.backend))
-    store = s3fs.S3FileSystem(
-        key=env["AWS_ACCESS_KEY_ID"],
-        secret=env["AWS_SECRET_ACCESS_KEY"],
-        endpoint_url=env["AWS_ENDPOINT_URL"],
-        client_kwargs={"region_name": env["AWS_DEFAULT_REGION"]},
-        skip_instance_cache=True,
-    )
-    store.call_s3("create_bucket", Bucket=name)
-
-    def look() -> dict[str, bytes]:
-        store.invalidate_cache()
-        return {f"/{path}": store.cat_file(path) for path in store.find(name)}
-
-    return look
 
 
 def measure(names: list[str], tries: int, seed: int, raw: Path, work: Path) -> bool:

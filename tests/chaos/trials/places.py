@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -98,13 +99,51 @@ def tracking_server(folder: Path) -> Iterator[tuple[str, int]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def made(folder: Path) -> Path:
+    """A directory that is made."""
+    folder.mkdir(parents=True)
+    return folder
+
+
+@contextmanager
+def a_door(server: Any) -> Iterator[Door]:
+    """A door in front of a store, as long as the block runs."""
+    door = Door(server.endpoint)
+    try:
+        yield door
+    finally:
+        door.kill()
+
+
+def a_bucket(server: Any, name: str) -> Callable[[], dict[str, bytes]]:
+    """The objects of a new bucket, read from the store itself."""
+    import s3fs
+    from s3_server import environment
+
+    env = environment("http://{}:{}".format(*server.backend))
+    store = s3fs.S3FileSystem(
+        key=env["AWS_ACCESS_KEY_ID"],
+        secret=env["AWS_SECRET_ACCESS_KEY"],
+        endpoint_url=env["AWS_ENDPOINT_URL"],
+        client_kwargs={"region_name": env["AWS_DEFAULT_REGION"]},
+        skip_instance_cache=True,
+    )
+    store.call_s3("create_bucket", Bucket=name)
+
+    def look() -> dict[str, bytes]:
+        store.invalidate_cache()
+        return {f"/{path}": store.cat_file(path) for path in store.find(name)}
+
+    return look
+
+
 def can_connect(port: int) -> bool:
     """Whether somebody listens."""
     with socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
 
 
-def until(condition) -> None:
+def until(condition: Callable[[], object]) -> None:
     """Wait until something is true and raises nothing."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
