@@ -86,8 +86,9 @@ class AnswerParts:
 
     Args:
         folder: The directory.
-        set_aside: Whether a damaged part is renamed to `<name>.damaged` with a warning, as the
-            driver of the run does; otherwise it is an error.
+        set_aside: Whether a damaged part is renamed to `<name>.damaged`, and one that is gone since
+            it was listed is left out, with a warning, as the driver of the run does; otherwise both
+            are errors.
     """
 
     def __init__(self, folder: Path | Storage, *, set_aside: bool = False) -> None:
@@ -120,8 +121,7 @@ class AnswerParts:
         """One part, checked; `None` if it is damaged or gone, and was set aside.
 
         Raises:
-            DamagedFileError: If it is damaged or belongs to another run, and is not set aside.
-            FileNotFoundError: If it is not there, and damaged parts are not set aside.
+            DamagedFileError: If it is damaged, gone or of another run, and is not set aside.
         """
         run = self.overview.run
         if not self.storage.exists(name) and self.storage.exists(f"{name}.damaged"):
@@ -144,21 +144,23 @@ class AnswerParts:
         found = PART.fullmatch(name)
         try:
             return read_sealed(self.storage, name, must=bool(found and found[2]))
+        except FileNotFoundError as error:
+            self._report_loss(name, error)
+            return None
         except DamagedFileError as error:
             self._report_damage(name, error)
-            return None
-        except FileNotFoundError:
-            if not self._set_aside:
-                raise
-            # Lost, or emptied, since it was listed: nothing is left to set aside.
-            logger.warning("%s has gone; what was in it is asked again", self.storage.path(name))
             return None
 
     def names(self) -> Iterator[pa.Table]:
         """Benchmark, clip, cell and question of all answers, unchecked and maybe twice."""
         for name in self.overview.names:
-            with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
-                yield part.read(list(ANSWER_KEY), use_threads=False).replace_schema_metadata(None)
+            try:
+                with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
+                    table = part.read(list(ANSWER_KEY), use_threads=False)
+            except FileNotFoundError as error:
+                self._report_loss(name, error)
+                continue
+            yield table.replace_schema_metadata(None)
 
     def whole_clips(
         self, *, only_split: bool = False, rows: int = _ROWS_PER_TABLE
@@ -191,6 +193,17 @@ class AnswerParts:
         ready += waiting.released(len(overview.names), all_of_it=True)
         if any(map(len, ready)):
             yield joined(ready)
+
+    def _report_loss(self, name: str, error: FileNotFoundError) -> None:
+        """Say that a part is gone since it was listed, or refuse to go on."""
+        where = self.storage.path(name)
+        if not self._set_aside:
+            raise DamagedFileError(
+                f"{where} is gone since the run was looked at: if its driver is at work, read it "
+                f"again; if not, --resume {run_of_folder(self.storage)} asks the questions of this "
+                "part again"
+            ) from error
+        logger.warning("%s is gone since the run was looked at; its answers are missing", where)
 
     def _report_damage(self, name: str, error: DamagedFileError) -> None:
         """Rename a damaged part and say so, or refuse to go on."""

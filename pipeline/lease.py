@@ -1,8 +1,10 @@
 """One living driver at a time for a run: a lease that is renewed, and expires with its driver.
 
 The lease with the highest number holds. Taking one creates the next number, which exactly one
-caller can do; renewing writes one's own file again. In an object store one object holds the lease
-(`object_lease.py`).
+caller can do; renewing writes one's own file again. The highest number stays when it is given back:
+a driver that stood still between two steps of a renewal finds at the next one that it has lost its
+lease, also when the driver that took it has come to its end. In an object store one object holds
+the lease (`object_lease.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 EXPIRES_S = 60.0
 RENEWED_EVERY_S = 10.0
+RELEASED = b'{"released": true}\n'
+"""What a lease says that its driver has given back."""
 # A leading dot hides it from readers of the run.
 _FILE = re.compile(r"\.lease-(\d+)\.json")
 
@@ -141,10 +145,9 @@ class FileLease:
         holder = self._holder(self._number)
         if not holder or holder.owner != self._me.owner:
             return
-        for (
-            number
-        ) in self._numbers():  # the lower ones are of drivers that are dead or have lost theirs
-            if number <= self._number:
+        self.storage.write(_name(self._number), RELEASED)
+        for number in self._numbers():  # lower: of drivers that are dead or have lost theirs
+            if number < self._number:
                 with suppress(FileNotFoundError):
                     self.storage.delete(_name(number))
 

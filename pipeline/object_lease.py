@@ -15,7 +15,15 @@ from dataclasses import asdict, replace
 
 from pipeline import process
 from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.lease import EXPIRES_S, RENEWED_EVERY_S, FileLease, Holder, Lease, LeaseError
+from pipeline.lease import (
+    EXPIRES_S,
+    RELEASED,
+    RENEWED_EVERY_S,
+    FileLease,
+    Holder,
+    Lease,
+    LeaseError,
+)
 from pipeline.remote.objects import ObjectStore
 from pipeline.remote.retries import ConflictError
 from pipeline.storage import Storage
@@ -99,7 +107,7 @@ class ObjectLease:
         """See `Lease`; what stays is an object that says that nobody has it."""
         with self._one_at_a_time:
             try:
-                self._store.replace(self._path, b'{"released": true}\n', self._version)
+                self._store.replace(self._path, RELEASED, self._version)
             except ConflictError:  # another driver has it
                 return
 

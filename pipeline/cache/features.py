@@ -187,21 +187,22 @@ class FeatureCache(CacheDirectory):
 
         Raises:
             FileNotFoundError: If it is not here.
-            CacheError: If its file is damaged.
+            FeaturesDamagedError: If its file is damaged.
         """
         try:
-            return place_in_file(self.storage, file_of(entry))
-        except FileNotFoundError:  # it may be in a shard, and may have been put there just now
-            return self.shards.place_of(entry)
-        except (pa.ArrowException, ValueError) as error:
-            where = self.storage.path(file_of(entry))
-            raise FeaturesDamagedError(f"{where} cannot be read: {error}") from error
+            try:
+                return place_in_file(self.storage, file_of(entry))
+            except FileNotFoundError:  # it may be in a shard, and may have been put there just now
+                return self.shards.place_of(entry)
+        except CacheError as error:
+            raise FeaturesDamagedError(str(error)) from error
 
     def _row(self, key: str, entry: str) -> tuple[FeatureRow, RowPlace]:
         """An entry without its tokens, and where it is."""
         place = self.place_of(entry)
-        fetched, where = place.fetched(SMALL_COLUMNS), self._where(place, entry)
+        where = self._where(place, entry)
         try:
+            fetched = place.fetched(SMALL_COLUMNS)
             return read_row(lambda: fetched.table(SMALL_COLUMNS), key, self.hash, where), place
         except CacheError as error:
             raise FeaturesDamagedError(str(error)) from error

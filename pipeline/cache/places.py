@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.cache.sealed_rows import CacheError
 from pipeline.storage import Storage
+
+# What a damaged footer leads to: a footer that does not parse is an OSError of pyarrow.
+_DAMAGE = (
+    pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError,
+    MemoryError,
+)  # fmt: skip
+# What comes from the disk or the store, and says nothing about the bytes.
+_NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
 
 # Of a file of one clip's features: footer and all columns but the tokens, at 7B geometry.
 _TAIL_BYTES = 256 * 2**10
 _LENGTH = 8  # at the end of a file of Parquet: four bytes say how long its footer is, four are PAR1
 _PREFIX = 4  # before a value of bytes, plain and not compressed: how many there are
+
+
+@contextmanager
+def damage_named(storage: Storage, file: str) -> Iterator[None]:
+    """Turn what damaged bytes of a file lead to into a `CacheError`; faults of a store stay.
+
+    Raises:
+        CacheError: In one line that names the file.
+    """
+    try:
+        yield
+    except (CacheError, *_NOT_DAMAGE):
+        raise
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CacheError(f"{storage.path(file)} cannot be read: {reason}") from error
 
 
 @dataclass(frozen=True)
@@ -57,8 +85,10 @@ class RowPlace:
 
         Raises:
             FileNotFoundError: If the file has gone.
+            CacheError: If its footer is damaged.
         """
-        data, start = self._bytes(columns)
+        with damage_named(self.storage, self.file):
+            data, start = self._bytes(columns)
         return RowPlace(self.storage, self.file, self.footer, self.group, data, start)
 
     def value_at(self, column: str, num_bytes: int) -> int:
@@ -92,8 +122,14 @@ def place_in_file(storage: Storage, file: str) -> RowPlace:
 
     Raises:
         FileNotFoundError: If the file is not there.
-        pyarrow.ArrowInvalid: If it is no file of Parquet with one row group.
+        CacheError: If it is no file of Parquet with one row group.
     """
+    with damage_named(storage, file):
+        return _place_in_file(storage, file)
+
+
+def _place_in_file(storage: Storage, file: str) -> RowPlace:
+    """The same, with whatever damaged bytes lead to."""
     with storage.opened(file) as opened:
         size = opened.size()
         start = max(0, size - _TAIL_BYTES)

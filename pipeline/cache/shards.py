@@ -14,14 +14,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache.index import INDEX, read_index
-from pipeline.cache.places import RowPlace
-from pipeline.cache.sealed_rows import (
-    CacheError,
-)
+from pipeline.cache.places import RowPlace, damage_named
+from pipeline.cache.sealed_rows import CacheError
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -125,10 +122,8 @@ class Shards:
         if key not in self._groups:
             raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
-        try:
+        with damage_named(self.storage, name):
             return RowPlace(self.storage, name, self._footer(name), group)
-        except pa.ArrowInvalid as error:
-            raise CacheError(f"{self.storage.path(name)} cannot be read: {error}") from error
 
     def discard(self, key: str) -> None:
         """Make a clip a miss, here and for every later reader."""
@@ -143,20 +138,17 @@ class Shards:
         if name in self._keys:
             return self._keys[name]
         try:
-            footer = self._footer(name)
-            keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
-            if len(keys) != footer.num_row_groups:
-                raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
+            with damage_named(self.storage, name):
+                footer = self._footer(name)
+                keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
+                if len(keys) != footer.num_row_groups:
+                    raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
         except FileNotFoundError:
             return ()
-        except (ConnectionError, TimeoutError, PermissionError):
-            raise  # the store is at fault, and not the shard
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+        except CacheError as error:
             if name not in self.unreadable:
-                path = self.storage.path(name)
-                logger.warning("%s cannot be read (%s); its clips are made again", path, reason)
-            self.unreadable[name] = reason
+                logger.warning("%s; its clips are made again", error)
+            self.unreadable[name] = str(error).partition("cannot be read: ")[2]
             return ()
         self._keys[name] = keys
         return keys

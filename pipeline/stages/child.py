@@ -25,19 +25,25 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pipeline.background import is_lasting
+from pipeline.errors import WorkerError
 from pipeline.stages.child_main import FRAME_HEADER, STARTUP_LIMIT_S, Hello
 
 T = TypeVar("T")
 
 _CHUNK = 1 << 20
+_STARTS = 3
 
 
 class CrashError(RuntimeError):
     """The child process died while it worked on an item."""
 
 
-class ChildStartError(RuntimeError):
+class ChildStartError(WorkerError):
     """The child process could not be started: the environment is at fault, not an item."""
+
+
+class _KilledError(Exception):
+    """The child process was killed from outside before it could work."""
 
 
 class Child:
@@ -141,6 +147,17 @@ class Child:
             self._start()
 
     def _start(self) -> None:
+        """Start a child; one that somebody kills meanwhile, as if memory is short, again."""
+        for left in reversed(range(_STARTS)):
+            try:
+                self._start_once()
+            except _KilledError as error:
+                if not left:
+                    raise ChildStartError(f"{error}, {_STARTS} times in a row") from error
+            else:
+                return
+
+    def _start_once(self) -> None:
         """Start an interpreter that finds modules where this one does, and await its answer."""
         ours, theirs = socket.socketpair()
         environment = {
@@ -166,10 +183,17 @@ class Child:
         try:
             self._exchange(pickle.dumps(hello), time.monotonic() + STARTUP_LIMIT_S)
         except (EOFError, OSError) as error:
+            if not isinstance(error, TimeoutError):  # it has closed its end, and ends
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=5)
+            killed = process.returncode == -signal.SIGKILL
             self._kill()
+            name = f"the child process ({' '.join(command[:3])})"
+            if killed:
+                raise _KilledError(f"{name} was killed while it started") from error
             raise ChildStartError(
-                f"the child process ({' '.join(command[:3])}) did not start: exit code "
-                f"{process.returncode}; its message is in this worker's stderr"
+                f"{name} did not start: exit code {process.returncode}; its message is in this "
+                "worker's stderr"
             ) from error
 
     def _exchange(self, message: bytes, deadline: float) -> bytearray:

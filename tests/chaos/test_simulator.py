@@ -8,7 +8,7 @@ from simulated import outcome_of, problem_of, problems_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.disk import DiskState, Inode
 from tests.chaos.simulator.faults import *  # noqa: F403  (printed schedules are read back)
-from tests.chaos.simulator.faults import BadDecode, Kill, Schedule, Switch
+from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Schedule, Switch
 from tests.chaos.simulator.schedules import KINDS, schedule_of
 from tests.chaos.simulator.shrink import as_test, shrink
 
@@ -34,6 +34,16 @@ def test_a_failed_clip_of_a_resumed_run_costs_no_other_clip_its_answers():
         faults=(BadDecode(at=24, how="crash"), BadDecode(at=94, how="hang")),
     )
     assert not problem_of(schedule)
+
+
+@pytest.mark.parametrize("step", [104, 105, 117])
+def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another_has_finished(step):
+    # Between looking at its lease and writing it again: the second driver had given the lease back,
+    # so the first one had it again, and asked everything once more.
+    robbed = (Arrive(at=step - 5, role="steal", machine=1), Pause(at=step, seconds=600.0))
+    outcome = outcome_of(Schedule(world="shared", faults=robbed))
+    assert not outcome.problem
+    assert outcome.attempts[0].startswith("driver-0: LeaseError")
 
 
 @pytest.mark.parametrize("seed", [7, 12])

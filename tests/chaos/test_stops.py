@@ -19,6 +19,8 @@ from stopped_runs import (
     write_recipe,
 )
 
+from pipeline.lease import RELEASED
+
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 
 SWEEP = ("sweep", "recipe.yaml", "--limit", CLIPS_OF_A_TEST)
@@ -63,7 +65,8 @@ def test_a_stopped_job_ends_in_one_line_and_loses_nothing(
     while left := processes_of(first.process.pid):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    assert not list(run_of(output).glob(".lease*")), "the lease is given back"
+    left = [path.read_bytes() for path in run_of(output).glob(".lease*")]
+    assert left == [RELEASED], "the lease is given back"
     resumed = complete(*SWEEP, "--resume", run_of(output), *LOOP, cwd=work, output=output)
     assert resumed.process.returncode == 0, resumed.text()
     assert difference(run_of(output), whole) == NOTHING

@@ -96,19 +96,39 @@ def test_a_part_that_cannot_even_be_opened_is_never_taken_for_empty(folder):
     assert not first.exists()
 
 
-def test_a_part_that_goes_after_it_was_listed_is_asked_again_by_its_driver(folder, caplog):
-    # Found by a seed of the simulator.
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_part_that_is_lost_while_it_is_read_is_named_with_the_remedy(folder, caplog, looked_at):
     put(folder, [answer("v1")], [answer("v2")])
-    first, _ = sorted(folder.glob("*.parquet"))
-    of_driver, of_reader = AnswerParts(folder, set_aside=True), AnswerParts(folder)
-    for parts in (of_driver, of_reader):
-        assert len(parts.overview.names) == 2
-    first.unlink()
-    (table,) = of_driver.whole_clips()
+    reader, driver = AnswerParts(folder), AnswerParts(folder, set_aside=True)
+    lost, _ = sorted(folder.glob("*.parquet"))
+    for parts in (reader, driver):
+        if looked_at:
+            assert len(parts.overview.names) == 2
+    if not looked_at:  # it is there when the directory is listed, and gone when it is opened
+        names = sorted(path.name for path in folder.iterdir())
+        for parts in (reader, driver):
+            parts.storage = Listed(parts.storage, names)
+    lost.unlink()
+    for read_all in (reader.whole_clips, reader.names):
+        with pytest.raises(DamagedFileError, match=rf"{lost} is gone.*--resume run asks"):
+            list(read_all())
+    (table,) = driver.whole_clips()
     assert table["video_id"].to_pylist() == ["v2"]
-    assert f"{first} has gone" in caplog.text
-    with pytest.raises(FileNotFoundError):
-        list(of_reader.whole_clips())
+    assert f"{lost} is gone" in caplog.text
+    assert driver.read(lost.name) is None
+
+
+class Listed:
+    """A directory whose listing is older than what is in it."""
+
+    def __init__(self, storage, names):
+        self._storage, self._names = storage, names
+
+    def names(self, suffix=""):
+        return self._names
+
+    def __getattr__(self, name):
+        return getattr(self._storage, name)
 
 
 class TestAnsweredClips:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_clock import FakeClock
 
-from pipeline.lease import EXPIRES_S, FileLease, KeptLease, LeaseError, held
+from pipeline.lease import EXPIRES_S, RELEASED, FileLease, KeptLease, LeaseError, held
 from pipeline.storage import Storage
 
 
@@ -54,12 +54,16 @@ def test_a_second_driver_is_refused_in_one_line_with_host_pid_and_age(lease_of, 
     assert "\n" not in text
 
 
-def test_a_lease_that_is_given_back_leaves_nothing_and_is_free(lease_of, tmp_path):
+def test_a_lease_that_is_given_back_says_so_and_is_free(lease_of, tmp_path):
     first = lease_of()
     first.take()
     first.release()
-    assert not list(tmp_path.iterdir())
-    lease_of().take()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [RELEASED]
+    for _ in range(3):
+        second = lease_of()
+        second.take()
+        second.release()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_lease_expires_unless_it_is_renewed(lease_of, clock):
@@ -104,6 +108,28 @@ def test_a_stolen_lease_is_lost_and_not_given_back_by_the_robbed(lease_of, caplo
     thief.renew()
     with pytest.raises(LeaseError):
         lease_of().take()
+
+
+def test_a_robbed_driver_that_stood_still_in_a_renewal_notices_it_after_the_thief_has_ended(
+    lease_of, monkeypatch
+):
+    robbed, thief = lease_of(), lease_of()
+    robbed.take()
+    write = Storage.write
+
+    def later(storage, name, data):
+        monkeypatch.undo()
+        thief.take(steal=True)
+        thief.release()
+        write(storage, name, data)
+
+    monkeypatch.setattr(Storage, "write", later)  # it has looked, and is about to write
+    robbed.renew()
+    with pytest.raises(LeaseError, match="was taken over"):
+        robbed.renew()
+    third = lease_of()
+    third.take()
+    third.renew()
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"pid": 1}'])
@@ -162,4 +188,4 @@ def test_a_block_that_fails_gives_the_lease_back(lease_of, tmp_path):
 
     with pytest.raises(ConnectionError):
         fail()
-    assert not list(tmp_path.iterdir())
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [RELEASED]

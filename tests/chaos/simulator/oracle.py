@@ -141,6 +141,9 @@ def intact_entries(running: Running) -> set[tuple[str, ...]]:
     """Cache and clip of every token set that is as it should be."""
     there: set[tuple[str, ...]] = set()
     for path in _files(running, "/cache/"):
+        # What is damaged may be a column that is not looked at here.
+        if running.state.read(path) == running.rotten.get(path, b""):
+            continue
         with suppress(OSError, pa.ArrowException, ValueError):
             for row in _table(running, path).to_pylist():
                 key = (path.split("/")[-2], row["clip_key"])
@@ -149,14 +152,31 @@ def intact_entries(running: Running) -> set[tuple[str, ...]]:
     return there
 
 
-def work_left(running: Running, reference: dict[tuple[str, ...], object]) -> tuple[int, int]:
-    """Clips that some answer, and clips that some token set is missing of, in what is intact."""
-    runs = Counter(run for run, _ in finished_clips(running))
+def work_left(
+    running: Running, reference: dict[tuple[str, ...], object], resume: str | None = None
+) -> tuple[int, int]:
+    """Clips that some answer, and clips that some token set is missing of, in what is intact.
+
+    Args:
+        running: The world.
+        reference: What an undisturbed job leaves.
+        resume: Run that is resumed; `None` if an unfinished one is looked for.
+    """
+    runs = Counter(run for run, _ in finished_clips(running) if _is_continued(running, run, resume))
     clips = {name[1] for name in reference if len(name) == 4}
     unanswered = len(clips) - max(runs.values(), default=0)
     there = intact_entries(running)
     uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
     return unanswered, len(uncached)
+
+
+def _is_continued(running: Running, run: str, resume: str | None) -> bool:
+    """Whether an attempt goes on with a run; one with a summary is finished, if with failures."""
+    if resume is not None:
+        return run.rpartition("/")[2] == resume
+    return not (
+        running.state.read(f"{run}/facts.json") and running.state.read(f"{run}/summary.json")
+    )
 
 
 def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:

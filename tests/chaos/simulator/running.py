@@ -64,6 +64,7 @@ class Running:
         self.poisoned: dict[int, str] = {}
         self.intact: set[tuple[str, ...]] = set()
         self.finished: set[tuple[str, ...]] = set()
+        self.rotten: dict[str, bytes] = {}
         self.reference: dict[tuple[str, ...], object] = {}
         self.server = Server()
         self.desk = Path(tempfile.mkdtemp(prefix="tango-simulator-"))

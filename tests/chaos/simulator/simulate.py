@@ -112,7 +112,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         running.listing_faults.clear()
         before, begun = len(world.struck), len(world.processes)
         is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
-        left = work_left(running, reference)
+        left = work_left(running, reference, incomplete)
         encoded = len(running.encoded)
         machine = attempt % 2 if schedule.moves and schedule.world != "disk" else 0
         name = f"driver-{len(world.processes)}"
@@ -184,6 +184,7 @@ def _resume(
     world.faults.clear()
     # On a full disk it would end in a line, as any driver.
     world.time = max(world.time, running.disk.full_until, running.bucket.down_until)
+    running.bucket.refused = running.bucket.unanswered = 0
     process = world.spawn(f"driver-{len(world.processes)}", 0, partial(drive, running, resume=run))
     world.run()
     outcome.attempts.append(_how(process))
@@ -200,6 +201,16 @@ def _resume(
 def _has_rotted(running: Running, what: str) -> bool:
     """Whether a file of a kind has been damaged."""
     return any(isinstance(fault, f.Rot) and fault.of == what for fault in running.world.struck)
+
+
+def _was_taken_away(running: Running, text: str) -> bool:
+    """Whether a file is missing that was lost, or removed by another driver, after the counting.
+
+    The next driver goes on with the run, because it has no summary.
+    """
+    if "continue the run with --resume" in text or "/answers/part-" in text:
+        return _has_rotted(running, "part")
+    return "/facts.json" in text and any(isinstance(one, f.Arrive) for one in running.world.struck)
 
 
 def _how(process: Process) -> str:
@@ -228,6 +239,8 @@ def _judge(running: Running, process: Process) -> None:
         return  # a disk or a store that does not work, outside of what waits for it
     if isinstance(error, DamagedFileError) and _has_rotted(running, "part"):
         return  # after it was written; the next driver sets it aside
+    if isinstance(error, FileNotFoundError) and _was_taken_away(running, str(error)):
+        return
     if isinstance(error, ValueError) and not process.is_driver:
         return  # what looks after caches may refuse in one line; the job goes on
     lines = traceback.format_exception(error)

@@ -113,15 +113,20 @@ def _rot(running: Running, fault: f.Rot, process: Process) -> bool:
         other = near[fault.which % len(near)]
         state.put(path, state.read(other) or b"")
         state.put(other, data)
+        running.rotten[other] = data
     elif fault.kind == "lose":
         state.lose(path)
     elif fault.kind == "empty":
         state.put(path, b"")
     elif fault.kind == "cut":
         state.put(path, data[: len(data) // 2])
+    elif not data:  # it has been emptied before
+        return False
     else:
         where = (fault.which * 97 + len(data) // 3) % max(1, len(data))
         state.put(path, data[:where] + bytes([data[where] ^ 0x41]) + data[where + 1 :])
+    if (now := state.read(path)) is not None:
+        running.rotten[path] = now
     return True
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.lease import LeaseError
+from pipeline.lease import RELEASED, LeaseError
 from pipeline.rows import questions_of
 from pipeline.rows import result as result_row
 
@@ -110,4 +110,4 @@ def test_the_run_is_free_after_its_driver(drive, tmp_path):
         executor = Executor("one")
         executor.go_on.set()
         assert drive(executor).num_missing == 0
-    assert not list((tmp_path / "run").glob(".lease*"))
+    assert [path.read_bytes() for path in (tmp_path / "run").glob(".lease*")] == [RELEASED]

@@ -224,6 +224,26 @@ def test_a_damaged_clip_in_a_shard_is_named_becomes_a_miss_and_is_made_again(tmp
     assert holds(worker, range(5))
 
 
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+def test_a_footer_that_is_damaged_after_the_plan_costs_its_clips_and_no_more(tmp_path, byte):
+    # In a store plans come from the index, so that a worker is the first to read the footer. That
+    # was an OSError: the shard stayed as it was, and its clips failed in every later job.
+    cache = fill(tmp_path, range(2))
+    compact(tmp_path)
+    (shard,) = files_of(cache, "shard-*.parquet")
+    planned = TokenCache(str(tmp_path), IDENTITY, "m-tango")
+    planned.shards.refresh()
+    planned.shards._footers.clear()
+    data = shard.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    shard.write_bytes(data[: -8 - length] + byte * length + data[-8:])
+    with pytest.raises(CacheError, match=rf"{shard} cannot be read: "):
+        planned.read(key_of(1))
+    planned.discard(key_of(1))
+    with pytest.raises(FileNotFoundError):
+        planned.read(key_of(1))
+
+
 def test_a_damaged_copy_in_a_shard_does_not_replace_a_good_file(tmp_path):
     cache = fill(tmp_path, range(4))
     compact(tmp_path)

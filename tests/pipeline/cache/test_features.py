@@ -209,3 +209,21 @@ def test_the_memory_of_features_that_were_handed_out_is_not_used_again(tmp_path)
     first = cache.opened(clip(0).key).features(frozenset())
     cache.opened(clip(1).key).tokens()
     assert torch.equal(first.tokens, features(0).tokens)
+
+
+@pytest.mark.parametrize("in_shard", [False, True])
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+def test_a_damaged_footer_is_damage_and_no_error_of_the_disk(tmp_path, in_shard, byte):
+    cache = filled(tmp_path, (0, 1))
+    if in_shard:
+        (folder,) = find_caches(str(tmp_path))
+        assert not [problem for _, problem in compact_cache(folder) if problem]
+    cache.shards.refresh()
+    cache.shards._footers.clear()
+    pattern = "shard-*" if in_shard else KEY
+    for path in Path(cache.storage.root).glob(f"{pattern}.parquet"):
+        data = path.read_bytes()
+        length = int.from_bytes(data[-8:-4], "little")
+        path.write_bytes(data[: -8 - length] + byte * length + data[-8:])
+    with pytest.raises(FeaturesDamagedError, match="cannot be read"):
+        cache.opened(KEY)

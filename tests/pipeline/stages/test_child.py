@@ -10,6 +10,7 @@ import faults
 import pytest
 from clips import clip
 
+from pipeline.errors import WorkerError
 from pipeline.stages.child import Child, ChildStartError, CrashError
 
 ROOT = Path(__file__).parents[3]
@@ -165,6 +166,29 @@ def test_an_interpreter_that_cannot_start_is_not_blamed_on_an_item(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(ChildStartError, match="/nonexistent/python"):
         Child().call(faults.pid, timeout_s=60, about="x")
+
+
+@pytest.mark.parametrize(("kills", "starts"), [(2, True), (3, False)])
+def test_a_child_that_is_killed_while_it_starts_is_started_again(
+    tmp_path, monkeypatch, kills, starts
+):
+    # As by the kernel when memory is short: it ended the job with a traceback.
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\necho x >> {tmp_path}/starts\n"
+        f"[ $(wc -l < {tmp_path}/starts) -gt {kills} ] || kill -9 $$\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    child = Child()
+    if starts:
+        assert child.call(faults.pid, timeout_s=60, about="x") == child.pid
+        child.close()
+        return
+    with pytest.raises(ChildStartError, match="was killed while it started, 3 times in a row"):
+        child.call(faults.pid, timeout_s=60, about="x")
+    assert isinstance(ChildStartError("x"), WorkerError), "the command says it in one line"
 
 
 PARENT = """
