@@ -162,21 +162,25 @@ def work_left(
         reference: What an undisturbed job leaves.
         resume: Run that is resumed; `None` if an unfinished one is looked for.
     """
-    runs = Counter(run for run, _ in finished_clips(running) if _is_continued(running, run, resume))
+    run = _continued(running) if resume is None else resume
+    done = [clip for folder, clip in finished_clips(running) if folder.rpartition("/")[2] == run]
     clips = {name[1] for name in reference if len(name) == 4}
-    unanswered = len(clips) - max(runs.values(), default=0)
     there = intact_entries(running)
     uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
-    return unanswered, len(uncached)
+    return len(clips) - len(done), len(uncached)
 
 
-def _is_continued(running: Running, run: str, resume: str | None) -> bool:
-    """Whether an attempt goes on with a run; one with a summary is finished, if with failures."""
-    if resume is not None:
-        return run.rpartition("/")[2] == resume
-    return not (
-        running.state.read(f"{run}/facts.json") and running.state.read(f"{run}/summary.json")
-    )
+def _continued(running: Running) -> str | None:
+    """The newest run that is not finished, with failures or without, or `None`."""
+    named = [path.split("/") for path in running.state.paths()]
+    # Names begin with the time.
+    for folder in sorted({"/".join(parts[:-1]) for parts in named if parts[-1] == "job.digest"})[
+        ::-1
+    ]:
+        done = (running.state.read(f"{folder}/{name}") for name in ("facts.json", "summary.json"))
+        if not all(done):
+            return folder.rpartition("/")[2]
+    return None
 
 
 def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:
