@@ -154,7 +154,7 @@ def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Estimat
         "full": _difference(versus),
         "others": tuple(map(_difference, cell.versus.values())),
         "kept": percent(cell.retention_actual, 2),
-        "with_newlines": percent(cell.retention_with_newlines, 2),
+        "beside_kept": _beside_kept(cell),
         "equivalent": percent(cell.equivalent_retention, 2),
         "prefill": milliseconds(cell.p50("prefill")),
         "tflops": DASH if tflops is None else f"{tflops:.3g}",
@@ -164,6 +164,15 @@ def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Estimat
         "unparsed": cell.counts.num_unparsed,
         "failed": cell.counts.num_failed,
     }
+
+
+def _beside_kept(cell: CellSummary) -> str:
+    """What entered the language model with the visual tokens that were kept."""
+    words = f"{percent(cell.retention_with_newlines, 2)} % with newline tokens"
+    if not cell.clip_text_tokens:
+        return words
+    share = cell.clip_text_tokens / cell.tokens_kept if cell.tokens_kept else 0.0
+    return f"{words}; {share:.2f} tokens of the clip's own text (times, labels) for each one kept"
 
 
 def _difference(versus: Comparison | None) -> Row:

@@ -68,6 +68,8 @@ class CellSummary:
         tokens_total: Visual tokens of all clips.
         tokens_kept: How many of them were kept.
         tokens_with_newlines: How many were kept, with newline tokens.
+        clip_text_tokens: Text tokens that belong to the clips, which no method drops: time stamps,
+            labels and marks of frames; in no share of tokens.
         latency_ms: Latency per stage.
         cache: Cache hits and misses.
         throughput: Rates; a cell has no wall-clock time of its own.
@@ -112,6 +114,7 @@ class CellSummary:
     tokens_total: int = 0
     tokens_kept: int = 0
     tokens_with_newlines: int | None = None
+    clip_text_tokens: int = 0
     latency_ms: Latencies = field(default_factory=dict)
     cache: CacheCounts = field(default_factory=CacheCounts)
     throughput: Throughput = field(default_factory=Throughput)

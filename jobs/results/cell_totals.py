@@ -52,6 +52,8 @@ class CellTotals:
         tokens_kept: How many of them were kept.
         tokens_with_newlines: The same with the newline tokens that the model adds; `None` where an
             answer does not say, as in runs of earlier versions.
+        clip_text_tokens: Text tokens that belong to the clips, such as time stamps and labels of
+            frames, each clip once; 0 where no answer says.
         cache: Clips whose tokens were in the cache, and clips that had to be computed.
         generated_ms: Time of text decoding.
         later_tokens: Tokens that were generated in it.
@@ -63,6 +65,7 @@ class CellTotals:
     tokens_total: int = 0
     tokens_kept: int = 0
     tokens_with_newlines: int | None = 0
+    clip_text_tokens: int = 0
     cache: CacheCounts = field(default_factory=CacheCounts)
     generated_ms: float = 0.0
     later_tokens: float = 0.0
@@ -81,6 +84,7 @@ class CellTotals:
         total = cls()
         for part in parts:
             total.add_tokens(part.tokens_total, part.tokens_kept, part.tokens_with_newlines)
+            total.clip_text_tokens += part.clip_text_tokens
             total.cache = CacheCounts.total([total.cache, part.cache])
             total.generated_ms += part.generated_ms
             total.later_tokens += part.later_tokens

@@ -189,6 +189,7 @@ def _summarize_cell(
         tokens_total=total,
         tokens_kept=kept,
         tokens_with_newlines=with_newlines,
+        clip_text_tokens=totals.clip_text_tokens,
         latency_ms=totals.latencies(),
         cache=totals.cache,
         throughput=totals.throughput(counts.num_clips, counts.num_questions, None),

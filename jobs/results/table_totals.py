@@ -62,6 +62,7 @@ class TotalsOfTable:
     def _tokens(self) -> None:
         total, kept = (self.columns.numbers(name) for name in ("tokens_total", "tokens_kept"))
         with_newlines = self.columns.numbers("tokens_with_newlines")
+        clip_text = np.nan_to_num(self.columns.numbers("clip_text_tokens"))
         known = ~np.isnan(total) & ~np.isnan(kept)
         for cell, rows in self._split(first_of(self.columns.per_cell, known)):
             newlines = with_newlines[rows].sum()
@@ -70,6 +71,7 @@ class TotalsOfTable:
                 int(kept[rows].sum()),
                 None if np.isnan(newlines) else int(newlines),
             )
+            cell.clip_text_tokens += int(clip_text[rows].sum())
 
     def _cache(self) -> None:
         hit, miss = (self.columns.equals("cache", state) for state in ("hit", "miss"))

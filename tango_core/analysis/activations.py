@@ -92,17 +92,18 @@ class ActivationStudy:
         self.ranks.add(trace.attention, trace.grid)
         norms = trace.norms.double().sum(dim=0).cpu()
         self._norms = self._norms + norms if len(self._norms) else norms
-        for layer in self.layers:
-            values = trace.hidden[layer].float().abs()
-            if not bool(values.isfinite().all()):
+        values = [trace.hidden[layer].float().abs() for layer in self.layers]
+        described = _fetched([describe(part) for part in values])
+        channels = _fetched(values)
+        for layer, own in zip(self.layers, channels, strict=True):
+            if not bool(own.isfinite().all()):
                 raise ValueError(f"layer {layer} of this clip holds NaN or infinite values")
-            described = describe(values).double().sum(dim=0).cpu()
-            channels = values.double().sum(dim=0).cpu()
+        for layer, *sums in zip(self.layers, described, channels, strict=True):
             if layer in self._statistics:
-                self._statistics[layer] += described
-                self._channels[layer] += channels
+                self._statistics[layer] += sums[0]
+                self._channels[layer] += sums[1]
             else:
-                self._statistics[layer], self._channels[layer] = described, channels
+                self._statistics[layer], self._channels[layer] = sums
 
     def report(
         self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
@@ -172,3 +173,8 @@ def describe(values: Tensor) -> Tensor:
     parts = [ordered[..., place] for place in places]
     parts += [values.mean(dim=-1), values.std(dim=-1, correction=0), ordered[..., width // 2]]
     return torch.stack(parts, dim=-1)
+
+
+def _fetched(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Sums of (T, P, C) tensors over frames, each (P, C) float64 on the host, in one transfer."""
+    return list(torch.stack([part.double().sum(dim=0) for part in parts]).cpu()) if parts else []

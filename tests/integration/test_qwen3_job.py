@@ -10,6 +10,7 @@ from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 from qwen3_checkpoints import NAME, build_qwen3, save_qwen3
 from rich.console import Console
 
+from jobs.analysis.command import Places
 from jobs.analysis.sinks import SinkOptions, analyze_sinks
 from jobs.estimate.tokens import expect_tokens
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
@@ -120,6 +121,7 @@ def test_planning_counts_all_four_rows_of_a_token(places, tmp_path):
 def test_sinks_are_found_on_it(places, tmp_path):
     content = recipe(places)
     options = SinkOptions(tmp_path / "sinks.json", "attention")
-    assert analyze_sinks(content, options, Console(file=io.StringIO())) == 0
+    places = Places(tmp_path / "page", str(tmp_path / "cache"))
+    assert analyze_sinks(content, options, places, Console(file=io.StringIO())) == 0
     report = json.loads((tmp_path / "sinks.json").read_text())
     assert report["grid"] == [5, 5]

@@ -54,6 +54,7 @@ _CSV_KEYS = (
     "retention_requested",
     "retention_actual",
     "retention_with_newlines",
+    "clip_text_tokens",
     "equivalent_retention",
     "accuracy",
     "accuracy_answered",

@@ -51,6 +51,7 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("outer_marks", None),
         ("system_turn", None),
         ("companions", None),
+        ("frame_label", None),
         ("sinks", None),
         ("sampling", None),
         ("encode_batch", "auto"),

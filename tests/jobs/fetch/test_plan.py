@@ -147,7 +147,9 @@ def test_a_release_without_videos_says_where_they_are(monkeypatch, server, tmp_p
 
 
 def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):
-    with pytest.raises(ValueError, match="longvideobench, mlvu, mvbench, videomme"):
+    with pytest.raises(
+        ValueError, match="longvideobench, lvbench, mlvu, mvbench, tempcompass, videomme"
+    ):
         data_get("shapes", tmp_path, HowToGet(), Console(quiet=True))
 
 

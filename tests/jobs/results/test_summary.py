@@ -71,13 +71,16 @@ class TestOneCell:
         )
         assert summary["equivalent_retention"] == summary["retention_actual"]
         assert summary["tokens_with_newlines"] == summary["tokens_kept"] + 39
+        assert summary["clip_text_tokens"] == 39 * 7
         assert summary["retention_with_newlines"] == pytest.approx(
             summary["tokens_with_newlines"] / (39 * 32 * 196)
         )
 
     def test_newlines_are_unknown_in_runs_of_earlier_versions(self):
-        answers = fake_answers(facts_of(TANGO)).drop(columns="tokens_with_newlines")
+        answers = fake_answers(facts_of(TANGO))
+        answers = answers.drop(columns=["tokens_with_newlines", "clip_text_tokens"])
         summary = summary_json(answers, facts_of(TANGO))
+        assert summary["clip_text_tokens"] == 0
         assert summary["tokens_with_newlines"] is None
         assert summary["retention_with_newlines"] is None
 
