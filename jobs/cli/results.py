@@ -67,6 +67,12 @@ def report(
         Literal["common", "all"],
         typer.Option(help="Questions that count where several runs were asked different ones."),
     ] = "common",
+    gallery: Annotated[
+        int,
+        typer.Option(
+            min=0, max=20, help="Clips to draw on the page of one run, with what methods kept."
+        ),
+    ] = 3,
 ) -> None:
     """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     places = [place(run) for run in runs]
@@ -80,7 +86,13 @@ def report(
         # What is there already is of no use to a new report.
         into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
         page = report_runs(
-            folders, into, published=published, baselines=baseline or (), confusion=confusion, on=on
+            folders,
+            into,
+            published=published,
+            baselines=baseline or (),
+            confusion=confusion,
+            on=on,
+            num_clips=gallery,
         )
         table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     shown = (target or places[0]) / page.name

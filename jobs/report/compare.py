@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jobs.report.common import On
 from jobs.report.controls import control_notes
+from jobs.report.gallery import gallery
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.paired import LoadedRun, compared_runs
 from jobs.report.plots import save_plots
@@ -30,6 +31,7 @@ def report_runs(
     baselines: Sequence[str] = (),
     confusion: str | None = None,
     on: On = "common",
+    num_clips: int = 0,
 ) -> Path:
     """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
 
@@ -43,6 +45,7 @@ def report_runs(
         baselines: What every cell is compared with besides `full`; see `with_baselines`.
         confusion: Group of the questions for `confusion.*`; `None` writes none.
         on: `"common"`, or `"all"` to let every run count all of its questions.
+        num_clips: Clips to draw on the page of one run, which decodes their frames again.
 
     Returns:
         Path of the page.
@@ -71,7 +74,8 @@ def report_runs(
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
-        return write_report(folder, replace(runs[0].summary, cells=tuple(cells)))
+        drawn = gallery(folder, cells, num_clips)
+        return write_report(folder, replace(runs[0].summary, cells=tuple(cells)), drawn)
     notes += control_notes(cells, found.answers, output)
     return _write_comparison(runs, cells, output, found.reference, notes)
 

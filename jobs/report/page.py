@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
 
 from jobs.report.controls import answers_of_run, control_notes
 from jobs.report.formatting import estimate_percent, interval, percent
@@ -42,12 +43,15 @@ CAPTIONS = {
 }
 
 
-def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
+def write_report(
+    run_dir: Path, summary: RunSummary | None = None, clips: Sequence[str] = ()
+) -> Path:
     """Write `plots/*.png` and `report.html` of a run from its directory alone.
 
     Args:
         run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
         summary: What `write_summary` returned for this run; `None` to summarise it here.
+        clips: Figures of clips, see `gallery`.
 
     Returns:
         Path of the page.
@@ -70,6 +74,7 @@ def write_report(run_dir: Path, summary: RunSummary | None = None) -> Path:
             *incomplete_group_notes(summary.cells),
             *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
         ],
+        clips=clips,
     )
     Storage.at(run_dir).write(REPORT_FILE, page.encode())
     return run_dir / REPORT_FILE
@@ -82,6 +87,7 @@ def render_html(
     jobs: Mapping[str, str],
     baseline: str = BASELINE,
     notes: Sequence[str] = (),
+    clips: Sequence[str] = (),
 ) -> str:
     """The page as text; everything that comes from data is escaped.
 
@@ -91,6 +97,7 @@ def render_html(
         jobs: Title -> resolved job as YAML.
         baseline: What the column of differences compares with.
         notes: Sentences to print under the table of cells.
+        clips: Figures of clips as HTML, from `gallery`, which escapes what comes from data.
     """
     cells = summary.cells
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
@@ -113,6 +120,7 @@ def render_html(
         ],
         notes=notes,
         plots=_plots(cells),
+        clips=[Markup(figure) for figure in clips],
         all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
         latency=latency_table(cells, facts.mode),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
 from jobs.viewer.links import deep_link
 from jobs.viewer.runs import Runs
 from pipeline.cache.fingerprint import digest
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.printable import printable
 
 _WIDTH, _GAP, _LABEL = 132, 6, 20
@@ -74,6 +76,7 @@ class ClipPanels:
         captions: Mapping[str, str] | None = None,
         *,
         positions: int = 4,
+        question: int | None = None,
         viewer: str = "",
     ) -> str:
         """A `<figure>` of one clip.
@@ -83,6 +86,7 @@ class ClipPanels:
             cells: Names of the cells, one row each.
             captions: Name of a cell -> what stands behind it, e.g. its reply.
             positions: How many frames, evenly spread.
+            question: Index of the question about the clip that stands above it; `None` for none.
             viewer: Where the viewer or its export is; the figure then links into it.
 
         Returns:
@@ -117,11 +121,13 @@ class ClipPanels:
         name = digest(f"{self._group.folders[0]}|{self._number}", 10)
         drawn = _svg(f"clip-{name}", rows, shown, pictures, shape, captions or {})
         notes = "".join(_sentence(text) for text in missing)
+        asking = "" if question is None else _sentence(_question(asked, question))
         title = html.escape(printable(clip[1]))
         if viewer:
             link = deep_link(self._facts.run_id, clip, list(cells), base=viewer)
             title = f'<a href="{html.escape(link)}">{title}</a>'
-        return f'<figure class="tango-clip"><figcaption>{title}</figcaption>{drawn}{notes}</figure>'
+        inside = f"<figcaption>{title}</figcaption>{asking}{drawn}{notes}"
+        return f'<figure class="tango-clip">{inside}</figure>'
 
     def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
         """What the run was asked about the clip."""
@@ -262,6 +268,13 @@ def merged_into(drawing: TokenDrawing) -> np.ndarray[Any, np.dtype[np.int64]]:
     order = np.argsort(np.abs(drawing.weights), kind="stable")  # the heaviest last, so it stays
     into[drawing.sources[order]] = tokens[order]
     return into
+
+
+def _question(asked: Mapping[str, Any], index: int) -> str:
+    """The words of a question about a clip, with its options."""
+    one = json.loads(asked["questions"])[index]
+    options = [f"{letter}. {text}" for letter, text in zip(LETTERS, one["choices"], strict=False)]
+    return " ".join([one["text"], *options])
 
 
 def _sentence(text: str) -> str:
