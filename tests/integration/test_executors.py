@@ -89,6 +89,7 @@ def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, lo
     assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"
 
 
+@pytest.mark.slow
 def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, monkeypatch):
     """As of a million clips: a cluster is handed so many at a time; here four, hits and misses."""
     from pipeline.executors import ray_data

@@ -151,7 +151,9 @@ def damaged_folder(tmp_path):
     return videos
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize(
+    "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
+)
 def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, executor, request):
     if executor == "ray":
         request.getfixturevalue("local_ray")

@@ -111,6 +111,7 @@ def test_a_killed_writer_loses_the_clip_in_flight_alone(shapes, tmp_path, writes
     pd.testing.assert_frame_equal(what_was_said(run_dir), what_was_said(clean))
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_ray_compresses_stored_clips_beside_those_it_decodes(shapes, tmp_path, local_ray):
     methods = [METHODS[0], METHODS[7]]

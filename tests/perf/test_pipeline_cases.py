@@ -98,6 +98,7 @@ def test_a_bar_is_met_from_its_own_side(figure, bar, met):
     assert is_met({"figure": figure, "bar": bar}) is met
 
 
+@pytest.mark.slow
 def test_planning_reads_every_clip_and_finds_the_cached_ones(tmp_path):
     script = Path(__file__).parent / "planning.py"
     command = [sys.executable, str(script), str(tmp_path), "--clips", "1200", "--cells", "21"]

@@ -219,6 +219,7 @@ def test_evaluate_sends_a_recipe_with_several_methods_to_sweep(tango, recipe):
     assert "run it with `tango sweep`" in err
 
 
+@pytest.mark.slow
 def test_a_table_of_a_large_model_says_what_a_small_one_cannot_run(tango, tmp_path):
     recipe = str(Path(jobs.__file__).parent / "recipes" / "table2_qwen2_5_vl.yaml")
     embedded = ["--set", "model.name=tiny", "--set", "benchmark.name=shapes"]
