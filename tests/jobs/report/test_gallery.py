@@ -35,16 +35,16 @@ def test_clips_that_a_method_lost_come_first_with_question_and_replies(run, answ
     cells = write_summary(run).cells
     figures = gallery(run, cells, 2)
     assert len(figures) == 2
-    counts = lost(answers, ["tango r=0.25", "uniform r=0.25"])
+    counts = lost(answers, ["tango r=0.25", "uniform r=0.25", "old r=0.25"])
     shown = []
     for figure in figures:
         shown.append(html.unescape(figure.split("<figcaption>")[1].split("</figcaption>")[0]))
         assert "A. red B. Blue" in figure
-        assert "right: " in figure
         assert "wrong: " in figure
         assert "<script" not in figure
         assert "<img" not in figure
     assert counts[shown[0]] >= counts[shown[1]] > 0
+    assert "right: " in figures[0] + figures[1]
 
 
 def test_the_page_of_a_run_holds_them_and_needs_nothing_else(run):
