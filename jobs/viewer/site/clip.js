@@ -124,23 +124,20 @@
       if (!plays && step >= last) move(0);
       play(!plays);
     };
-    useKeys(
-      {
-        ArrowLeft: () => move(step - 1),
-        ArrowRight: () => move(step + 1),
-        Home: () => move(0),
-        End: () => move(last),
-        " ": (event) => (event.target.closest("button, summary, a") ? false : start()),
-        j: () => ask(1),
-        k: () => ask(-1),
-        n: () => visit(clip.beside.behind),
-        p: () => visit(clip.beside.before),
-        "?": openHelp,
-        Escape: () => (selected === null ? go("list", filters(pairs)) : select(null)),
-        ...Object.fromEntries(LAYERS.map(([letter], place) => [String(place + 1), () => toggle(letter)])),
-      },
-      [JSON.stringify(pairs), stops.length, selected, plays, clip.clip],
-    );
+    useKeys({
+      ArrowLeft: () => move(step - 1),
+      ArrowRight: () => move(step + 1),
+      Home: () => move(0),
+      End: () => move(last),
+      " ": (event) => (event.target.closest("button, summary, a") ? false : start()),
+      j: () => ask(1),
+      k: () => ask(-1),
+      n: () => visit(clip.beside.behind),
+      p: () => visit(clip.beside.before),
+      "?": openHelp,
+      Escape: () => (selected === null ? go("list", filters(pairs)) : select(null)),
+      ...Object.fromEntries(LAYERS.map(([letter], place) => [String(place + 1), () => toggle(letter)])),
+    });
 
     const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).at && tokens.value.views[at(column).at[1]] }));
     const hasSaliency = panels.some(({ set }) => set && set.saliency);
@@ -229,6 +226,7 @@
         ]);
       })),
       question.accepted.length > 0 && h("p", null, `accepted: ${question.accepted.join(" / ")}`),
+      question.span && h("p", null, [`${question.span} `, h("span", { class: "badge right" }, "\u2713 right answer")]),
       h("p", { class: "soft small" }, [question.id, ...question.groups.map(([name, one]) => `${name}: ${one}`)].join(" \u00b7 ")),
       h("details", { class: "all" }, [
         h("summary", null, "All cells"),

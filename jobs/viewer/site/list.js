@@ -37,7 +37,7 @@
       [JSON.stringify(own)],
     );
     const change = (name, one) =>
-      go("list", [...without(own, name, "page"), ...(one ? [[name, one]] : [])], name === "q");
+      go("list", [...without(own, name, "page"), ...(one ? [[name, one]] : [])], name === "q" || name === "reply");
     const page = Number(value(own, "page", "0")) || 0;
     const pages = found ? Math.max(1, Math.ceil(found.total / contents.page)) : 1;
     const turn = (to) => {
@@ -51,17 +51,14 @@
       const next = links[links.indexOf(document.activeElement) + by] || (by > 0 ? links[0] : links.at(-1));
       if (next) next.focus();
     };
-    useKeys(
-      {
-        "/": () => document.getElementById("search").focus(),
-        j: () => step(1),
-        k: () => step(-1),
-        n: () => turn(page + 1),
-        p: () => turn(page - 1),
-        "?": openHelp,
-      },
-      [page, pages, JSON.stringify(own)],
-    );
+    useKeys({
+      "/": () => document.getElementById("search").focus(),
+      j: () => step(1),
+      k: () => step(-1),
+      n: () => turn(page + 1),
+      p: () => turn(page - 1),
+      "?": openHelp,
+    });
     return h("main", { id: "main", tabIndex: -1 }, [
       h(Runs, { contents }),
       ...contents.missing.map((text) => h("p", { class: "note" }, text)),
@@ -94,7 +91,7 @@
       ]))),
       h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Cells" },
         h("table", { class: "cells" }, [
-          h("thead", null, h("tr", null, ["cell", "right", "questions", "accuracy"].map((text) => h("th", { scope: "col" }, text)))),
+          h("thead", null, h("tr", null, ["cell", "right", "questions", "share right"].map((text) => h("th", { scope: "col" }, text)))),
           h("tbody", null, contents.columns.map((one) => h("tr", null, [
             h("th", { scope: "row" }, one.short),
             h("td", null, number(one.right)),
@@ -116,7 +113,8 @@
     };
     const groups = Object.entries(contents.groups);
     return h("form", { class: "filters", role: "search", "aria-label": "Filters", onSubmit: (event) => event.preventDefault() }, [
-      h(Search, { text: value(own, "q"), change }),
+      h(Search, { name: "q", id: "search", label: "Search", placeholder: "words of question, options, id or video", text: value(own, "q"), change }),
+      h(Search, { name: "reply", id: "reply", label: "Reply", placeholder: "words of a reply", text: value(own, "reply"), change }),
       contents.benchmarks.length > 1 && h(Choice, {
         label: "Benchmark", name: "of", value: value(own, "of"), onChange: (one) => change("of", one),
         options: [["", "all benchmarks"], ...contents.benchmarks.map(([name, n]) => [name, `${name} (${number(n)})`])],
@@ -143,7 +141,7 @@
     ]);
   }
 
-  function Search({ text, change }) {
+  function Search({ name, id, label, placeholder, text, change }) {
     const [typed, set] = useState(text);
     const timer = useRef(0);
     // Not while somebody types: the address is a moment behind then.
@@ -156,12 +154,12 @@
       clearTimeout(timer.current);
       timer.current = setTimeout(() => {
         timer.current = 0;
-        change("q", one);
+        change(name, one);
       }, 250);
     };
     return h("label", { class: "field search" }, [
-      h("span", null, "Search"),
-      h("input", { type: "search", id: "search", name: "q", value: typed, onInput, placeholder: "words of question, options, id or video", autocomplete: "off", spellcheck: false }),
+      h("span", null, label),
+      h("input", { type: "search", id, name, value: typed, onInput, placeholder, autocomplete: "off", spellcheck: false }),
     ]);
   }
 

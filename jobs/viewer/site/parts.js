@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { h } = preact;
-  const { useEffect, useState } = preactHooks;
+  const { useEffect, useRef, useState } = preactHooks;
 
   const WORDS = {
     R: ["right", "\u2713", "right"],
@@ -106,20 +106,23 @@
     return state;
   }
 
-  // Keys for the whole page, but not while somebody types or chooses.
-  function useKeys(table, needs) {
+  // Keys for the whole page, but not while somebody types or chooses. A key means what is on the
+  // page when it is pressed: effects run only after the next paint, too late for a quick second key.
+  function useKeys(table) {
+    const latest = useRef(table);
+    latest.current = table;
     useEffect(() => {
       const onKey = (event) => {
         const busy = event.target.closest("input:not([type=range]), select, textarea, dialog");
         if (busy || event.ctrlKey || event.metaKey || event.altKey) return;
-        const act = table[event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key];
+        const act = latest.current[event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key];
         if (!act) return;
         if (event.target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
         if (act(event) !== false) event.preventDefault();
       };
       document.addEventListener("keydown", onKey);
       return () => document.removeEventListener("keydown", onKey);
-    }, needs);
+    }, []);
   }
 
   function Help({ keys }) {

@@ -235,6 +235,28 @@ def test_keys_alone_lead_from_the_list_to_a_token_and_back(tab):
     expect(page.locator("dialog")).not_to_be_visible()
 
 
+def test_a_quick_second_key_means_what_the_page_shows(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
+    drawn(page)
+    page.locator(".picture canvas").first.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".panel dd[aria-live]").first).to_be_visible()
+    # The second key comes with the change itself, before the browser has painted anything.
+    page.evaluate(
+        """() => {
+             const press = () => document.activeElement.dispatchEvent(
+               new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+             const watch = new MutationObserver(() => {
+               if (document.querySelector(".panel dd[aria-live]")) return;
+               watch.disconnect();
+               press();
+             });
+             watch.observe(document.getElementById("main"), { childList: true, subtree: true });
+             press(); }"""
+    )
+    settled(page, 120)
+
+
 def test_panels_are_in_sync_and_layers_change_all_of_them(tab):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
     assert drawn(page) == 4
@@ -376,6 +398,9 @@ FILTERS = [
     [("group", "type=color"), ("group", f"type={HOSTILE}"), ("group", "half=a")],
     [("q", "question 1-"), ("sort", "id")],
     [("q", HOSTILE)],
+    [("reply", "B R=0.07"), ("q", "question")],
+    [("reply", "reply b"), ("column", "tango r=0.20"), ("sort", "rights")],
+    [("reply", "no such words"), ("group", "half=a")],
     [("q", "BLUE 0899"), ("of", "shapes")],
 ]
 
