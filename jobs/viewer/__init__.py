@@ -1,9 +1,10 @@
 """What a method keeps of every clip, to look at: `tango view`.
 
 Works from run directories and caches alone; no model is loaded. For other rooms: `deep_link`, a
-link to one clip, and `panels.ClipPanels`, one clip as HTML. Imports `config` and `results`.
+link to one clip, `list_link`, one to the questions of a filter, and `panels.ClipPanels`, one clip
+as HTML. Imports `config` and `results`.
 """
 
-from jobs.viewer.links import deep_link
+from jobs.viewer.links import deep_link, list_link
 
-__all__ = ["deep_link"]
+__all__ = ["deep_link", "list_link"]

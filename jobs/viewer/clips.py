@@ -14,6 +14,7 @@ from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
 from jobs.viewer.index import SHOWN, QuestionIndex
 from jobs.viewer.outcomes import NOT_ASKED
 from pipeline.redaction import redacted
+from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable
 
 NO_WORDS = (
@@ -249,6 +250,7 @@ def _question(
         "choices": [printable(choice) for choice in words.get("choices", [])],
         "answer": words.get("answer", right),
         "accepted": [printable(one) for one in words.get("accepted", [])],
+        "span": span_text((span[0], span[1])) if (span := words.get("span")) else None,
         "groups": groups,
         "outcomes": row["outcomes"],
         "answers": {

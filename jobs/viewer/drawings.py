@@ -6,18 +6,14 @@ import base64
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jobs.results.plain import Json
-from pipeline.cache.names import PLAN, TOKENS, entry_name
 from pipeline.cache.plans import StoredPlan
-from pipeline.cache.rows import StoredClip
 from pipeline.cache.sealed_rows import CacheError
-from pipeline.cache.stored import StoredRow, read_entry
 from pipeline.cache.tokens import TokenCache
 from pipeline.redaction import redacted
 
@@ -136,7 +132,7 @@ class TokenSets:
             if isinstance(cache, str):
                 return cache
             try:
-                row = _stored(cache, key)
+                row = cache.read_as_stored(key)
             except FileNotFoundError:
                 return (
                     f"The token cache {name} does not hold this clip: it was removed, or the video "
@@ -146,7 +142,6 @@ class TokenSets:
                 return f"{redacted(' '.join(str(error).split()))}. Run the job again."
         if isinstance(row, StoredPlan):
             return _of_plan(row)
-        assert isinstance(row, StoredClip)
         video = row.entry.video
         return TokenDrawing(
             video.grid, video.timestamps.numpy(), video.indices.numpy(), missing=(ONLY_POSITIONS,)
@@ -169,18 +164,6 @@ class TokenSets:
                 return f"{redacted(' '.join(str(error).split()))}."
         where = " or ".join(redacted(root) for root in self.roots)
         return f"The token cache {name} is not in {where}. Name its directory with --cache."
-
-
-def _stored(cache: TokenCache, key: str) -> StoredRow:
-    """The entry of a clip as it is stored, rather a plan than tokens."""
-    entries = [entry_name(key, part) for part in (PLAN, TOKENS)]
-    for entry in entries:
-        with suppress(FileNotFoundError):
-            return read_entry(False, entry, cache.storage)
-    for entry in entries:
-        with suppress(FileNotFoundError):
-            return read_entry(False, entry, cache.storage, cache.shards.place_of(entry))
-    raise FileNotFoundError(key)
 
 
 def _of_plan(row: StoredPlan) -> TokenDrawing:

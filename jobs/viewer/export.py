@@ -17,6 +17,8 @@ from jobs.viewer.clips import ClipPages, Seen, seen_to_json, sprites_of
 from jobs.viewer.contents import contents
 from jobs.viewer.frames import FrameShop, FramesMissingError
 from jobs.viewer.server import POLICY, SITE
+from pipeline.redaction import redacted
+from tango_core.printable import printable
 
 LIST_ROWS = 20_000
 WORD_ROWS = 500
@@ -48,6 +50,8 @@ def export_site(
     _make_room(folder)
     _write(folder, "list", _list(pages))
     _write(folder, "words", _words(pages))
+    for number in range(-(-pages.index.num_questions // WORD_ROWS)):
+        _write(folder, "replies", {str(number): _replies(pages, number * WORD_ROWS)})
     index = pages.index
     clips = index.rows("SELECT clip, benchmark, video FROM clips ORDER BY clip")
     _write(folder, "videos", {"all": [[row["benchmark"], row["video"]] for row in clips]})
@@ -144,6 +148,22 @@ def _words(pages: ClipPages) -> Json:
             name: [row[name] for row in rows] for name in ("id", "text", "options", "video")
         }
     return found
+
+
+def _replies(pages: ClipPages, start: int) -> Json:
+    """The replies to some questions: the different texts, and which one every column gave."""
+    rows = pages.index.rows(
+        "SELECT question, col, text FROM answers WHERE question >= ? AND question < ? AND col >= 0 "
+        "AND text <> ''",
+        [start, start + WORD_ROWS],
+    )
+    number = min(WORD_ROWS, pages.index.num_questions - start)
+    texts: dict[str, int] = {}
+    of = [[-1] * len(pages.index.runs.columns) for _ in range(number)]
+    for row in rows:
+        shown = printable(redacted(row["text"]))
+        of[row["question"] - start][row["col"]] = texts.setdefault(shown, len(texts))
+    return {"texts": list(texts), "of": of}
 
 
 def _frames(

@@ -130,7 +130,7 @@ def _small(sampling: Mapping[str, Any], pixels: int) -> FrameSpec:
     """How to choose the model's frames, in the video's own shape and a small size."""
     known = {one.name for one in fields(FrameSpec)}
     spec = FrameSpec(**{name: value for name, value in sampling.items() if name in known})
-    return replace(spec, size=None, min_pixels=0, max_pixels=pixels, multiple=2)
+    return replace(spec, size=None, min_pixels=0, max_pixels=pixels, multiple=2, area=None)
 
 
 def pictures_of(frames: VideoFrames, times: Sequence[float]) -> list[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from tango_core.printable import printable
+
 
 def deep_link(
     run: str,
@@ -35,5 +37,36 @@ def deep_link(
         *(("cell", name) for name in names),
         *([("t", str(position))] if position else []),
     ]
-    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in pairs)
-    return f"{base}#/clip?{query}"
+    return _link(base, "clip", pairs)
+
+
+def list_link(
+    *,
+    benchmark: str = "",
+    groups: Sequence[tuple[str, str]] = (),
+    column: str = "",
+    outcome: str = "",
+    base: str = "",
+) -> str:
+    """A link to the questions of a filter.
+
+    Args:
+        benchmark: Name; "" for all.
+        groups: (name, value) pairs of the questions.
+        column: Label of the column that `outcome` is about: the cell's name where one run is shown.
+        outcome: As in `query.Filter`, e.g. `"lost"`; "" for all.
+        base: As in `deep_link`.
+    """
+    pairs = [
+        ("of", benchmark),
+        *(("group", f"{name}={value}") for name, value in groups),
+        ("column", column),
+        ("outcome", outcome),
+    ]
+    return _link(base, "list", [(name, value) for name, value in pairs if value])
+
+
+def _link(base: str, page: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """A page of the viewer; names are shown, and so asked for, in their printable form."""
+    query = "&".join(f"{name}={quote(printable(value), safe='')}" for name, value in pairs)
+    return f"{base}#/{page}?{query}"

@@ -26,9 +26,11 @@ class Filter:
     Attributes:
         text: Words that all occur in a question, its options, its id or its video's name,
             whatever their case.
+        reply: Words that all occur in one reply, whatever their case: in that of `column`, or in
+            any.
         benchmark: Name; "" for all.
         groups: (name, value) pairs; values of one name are alternatives.
-        column: Number of the column that `outcome` and `status` are about; `None` for any.
+        column: Number of the column that `reply`, `outcome` and `status` are about; `None` for any.
         outcome: A key of `OUTCOMES`, or one of `COMPARED`: `lost` is right with all tokens and
             wrong here, `won` the other way round, `differ` right in one column and wrong in
             another. "" for all.
@@ -39,6 +41,7 @@ class Filter:
     """
 
     text: str = ""
+    reply: str = ""
     benchmark: str = ""
     groups: tuple[tuple[str, str], ...] = ()
     column: int | None = None
@@ -74,6 +77,7 @@ class Filter:
             raise ValueError(f"page {page!r}: give a number from 0")
         return cls(
             text=last.get("q", ""),
+            reply=last.get("reply", ""),
             benchmark=last.get("of", ""),
             groups=tuple((name, value) for name, _, value in groups),
             column=labels.index(label) if label else None,
@@ -132,6 +136,11 @@ def _where(wanted: Filter, columns: Sequence[Column]) -> tuple[str, list[Any]]:
         clauses.append(f"kind IN (SELECT kind FROM kinds WHERE name = ? AND value IN ({marks}))")
         values += [name, *allowed]
     chosen = wanted.column
+    if said := wanted.reply.split():
+        where = "col >= 0" if chosen is None else f"col = {chosen}"
+        where += " AND contains(lower(text), lower(?))" * len(said)
+        clauses.append(f"question IN (SELECT question FROM answers WHERE {where})")
+        values += said
     if wanted.status:
         clauses.append(_at(chosen, STATUSES[wanted.status]))
     if wanted.outcome in OUTCOMES:

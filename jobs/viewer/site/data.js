@@ -96,14 +96,35 @@
     });
   }
 
+  // Replies are read piece by piece and let go of: what stays is which questions of a piece match.
+  let matched = { key: "", parts: new Map() };
+  function repliesOf(part, key, test) {
+    if (matched.key !== key) matched = { key, parts: new Map() };
+    if (!matched.parts.has(part)) matched.parts.set(part, piece(`replies/${part}`, false).then(test));
+    return matched.parts.get(part);
+  }
+  async function chosen(pairs) {
+    const all = await list(tango.query.needsWords(pairs));
+    const found = tango.query.chosen(contents, all, pairs);
+    const test = tango.query.replies(contents, pairs);
+    if (!test) return found;
+    const key = JSON.stringify([tango.state.value(pairs, "reply"), tango.state.value(pairs, "column")]);
+    const kept = [];
+    for (const row of found) {
+      const part = Math.floor(row.question / contents.word_rows);
+      const own = await repliesOf(part, key, test);
+      if (own[row.question - part * contents.word_rows]) kept.push(row);
+    }
+    return kept;
+  }
+
   const files = {
     async contents() {
       contents = await piece("start/contents");
       return contents;
     },
     async questions(pairs) {
-      const all = await list(tango.query.needsWords(pairs));
-      const found = tango.query.chosen(contents, all, pairs);
+      const found = await chosen(pairs);
       const page = Number(tango.state.value(pairs, "page", "0")) || 0;
       const shown = found.slice(page * contents.page, (page + 1) * contents.page);
       const parts = new Set(shown.map((row) => Math.floor(row.question / contents.word_rows)));
@@ -114,11 +135,8 @@
       const all = await piece("videos/all");
       const number = all.findIndex(([b, v]) => b === benchmark && v === video);
       if (number < 0) throw new Error(`no run was asked about the clip "${video}" of "${benchmark}"`);
-      const [page, rows] = await Promise.all([
-        piece(`clips/${number}`, false),
-        list(tango.query.needsWords(pairs)),
-      ]);
-      const order = [...new Set(tango.query.chosen(contents, rows, pairs).map((row) => row.clip))];
+      const [page, rows] = await Promise.all([piece(`clips/${number}`, false), chosen(pairs)]);
+      const order = [...new Set(rows.map((row) => row.clip))];
       const at = order.indexOf(number);
       const beside = { before: order[at - 1] ?? null, behind: order[at + 1] ?? null, number: at + 1 };
       return { ...page, beside: at < 0 ? { before: null, behind: null, number: null } : beside };

@@ -149,6 +149,7 @@
     if (!answer) return h("p", { class: "soft" }, "not asked");
     const ms = (name) => (answer[name] === undefined ? null : `${answer[name].toFixed(1)} ms`);
     const rows = [
+      ["score", answer.score === undefined ? null : percent(answer.score)],
       ["prefill", ms("prefill_ms")],
       ["first token", ms("ttft_ms")],
       ["later tokens", ms("decode_ms")],
@@ -157,10 +158,11 @@
       ["new", answer.new_tokens === undefined ? null : `${number(answer.new_tokens)} tokens`],
       ["status", answer.status === "ok" ? null : answer.status.replace("_", " ")],
     ].filter(([, one]) => one !== null);
-    const option = answer.choice === undefined ? null : question.choices[answer.choice] ?? answer.choice_text;
+    const option = question.choices[answer.choice] ?? answer.choice_text;
+    const letter = answer.choice === undefined ? "" : `${"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[answer.choice] || answer.choice}: `;
     return h("div", { class: "reply" }, [
       h("blockquote", null, answer.text || h("i", null, "no reply")),
-      option !== null && option !== undefined && h("p", { class: "soft small" }, `read as ${"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[answer.choice] || answer.choice}: ${option}`),
+      option !== undefined && h("p", { class: "soft small" }, `read as ${letter}${option}`),
       answer.error && h("p", { class: "problem small" }, answer.error),
       h("dl", { class: "facts" }, rows.flatMap(([name, one]) => [h("dt", null, name), h("dd", null, one)])),
     ]);

@@ -58,7 +58,7 @@
     return table[key];
   }
 
-  const words = (pairs) => value(pairs, "q").toLowerCase().split(/\s+/).filter(Boolean);
+  const words = (pairs, name = "q") => value(pairs, name).toLowerCase().split(/\s+/).filter(Boolean);
   const needsWords = (pairs) =>
     words(pairs).length > 0 || ["video", "id", "text"].includes(value(pairs, "sort"));
 
@@ -73,6 +73,22 @@
       return wanted.every((word) => text.includes(word));
     });
     return ordered(contents, kept, pairs);
+  }
+
+  // Which of some replies hold all words that are asked for; null if none are asked for.
+  // A piece: { texts, of }, the different replies, and per question a number of one per column or -1.
+  function replies(contents, pairs) {
+    const wanted = words(pairs, "reply");
+    if (!wanted.length) return null;
+    const label = value(pairs, "column");
+    const column = contents.columns.findIndex((one) => one.label === label);
+    return ({ texts, of }) => {
+      const holds = texts.map((text) => {
+        const own = text.toLowerCase();
+        return wanted.every((word) => own.includes(word));
+      });
+      return of.map((own) => (label ? holds[own[column]] === true : own.some((at) => holds[at] === true)));
+    };
   }
 
   function ordered(contents, rows, pairs) {
@@ -103,5 +119,5 @@
     return x.length - y.length;
   }
 
-  tango.query = { chosen, needsWords };
+  tango.query = { chosen, needsWords, replies };
 })();

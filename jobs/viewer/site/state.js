@@ -3,7 +3,7 @@
 window.tango = {};
 (() => {
   // What the list shows; a clip's link carries it along, for "next clip" and the way back.
-  const FILTERS = ["q", "of", "group", "column", "outcome", "status", "sort", "desc", "page"];
+  const FILTERS = ["q", "reply", "of", "group", "column", "outcome", "status", "sort", "desc", "page"];
 
   function read() {
     const text = location.hash.replace(/^#/, "");

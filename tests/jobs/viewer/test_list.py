@@ -121,6 +121,23 @@ def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case
     assert find(index, q="100%_'; DROP TABLE questions") == ([], 0)
 
 
+def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, index):
+    answers = answers_of(run)
+    for column in ("", "tango r=0.25"):
+        wanted = {
+            question
+            for question, cells in answers.items()
+            for cell, row in cells.items()
+            if column in ("", cell) and "r=0.25 B" in (row["text"] or "")
+        }
+        found, total = find(index, reply="b R=0.25", **({"column": column} if column else {}))
+        assert total == len(wanted) > 0
+        assert set(found) <= wanted
+    # Both words occur in replies to most questions, but never in one.
+    assert find(index, reply="tango uniform") == ([], 0)
+    assert find(index, reply="'; DROP TABLE answers") == ([], 0)
+
+
 def test_orders(index):
     ids, _ = find(index, sort="id")
     assert ids[:3] == ["q0-0", "q0-1", "q1-0"]

@@ -1,0 +1,54 @@
+"""Runs whose directory, caches and outputs are in an object store."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+
+import fsspec
+import pytest
+from s3_server import environment, s3_server
+from viewed_runs import CELLS, write_viewed_run
+
+from jobs.viewer.command import opened
+from pipeline.remote.objects import ObjectStore
+from pipeline.remote.urls import place
+
+
+@pytest.fixture
+def bucket():
+    """The name of an empty bucket of a server on this machine."""
+    files = fsspec.get_filesystem_class("s3")
+    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
+        for name, value in environment(server.endpoint).items():
+            patch.setenv(name, value)
+        files.clear_instance_cache()
+        name = f"bucket-{uuid.uuid4().hex[:10]}"
+        fsspec.filesystem("s3").mkdir(name)
+        yield name
+        files.clear_instance_cache()
+
+
+def everything(run, cache=None):
+    """What the viewer shows of the first three clips."""
+    columns = range(len(CELLS))
+    with opened([run], cache) as pages:
+        shown = [pages.page(clip)["questions"] for clip in range(3)]
+        seen = [pages.seen(clip, columns) for clip in range(3)]
+        return shown, [
+            ([one.to_json() for one in own.drawings], own.columns, own.views) for own in seen
+        ]
+
+
+def test_a_run_and_its_caches_in_a_store_look_as_they_do_on_a_disk(tmp_path, bucket):
+    run = write_viewed_run(tmp_path)
+    store = ObjectStore("s3")
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            store.write(f"{bucket}/jobs/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+    here = everything(run)
+    assert sum(len(drawings) for drawings, *_ in here[1]) == 2 * len(CELLS)
+    url = place(f"s3://{bucket}/jobs/run")
+    assert everything(url, f"s3://{bucket}/jobs/cache") == here
+    shutil.rmtree(tmp_path / "cache")  # which the run names; the store has one beside the run
+    assert everything(url) == here
