@@ -12,7 +12,7 @@ that decode workers stay small.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -84,7 +84,8 @@ class Subtitles:
     """Subtitles of a video, to be shown with its questions.
 
     Attributes:
-        text: The content of their file, in the format of the release; `None` for a video without.
+        text: The content of their file, in the format of the release or in that of the benchmark's
+            own rule; `None` for a video without.
     """
 
     text: str | None
@@ -299,6 +300,19 @@ class CompressedVideo:
     def num_kept(self) -> int:
         """Tokens after compression, K."""
         return len(self.indices)
+
+    def counted_from(self, start_s: float) -> CompressedVideo:
+        """The clip with times from where it begins in its file, as if it had been cut out.
+
+        Both harnesses cut bounded clips out before a model sees them, so that times in a prompt
+        begin with 0.
+
+        Args:
+            start_s: The clip's lower bound. A first frame before it, which is the nearest one, has
+                the time 0.
+        """
+        begin = self.timestamps[0].clamp(max=start_s)
+        return replace(self, timestamps=self.timestamps - begin)
 
 
 @dataclass(frozen=True)

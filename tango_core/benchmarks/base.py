@@ -112,19 +112,33 @@ class Benchmark(ABC):
         check_name("benchmark.protocol", listed_name(cls.protocols, protocol), cls.protocols)
 
     @classmethod
-    def check_subtitles(cls, subtitles: bool, protocol: str) -> None:
-        """Refuse subtitles where the protocol shows a video model none; no file is opened.
+    def check_subtitles(cls, subtitles: bool, protocol: str, wording: str | None = None) -> None:
+        """Refuse subtitles where the protocol shows a model none; no file is opened.
+
+        Args:
+            subtitles: Whether they are to be shown.
+            protocol: Name of one of `protocols`, or of a version.
+            wording: `ModelFamily.wording` of the model that is asked; `None` if it is not known.
 
         Raises:
             ValueError: In one line: the setting, the value, what is allowed.
         """
+        if not subtitles:
+            return
         found = cls.protocols.get(listed_name(cls.protocols, protocol))
-        if subtitles and (found is None or found.subtitles is None):
+        if found is None or found.subtitles is None:
             having = sorted(name for name, own in cls.protocols.items() if own.subtitles)
             hint = f"; protocols that do are: {', '.join(having)}" if having else ""
             raise ValueError(
                 f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
                 f"no prompt with subtitles{hint}; set benchmark.subtitles to false"
+            )
+        families = found.subtitles.families
+        if wording is not None and families and wording not in families:
+            raise ValueError(
+                f"benchmark.subtitles true: protocol {protocol} shows subtitles of "
+                f"{cls.title or cls.name} to models of the family {', '.join(families)} alone; "
+                "set benchmark.subtitles to false"
             )
 
     def show_subtitles(self) -> None:
@@ -136,6 +150,18 @@ class Benchmark(ABC):
         self.check_subtitles(True, self.protocol.name)
         self.subtitles = True
         self.protocol = replace(self.protocol, name=self.protocol.name + SHOWN)
+
+    def ask_family(self, wording: str) -> None:
+        """Put questions as the harness puts them to the models of a family.
+
+        Args:
+            wording: `ModelFamily.wording`.
+
+        Raises:
+            ValueError: If subtitles are to be shown, and the harness shows this family none.
+        """
+        self.check_subtitles(self.subtitles, self.protocol.name.removesuffix(SHOWN), wording)
+        self.protocol = self.protocol.for_family(wording)
 
     @abstractmethod
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:

@@ -22,7 +22,7 @@ from tango_core.video.readers.extent import locate_clip
 from tango_core.video.readers.folder import FolderReader
 from tango_core.video.readers.in_order import SequentialReader
 from tango_core.video.readers.probe import PacketIndex, VideoInfo, read_index
-from tango_core.video.sampling import fit_size, frame_indices, numbered_window
+from tango_core.video.sampling import frame_indices, numbered_window
 
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
 _HIGH_444 = ("yuv444", "yuvj444", "gbr")
@@ -235,15 +235,10 @@ def _duration(times: Times, rate: float | None) -> float:
 
 
 def _target_size(path: str, picture: Picture, spec: FrameSpec, num_frames: int) -> tuple[int, int]:
-    """Size of every frame of this clip: fixed, fitted to an area, or that of its first frame."""
+    """Size of every frame of this clip, which its first frame decides."""
     height, width = picture.shape[:2]
-    if spec.size is not None:
-        return spec.size
-    largest = spec.largest_area(num_frames)
-    if largest is None:
-        return height, width
     try:
-        return fit_size(height, width, spec.min_pixels, largest, spec.multiple)
+        return spec.frame_size(height, width, num_frames)
     except ValueError as error:
         raise VideoDecodeError(f"{path}: {error}") from error
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tango_core.video.sampling import SAMPLINGS, Sampling
+from tango_core.video.sampling import SAMPLINGS, Sampling, fit_size, size_of_area
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")
@@ -29,6 +29,9 @@ class FrameSpec:
         folder_fps: Frames per second of a clip that is a directory of images.
         total_pixels: With `max_pixels`: area of all frames of a clip together, two frames counting
             as one; long clips get smaller frames (Qwen3-VL). `None` for no such bound.
+        area: With `max_pixels`: instead of fitting between the two bounds, bring every frame to
+            this area at its own shape, and round both sides to `multiple` (Video-MME-v2 in
+            VLMEvalKit).
     """
 
     num_frames: int
@@ -40,6 +43,7 @@ class FrameSpec:
     multiple: int = 28
     folder_fps: float = 3.0
     total_pixels: int | None = None
+    area: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that no clip could satisfy."""
@@ -64,6 +68,8 @@ class FrameSpec:
                 "min_pixels must not exceed max_pixels, "
                 f"got {self.min_pixels} and {self.max_pixels}"
             )
+        if self.area is not None and (self.area < 1 or self.max_pixels is None):
+            raise ValueError(f"area must be 1 or larger, beside max_pixels, got {self.area}")
         if not 0 < self.folder_fps < math.inf:
             raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
 
@@ -77,11 +83,36 @@ class FrameSpec:
         shared = max(self.total_pixels / num_frames * 2, int(1.05 * self.min_pixels))
         return min(self.max_pixels, shared)
 
+    def frame_size(self, height: int, width: int, num_frames: int) -> tuple[int, int]:
+        """Size of every frame of a clip: fixed, fitted to an area, or that of its stream.
+
+        Args:
+            height: Of the stream, in pixels.
+            width: Of the stream, in pixels.
+            num_frames: Frames of the clip that are shown.
+
+        Returns:
+            (height, width).
+
+        Raises:
+            ValueError: If frames are to be fitted and one side is over 200 times the other.
+        """
+        if self.size is not None:
+            return self.size
+        if self.area is not None:
+            stated = size_of_area(height, width, self.area)
+            return fit_size(*stated, 0, math.inf, self.multiple)
+        largest = self.largest_area(num_frames)
+        if largest is None:
+            return height, width
+        return fit_size(height, width, self.min_pixels, largest, self.multiple)
+
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint."""
         identity = asdict(self)
-        if self.total_pixels is None:  # caches are older than this field
-            del identity["total_pixels"]
+        for name in ("total_pixels", "area"):  # caches are older than these fields
+            if identity[name] is None:
+                del identity[name]
         if (self.sampling, self.num_frames) == ("thinned", 1):
             identity["rule"] = 2  # 0.1 showed the first frame alone
         return identity

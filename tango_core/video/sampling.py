@@ -156,6 +156,27 @@ def numbered_window(
     return begin - first, max(begin, stop) - first + 1
 
 
+def size_of_area(height: int, width: int, area: int, step: int = 16) -> tuple[int, int]:
+    """Bring a frame to an area at its own shape: `_resize_kwargs_for_video` of VLMEvalKit.
+
+    Its Video-MME-v2 states this size to models that read files of videos.
+
+    Args:
+        height: Of the stream, in pixels.
+        width: Of the stream, in pixels.
+        area: Wanted, in pixels; larger frames are reduced, smaller ones enlarged.
+        step: Both sides are multiples of this.
+
+    Returns:
+        (height, width), whose area differs from the wanted one by rounding.
+    """
+    scale = math.sqrt(area / (width * height))
+    new_height, new_width = (
+        max(step, round(side * scale / step) * step) for side in (height, width)
+    )
+    return new_height, new_width
+
+
 def fit_size(
     height: int, width: int, min_pixels: int, max_pixels: float, multiple: int
 ) -> tuple[int, int]:

@@ -2,11 +2,13 @@
 
 Wu et al., "LongVideoBench: A Benchmark for Long-context Interleaved Video-Language Understanding",
 2024, https://arxiv.org/abs/2407.15754. Data: `longvideobench/LongVideoBench` on the Hugging Face
-hub. A video model is asked without subtitles in both harnesses, and so here.
+hub. A model that reads videos is asked without subtitles in both harnesses, and so here; those that
+VLMEvalKit shows lists of frames can be asked with.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
@@ -26,8 +28,10 @@ from tango_core.benchmarks.annotations.tables import (
 )
 from tango_core.benchmarks.facts import CrossTable, PaperColumn
 from tango_core.benchmarks.longvideobench import lmms_eval, vlmevalkit
+from tango_core.benchmarks.longvideobench.subtitles import packed
 from tango_core.benchmarks.releases import Release, ReleasePart
-from tango_core.types import Question
+from tango_core.local_files import read_text
+from tango_core.types import Question, Subtitles
 
 _HUB = "hub/datasets--longvideobench--LongVideoBench/snapshots/*"
 _VALIDATION = (
@@ -43,6 +47,7 @@ _ANNOTATIONS = {
     "test_wo_gt": (*_HIDDEN, *(f"{up}{_HUB}/{name}" for up in ("", "../") for name in _HIDDEN)),
 }
 _FOLDERS = ("videos", "longvideobench/videos", "datasets/longvideobench/videos", "video", ".")
+_SUBTITLES = ("subtitles", "longvideobench/subtitles", "datasets/longvideobench/subtitles")
 
 
 class LongVideoBenchBenchmark(AnnotatedBenchmark):
@@ -106,6 +111,29 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
             notes=() if answer is None else tuple(option_notes(choices, answer)),
             length_s=length_of(row, "duration"),  # duration_group only names a class
         )
+
+    def subtitle_path(self, record: Record) -> str | None:
+        """Where the `.json` file of a question's video is; `None` for a video without."""
+        name = record.row.get("subtitle_path")
+        return None if is_missing(name) else self.media.find(_SUBTITLES, [str(name)])
+
+    def _subtitles_of(self, record: Record) -> Subtitles:
+        """Read them, and say where the video begins in them, which is the same for its questions.
+
+        Raises:
+            ValueError: If the row states no such times.
+        """
+        path = self.subtitle_path(record)
+        if path is None:
+            return Subtitles(None)
+        try:
+            begins_s, length_s = (
+                number_of(record.row, name)
+                for name in ("starting_timestamp_for_subtitles", "duration")
+            )
+        except ValueError as error:
+            raise ValueError(f"question {record.question.id}: {error}") from error
+        return packed(read_text(Path(path), errors="replace"), begins_s, length_s)
 
 
 def _choices(row: Row) -> tuple[str, ...]:

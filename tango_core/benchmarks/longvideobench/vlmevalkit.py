@@ -1,4 +1,4 @@
-"""LongVideoBench in VLMEvalKit: the prompt, the score, and the table of the data set."""
+"""LongVideoBench in VLMEvalKit: the prompts, the score, and the table of the data set."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable
 from tango_core.benchmarks.annotations.records import Record
+from tango_core.benchmarks.longvideobench.subtitles import between_frames
 from tango_core.benchmarks.protocols.failures import NO_REPLY
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.subtitles import SubtitleRule
 from tango_core.benchmarks.protocols.versions import in_versions
 from tango_core.benchmarks.protocols.vlmevalkit import LETTER_PLEASE, equal_letter, first_capital
 from tango_core.benchmarks.scoring.multiple_choice import lettered
@@ -17,9 +19,14 @@ from tango_core.types import Prompt, Question
 
 
 def render(question: Question) -> Prompt:
-    """LongVideoBench for a video model, which never sees the subtitles."""
+    """LongVideoBench without subtitles, which a model that reads videos never sees there."""
     lines = [question.text, *lettered(question.choices), LETTER_PLEASE]
     return Prompt(before="", after="\n".join(lines))
+
+
+def render_subtitled(question: Question, lines: str) -> Prompt:
+    """Behind the frames their subtitles, as models that read lists of images are shown them."""
+    return Prompt(before="", after=lines + render(question).after)
 
 
 def score(reply: str, question: Question) -> float | None:
@@ -47,6 +54,7 @@ PROTOCOL = Protocol(
     read_choice,
     harness_score=score,
     failed_reply=NO_REPLY,
+    subtitles=SubtitleRule(between_frames, render_subtitled, families=("internvl",)),
 )
 PROTOCOLS = in_versions(PROTOCOL)
 

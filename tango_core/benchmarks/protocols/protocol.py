@@ -56,10 +56,11 @@ class Protocol:
         Args:
             wording: `ModelFamily.wording`; most have none and read the usual words.
         """
-        reword = dict(self.wordings).get(wording)
+        reword, rule = dict(self.wordings).get(wording), self.subtitles
+        if rule is not None and rule.families and wording not in rule.families:
+            rule = None
         if reword is None:
-            return self
-        rule = self.subtitles
+            return self if rule is self.subtitles else replace(self, subtitles=rule)
         if rule is not None:
             rule = replace(rule, render=partial(_reworded, reword, rule.render))
         return replace(self, render=partial(_reworded, reword, self.render), subtitles=rule)

@@ -33,11 +33,14 @@ class Watched:
         num_frames: Frames of it that the model was to be shown.
         duration_s: Length in seconds: its frames divided by their average rate.
         rate: Frames per second, if it is known.
+        times: When the frames that the model is shown are shown, in seconds, or pairs of them;
+            empty where the clip was not opened.
     """
 
     num_frames: int
     duration_s: float
     rate: float | None = None
+    times: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, num_frames: int, duration_s: float, last_shown_s: float) -> Watched:
@@ -71,10 +74,13 @@ class SubtitleRule:
     Attributes:
         choose: (subtitles, what is known of the clip) -> the lines that are shown, as one text.
         render: (question, these lines) -> `Prompt`.
+        families: Models that the harness shows them to, by the `wording` of their family; empty for
+            all.
     """
 
     choose: Callable[[Subtitles, Watched], str]
     render: Callable[[Question, str], Prompt]
+    families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

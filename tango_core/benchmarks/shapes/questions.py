@@ -42,7 +42,9 @@ TYPES: dict[str, str] = {
 
 ASKED = ("color", "shape", "digit", "flash", "order", "inscene")
 """Types the benchmark asks: those the embedded model has learned, judged only by its accuracy with
-all tokens. `questions` also gives the others, for models that learn more."""
+all tokens. `questions` also gives the others, for models that learn more. The embedded model has
+not learned them: asked about rendered test clips, its whole reply is right in 24 % (`object`), 18 %
+(`count`) and 0 % (`direction`, `location`). Its card says what was tried."""
 
 CORNERS = ("top left", "top right", "bottom left", "bottom right")
 DIGITS = tuple("0123456789")

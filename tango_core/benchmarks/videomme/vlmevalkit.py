@@ -24,6 +24,8 @@ _TASK = (
 # As pysubs2 reads SubRip: these three tags become codes of its own, all others are dropped.
 _KEPT_TAG = re.compile(r"< *(/?) *([isu]) *>")
 _TAG = re.compile(r"< */? *[a-zA-Z][^>]*>")
+# A frame is shown less than this before the place in the video that it stands for.
+_LONGEST_FRAME_MS = 100
 
 
 def render(question: Question) -> Prompt:
@@ -63,7 +65,14 @@ def _moments(watched: Watched) -> list[int]:
     numbers = range(1, watched.num_frames + 1)
     if watched.rate is None or watched.num_available is None:
         step_ms = watched.duration_s * 1000 / (watched.num_frames + 1)
-        return [round(number * step_ms) for number in numbers]
+        places = [number * step_ms for number in numbers]
+        shown = [1000 * time for time in watched.times]
+        # Models that read lists of images are shown these very frames.
+        if len(shown) == len(places) and all(
+            -1 < place - time < _LONGEST_FRAME_MS for place, time in zip(places, shown, strict=True)
+        ):
+            places = shown
+        return [round(place) for place in places]
     step = watched.num_available / (watched.num_frames + 1)
     return [round(int(number * step) * (1000 / watched.rate)) for number in numbers]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import LLMShape, ModelSpec
+from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.models.family import ModelRequest
 from tango_core.models.internvl.checkpoint import (
@@ -11,7 +11,6 @@ from tango_core.models.internvl.checkpoint import (
     read_internvl_extras,
     tower_grid,
 )
-from tango_core.models.internvl.encoder import SIGNALS
 from tango_core.models.internvl.options import InternVLOptions
 from tango_core.models.placement import resolve_dtype
 from tango_core.video import FrameSpec
@@ -55,7 +54,7 @@ def describe_internvl(request: ModelRequest, options: InternVLOptions) -> ModelS
             decoder=request.decoder,
         ),
         llm=LLMShape.of(config.text_config),
-        provides=SIGNALS,
+        provides=ALL_SIGNALS,
         options=options,
         note="; ".join(note for note in notes if note),
         grid=(tower_grid(config)[0] // merge, tower_grid(config)[1] // merge),

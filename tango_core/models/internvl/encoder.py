@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -34,11 +34,13 @@ from tango_core.models.internvl.tower import (
     cls_saliency,
     mean_patch_keys,
     pixel_shuffle,
+    received_by_patches,
     received_patch_attention,
     run_intern_tower,
 )
 from tango_core.models.placement import resolve_device
 from tango_core.models.sinks import sinks_on
+from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -48,7 +50,6 @@ _SIGNALS: dict[str, Callable[[InternTowerOutput], Tensor]] = {
     "keys": mean_patch_keys,
     "saliency": cls_saliency,
 }
-SIGNALS = frozenset(_SIGNALS)
 
 
 class InternVLVisionHalf(nn.Module):
@@ -102,16 +103,42 @@ class InternVLEncoder(VisionEncoder):
         """Without shuffle and projector; see `VisionEncoder.encode_signals`."""
         return self._encode(frames, needs, tokens=False)
 
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the tower."""
+        return len(self.model.vision_tower.encoder.layer)
+
+    @torch.no_grad()
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip, without CLS; see `VisionEncoder.trace`."""
+        raise_if_wrong_size(self.spec, frames)
+        raise_if_no_layer(layers, self.num_layers, self.spec.name)
+        tower = self.model.vision_tower
+
+        def look(pixels: Tensor) -> dict[str, Tensor]:
+            notes = LayerNotes(layers, lambda hidden: hidden[:, 1:])
+            pixels = self._normalise(pixels)
+            output = run_intern_tower(tower, pixels, self._patches, self._merge, notes)
+            return notes.maps(received_by_patches(output))
+
+        maps, _ = self._in_batches(frames, look)
+        return trace_of(maps, self._patches)
+
+    def _in_batches(
+        self, frames: VideoFrames, look: Callable[[Tensor], dict[str, Tensor]]
+    ) -> tuple[dict[str, Any], Tensor]:
+        """Maps of all frames of a clip, and their times."""
+        pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
+        row_bytes = activation_bytes(self.config.vision_config, self._dtype.itemsize)
+        return self._batches.run(pixels, look, row_bytes=row_bytes), timestamps
+
     def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         """Signals and, if asked for, tokens; else those have no width."""
         raise_if_wrong_size(self.spec, frames)
         raise_if_not_provided(self.spec, needs)
         assert self.spec.grid is not None
-        pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
-        maps: dict[str, Any] = self._batches.run(
-            pixels,
-            lambda part: self._encode_batch(part, needs, tokens),
-            row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
+        maps, timestamps = self._in_batches(
+            frames, lambda part: self._encode_batch(part, needs, tokens)
         )
         return VisualFeatures(
             grid=self.spec.grid,

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import InternVLVisionModel
 
+from tango_core.models.trace import Observer
+
 # Attention probabilities of this many frames are in memory at once: 16 heads x 1025 x 1025 in
 # float32 are 67 MB per frame.
 _FRAMES_AT_ONCE = 2
@@ -41,7 +43,11 @@ class InternTowerOutput:
 
 
 def run_intern_tower(
-    tower: InternVLVisionModel, pixels: Tensor, grid: tuple[int, int], merge: int
+    tower: InternVLVisionModel,
+    pixels: Tensor,
+    grid: tuple[int, int],
+    merge: int,
+    observe: Observer = lambda layer, hidden: None,
 ) -> InternTowerOutput:
     """Run all blocks.
 
@@ -50,12 +56,15 @@ def run_intern_tower(
         pixels: (F, 3, h, w) normalised.
         grid: (H, W) patches of a frame.
         merge: Patches of a token along each axis.
+        observe: Is shown every layer's output, (F, 1 + P, Dv), CLS first.
     """
     stock: Any = tower
     hidden = stock.embeddings(pixels)
-    for block in stock.encoder.layer:
+    observe(0, hidden)
+    for index, block in enumerate(stock.encoder.layer):
         block_input = hidden
         hidden = block(hidden)
+        observe(index + 1, hidden)
     patches = stock.layernorm(hidden)[:, 1:]
     return InternTowerOutput(patches, hidden[:, 0], block_input, block, grid, merge)
 
@@ -114,11 +123,20 @@ def received_patch_attention(output: InternTowerOutput) -> Tensor:
     Returns:
         (F, L) float32; a row sums to 1 minus what CLS receives.
     """
+    return _summed(received_by_patches(output), output)
+
+
+def received_by_patches(output: InternTowerOutput) -> Tensor:
+    """The same of every patch.
+
+    Returns:
+        (F, P) float32; a row sums to 1 minus what CLS receives.
+    """
     received = []
     for normed in torch.split(_normed(output), _FRAMES_AT_ONCE):
         queries, keys = (_heads(output, kind, normed) for kind in "qk")
         received.append(_probabilities(output, queries, keys).mean(dim=(1, 2)))
-    return _summed(torch.cat(received)[:, 1:], output)
+    return torch.cat(received)[:, 1:]
 
 
 def mean_patch_keys(output: InternTowerOutput) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from transformers import Qwen3VLConfig
 
+from tango_core.local_files import read_text
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.extras import Extras, read_extras
@@ -20,6 +22,8 @@ _USER = "<|im_start|>user\n"
 # The chat template has no system turn unless one is given.
 _CHAT = replace(QWEN2_5_VL, opening=_USER)
 SYSTEM_TURN = QWEN2_5_VL.opening.removesuffix(_USER)
+# How a Thinking checkpoint's template opens a reply; in JSON the line break is written out.
+_THINKING = re.compile(r"<\|im_start\|>assistant(?:\\+n|\n)<think>")
 
 
 def read_qwen3_config(checkpoint: Checkpoint) -> Qwen3VLConfig:
@@ -56,6 +60,12 @@ def read_qwen3_config(checkpoint: Checkpoint) -> Qwen3VLConfig:
             f"{text.num_hidden_layers} blocks, as the language model has layers, got "
             f"{num_companions(config)}; correct config.json"
         )
+    blocks = sorted(set(vision.deepstack_visual_indexes))
+    if len(blocks) < num_companions(config) or not 0 <= blocks[0] <= blocks[-1] < vision.depth:
+        raise ValueError(
+            f"{where}: vision_config.deepstack_visual_indexes must be different blocks from 0 to "
+            f"{vision.depth - 1}, got {vision.deepstack_visual_indexes}; correct config.json"
+        )
     return config
 
 
@@ -72,8 +82,29 @@ def read_patch_layout(config: Qwen3VLConfig) -> PatchLayout:
 
 
 def read_qwen3_extras(checkpoint: Checkpoint) -> Extras:
-    """Content of tango.json; the conversation is Qwen3-VL's where the file names none."""
-    return read_extras(checkpoint, _CHAT)
+    """Content of tango.json; the conversation is Qwen3-VL's where the file names none.
+
+    Raises:
+        ValueError: If the file is wrong, or this is a Thinking checkpoint and it names none.
+    """
+    extras = read_extras(checkpoint, _CHAT)
+    if extras.chat is _CHAT and _THINKING.search(_template(checkpoint)):
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} is a Thinking checkpoint, which reasons "
+            "before it answers, longer than the replies that protocols allow; give the Instruct "
+            "one, or state chat in tango.json, with <think> at the end of closing"
+        )
+    return extras
+
+
+def _template(checkpoint: Checkpoint) -> str:
+    """The chat template, wherever it is; "" for none."""
+    stated = [
+        str((checkpoint.read_json(name) or {}).get("chat_template", ""))
+        for name in ("tokenizer_config.json", "chat_template.json")
+    ]
+    file = checkpoint.directory / "chat_template.jinja"
+    return "\n".join([*stated, read_text(file) if file.is_file() else ""])
 
 
 def read_half_normalisation(checkpoint: Checkpoint) -> Normalisation:

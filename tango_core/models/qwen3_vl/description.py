@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import LLMShape, ModelSpec
+from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.models.family import ModelRequest
 from tango_core.models.placement import resolve_dtype
@@ -12,7 +12,6 @@ from tango_core.models.qwen3_vl.checkpoint import (
     read_qwen3_config,
     read_qwen3_extras,
 )
-from tango_core.models.qwen3_vl.encoder import SIGNALS
 from tango_core.models.qwen3_vl.options import Qwen3Options
 from tango_core.video import FrameSpec
 
@@ -42,12 +41,13 @@ def describe_qwen3(request: ModelRequest, options: Qwen3Options) -> ModelSpec:
         )
     multiple = read_patch_layout(config).multiple
     token = multiple**2
-    largest = min(options.max_pixels or _MAX_TOKENS * token, _MAX_TOKENS * token)
+    area = options.frame_area
+    largest = area or min(options.max_pixels or _MAX_TOKENS * token, _MAX_TOKENS * token)
     smallest = min(options.min_pixels or _MIN_TOKENS * token, largest)
     if largest < token:
         raise ValueError(
-            f"model.max_pixels must be at least one token of {multiple} x {multiple} pixels, "
-            f"{token}, got {largest}"
+            f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
+            f"{multiple} x {multiple} pixels, {token}, got {largest}"
         )
     return ModelSpec(
         name=request.name,
@@ -61,12 +61,13 @@ def describe_qwen3(request: ModelRequest, options: Qwen3Options) -> ModelSpec:
             sampling="round",
             decoder=request.decoder,
             max_pixels=largest,
-            min_pixels=smallest,
+            min_pixels=0 if area else smallest,
             multiple=multiple,
-            total_pixels=_ALL_TOKENS * token,
+            total_pixels=None if area else _ALL_TOKENS * token,
+            area=area,
         ),
         llm=LLMShape.of(config.text_config),
-        provides=SIGNALS,
+        provides=ALL_SIGNALS,
         options=options,
         note=read_qwen3_extras(checkpoint).note,
         companions=num_companions(config),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +17,15 @@ from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.patch_signals import (
     mean_patch_keys,
     mean_query_saliency,
+    received_by_patches,
     received_patch_attention,
 )
-from tango_core.models.patches import mean_timestamps, pair_frames, to_patches
+from tango_core.models.patches import (
+    mean_timestamps,
+    pair_frames,
+    patches_by_row,
+    to_patches,
+)
 from tango_core.models.placement import resolve_device
 from tango_core.models.qwen3_vl.checkpoint import (
     read_half_normalisation,
@@ -37,6 +43,7 @@ from tango_core.models.qwen3_vl.tower import (
     run_qwen3_tower,
 )
 from tango_core.models.sinks import sinks_on
+from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -49,7 +56,6 @@ _SIGNALS: dict[str, Callable[[Qwen3TowerOutput], Tensor]] = {
     "keys": lambda output: mean_patch_keys(output.last_block),
     "saliency": lambda output: mean_query_saliency(output.last_block),
 }
-SIGNALS = frozenset(_SIGNALS)
 
 
 class Qwen3Encoder(VisionEncoder):
@@ -95,15 +101,8 @@ class Qwen3Encoder(VisionEncoder):
         """Encode one clip; see `VisionEncoder.encode`."""
         raise_if_not_provided(self.spec, needs)
         grid = self.layout.grid(*frames.pixels.shape[1:3])
-        pairs = pair_frames(frames.pixels, self.layout.frames)
-        times = mean_timestamps(frames.timestamps, self.layout.frames)
-        groups, timestamps = upload_clip(pairs, times, self.device)
-        num_patches = grid[0] * grid[1] * self.layout.merge**2
-        maps: dict[str, Any] = self._batches.run(
-            groups,
-            lambda part: self._encode_batch(part, grid, needs),
-            row_bytes=activation_bytes(self.tower.config, num_patches, self._dtype.itemsize),
-            frames_per_row=self.layout.frames,
+        maps, timestamps = self._in_batches(
+            frames, grid, lambda part: self._encode_batch(part, grid, needs)
         )
         return VisualFeatures(
             grid=grid,
@@ -113,6 +112,44 @@ class Qwen3Encoder(VisionEncoder):
             anchored=options_of(self.spec).companions == "anchor",
             **maps,
         )
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the tower."""
+        return len(self.tower.blocks)
+
+    @torch.no_grad()
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
+        raise_if_no_layer(layers, self.num_layers, self.spec.name)
+        grid, merge = self.layout.grid(*frames.pixels.shape[1:3]), self.layout.merge
+
+        def look(groups: Tensor) -> dict[str, Tensor]:
+            notes = LayerNotes(layers, lambda hidden: patches_by_row(hidden, grid, merge))
+            places = self._places(grid)
+            output = run_qwen3_tower(self.tower, self._patches(groups), places, notes)
+            attention = received_by_patches(output.last_block).reshape(-1, 1)
+            return notes.maps(patches_by_row(attention, grid, merge).squeeze(-1))
+
+        maps, _ = self._in_batches(frames, grid, look)
+        return trace_of(maps, (grid[0] * merge, grid[1] * merge))
+
+    def _in_batches(
+        self,
+        frames: VideoFrames,
+        grid: tuple[int, int],
+        look: Callable[[Tensor], dict[str, Tensor]],
+    ) -> tuple[dict[str, Any], Tensor]:
+        """Maps of all temporal positions of a clip, and their times."""
+        pairs = pair_frames(frames.pixels, self.layout.frames)
+        times = mean_timestamps(frames.timestamps, self.layout.frames)
+        groups, timestamps = upload_clip(pairs, times, self.device)
+        num_patches = grid[0] * grid[1] * self.layout.merge**2
+        row_bytes = activation_bytes(self.tower.config, num_patches, self._dtype.itemsize)
+        maps = self._batches.run(
+            groups, look, row_bytes=row_bytes, frames_per_row=self.layout.frames
+        )
+        return maps, timestamps
 
     def _encode_batch(
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import FamilyOptions, raise_if_wrong_area
 
 
 @dataclass(frozen=True)
 class Qwen3Options(FamilyOptions):
     """The defaults are those of the release (qwen-vl-utils 0.0.14).
 
-    Cached tokens depend on the two areas, which are part of `ModelSpec.frames`, and on
+    Cached tokens depend on the areas, which are part of `ModelSpec.frames`, and on
     `companions`.
 
     Attributes:
         max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get less.
         min_pixels: Smallest area of a frame; `None` for 128 tokens.
+        frame_area: Instead of both: area in pixels to which every frame is brought at its own
+            shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
         empty_blocks: What becomes of the time and the marks of a pair of frames that keeps no
             token: they stay, as in vLLM (`"keep"`), or go (`"drop"`).
         outer_marks: Whether one more pair of marks stands around the whole clip, as the processor
@@ -31,6 +33,7 @@ class Qwen3Options(FamilyOptions):
 
     max_pixels: int | None = None
     min_pixels: int | None = None
+    frame_area: int | None = None
     empty_blocks: Literal["keep", "drop"] = "keep"
     outer_marks: bool = False
     system_turn: bool = False
@@ -42,13 +45,17 @@ class Qwen3Options(FamilyOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"model.{name} must be 1 or larger, got {value}")
+        # Not `min_pixels`, which a protocol may set.
+        raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
 
     def identity(self) -> dict[str, Any]:
         """What happens to companions."""
         return {"companions": self.companions}
 
     def input_size(self) -> str:
-        """Another largest area of a frame."""
+        """Another area of a frame."""
+        if self.frame_area is not None:
+            return f"frame_area={self.frame_area}"
         return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"
 
 

@@ -18,6 +18,7 @@ from transformers.vision_utils import (
 )
 
 from tango_core.models.patch_signals import LastBlock, attend_within, rotated
+from tango_core.models.trace import Observer
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,10 @@ def plan_places(tower: Qwen3VLVisionModel, grid: tuple[int, int], like: Tensor) 
 
 
 def run_qwen3_tower(
-    tower: Qwen3VLVisionModel, patches: Tensor, places: PatchPlaces
+    tower: Qwen3VLVisionModel,
+    patches: Tensor,
+    places: PatchPlaces,
+    observe: Observer = lambda layer, hidden: None,
 ) -> Qwen3TowerOutput:
     """Run all blocks and mergers.
 
@@ -81,17 +85,20 @@ def run_qwen3_tower(
         tower: Stock vision tower.
         patches: (T * P, values) from `to_patches`.
         places: Of the clip's grid.
+        observe: Is shown every layer's output, (T * P, Dv), the patches of a token together.
     """
     stock: Any = tower
     num_patches = len(places.embedding)
     num_positions = len(patches) // num_patches
     hidden = stock.patch_embed(patches)
     hidden = hidden + places.embedding.repeat(num_positions, 1)
+    observe(0, hidden)
     cosine, sine = (part.repeat(num_positions, 1) for part in places.rotary)
     deep: list[Tensor] = []
     for index, block in enumerate(stock.blocks):
         block_input = hidden
         hidden = _run_block(block, hidden, (cosine, sine), (num_positions, num_patches))
+        observe(index + 1, hidden)
         if index in stock.deepstack_visual_indexes:
             merger = stock.deepstack_visual_indexes.index(index)
             deep.append(stock.deepstack_merger_list[merger](hidden))

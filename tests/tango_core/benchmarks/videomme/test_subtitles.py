@@ -51,6 +51,20 @@ def test_without_the_rate_the_lines_differ_by_a_few_at_the_edges_of_cues():
             assert abs(len(ours) - len(theirs)) <= 2
 
 
+def test_where_the_model_is_shown_vlmevalkits_frames_the_lines_are_exact_without_the_rate():
+    """As InternVL is; its last frame is not the video's, which would tell the rate."""
+    for case in (one for one in GOLDEN["cases"] if "vlmevalkit" in one):
+        blind = replace(watched_of(case), rate=None)
+        step = case["num_frames"] / (blind.num_frames + 1)
+        times = [int(number * step) / case["rate"] for number in range(1, blind.num_frames + 1)]
+        text = GOLDEN["files"][case["file"]]
+        assert chosen("vlmevalkit", text, replace(blind, times=tuple(times))) == case["vlmevalkit"]
+        others = tuple(time / 2 for time in times)
+        assert chosen("vlmevalkit", text, replace(blind, times=others)) == chosen(
+            "vlmevalkit", text, blind
+        )
+
+
 @pytest.mark.parametrize(
     ("duration_s", "last_shown_s", "rate"),
     [

@@ -158,3 +158,28 @@ def test_half_precision_is_close_to_single(encoder, frames, dtype):
     difference = (half.tokens.float() - exact.tokens).abs().max()
     assert math.isfinite(difference)
     assert float(difference) < 0.05 * float(exact.tokens.abs().max())
+
+
+@torch.no_grad()
+def test_a_trace_shows_every_layer_without_cls(eager, frames, pixels):
+    encoder, tower = eager
+    stock = tower(pixels, output_hidden_states=True, output_attentions=True)
+    trace = encoder.trace(frames, [0, 2])
+    assert (trace.grid, trace.num_layers) == ((8, 8), 3)
+    assert encoder.num_layers == 3
+    assert set(trace.hidden) == {0, 2}
+    for layer, state in trace.hidden.items():
+        assert_close(state, stock.hidden_states[layer][:, 1:])
+    norms = torch.stack([state[:, 1:].norm(dim=-1) for state in stock.hidden_states], dim=1)
+    torch.testing.assert_close(trace.norms, norms, rtol=1e-4, atol=1e-4)
+    received = stock.attentions[-1].mean(dim=(1, 2))[:, 1:]
+    torch.testing.assert_close(trace.attention, received, rtol=1e-4, atol=1e-6)
+
+
+def test_a_trace_does_not_depend_on_batches_and_has_no_other_layer(encoder, frames):
+    whole = encoder.trace(frames, [3])
+    one_by_one = load_encoder(NAME, encoder.spec.path, encode_batch=1).trace(frames, [3])
+    assert_close(one_by_one.hidden[3], whole.hidden[3])
+    assert_close(one_by_one.norms, whole.norms)
+    with pytest.raises(ValueError, match="layer 4 is not one of the tower of model"):
+        encoder.trace(frames, [4])

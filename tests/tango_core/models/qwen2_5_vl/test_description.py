@@ -16,6 +16,8 @@ class TestDescription:
         assert (frames.min_pixels, frames.max_pixels) == (128 * 64, 256 * 64)
         small = describe_model(NAME, str(path), max_pixels=1000).frames
         assert (small.min_pixels, small.max_pixels) == (1000, 1000)
+        area = describe_model(NAME, str(path), frame_area=448 * 448).frames
+        assert area.frame_size(360, 640, 8) == area.frame_size(1080, 1920, 8) == (336, 592)
 
     def test_positions_are_no_part_of_the_cache_s_identity_and_sizes_are(self, encoder):
         path = encoder.spec.path
@@ -31,6 +33,11 @@ class TestDescription:
             ({"position_rule": "hf4"}, "model.position_rule must be one of hf450, hf5, got 'hf4'"),
             ({"seconds_per_grid": 0}, "model.seconds_per_grid must be a positive number, got 0"),
             ({"max_pixels": 63}, "model.max_pixels must be at least .* 64, got 63"),
+            ({"frame_area": 63}, "model.frame_area must be at least .* 64, got 63"),
+            (
+                {"frame_area": 640, "max_pixels": 640},
+                "model.frame_area takes the place of model.max_pixels; leave one out",
+            ),
             ({"saliency_from": "a/b"}, "model.saliency_from is no setting of model qwen2.5-vl-7b"),
             ({"pooling": "average"}, "model.pooling is no setting of model qwen2.5-vl-7b"),
         ],

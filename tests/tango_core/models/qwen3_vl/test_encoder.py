@@ -1,6 +1,8 @@
 """Tokens, DeepStack rows and signals of the vision half against the stock tower."""
 
+import json
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -168,6 +170,56 @@ class TestDescription:
         (path / "config.json").write_text(text.replace('"qwen3_vl"', '"qwen3_vl_moe"'))
         with pytest.raises(ValueError, match="a mixture of experts, which is not supported"):
             describe_model(NAME, str(path))
+        blocks = {**json.loads(text)}
+        blocks["vision_config"]["deepstack_visual_indexes"] = [0, 1, 5]
+        (path / "config.json").write_text(json.dumps(blocks))
+        with pytest.raises(ValueError, match=r"different blocks from 0 to 4, got \[0, 1, 5\]"):
+            describe_model(NAME, str(path))
         (path / "config.json").write_text(text)
         with pytest.raises(ValueError, match="holds a 'qwen3_vl' model, not 'qwen2_5_vl'"):
             describe_model("qwen2.5-vl-7b", str(path))
+
+
+@pytest.mark.parametrize("num_frames", [2, 5])
+@pytest.mark.parametrize("grid", SIZES, ids=str)
+def test_a_trace_shows_every_layer_patch_by_patch(qwen3, encoder, num_frames, grid):
+    frames, seen = frames_of(num_frames, grid), []
+    blocks = qwen3.model.visual.blocks
+    handles = [
+        blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0])),
+        *(one.register_forward_hook(lambda m, a, out: seen.append(out)) for one in blocks),
+    ]
+    stock_features(qwen3, encoder, frames, grid)
+    for handle in handles:
+        handle.remove()
+    trace = encoder.trace(frames, [0, 3])
+    assert trace.grid == (2 * grid[0], 2 * grid[1])
+    assert trace.num_layers == encoder.num_layers == len(blocks)
+    assert set(trace.hidden) == {0, 3}
+    assert len(seen) == len(blocks) + 1
+    count = (num_frames + 1) // 2
+    for layer, stock in enumerate(seen):
+        cut = stock.view(count, *grid, 2, 2, -1)
+        rows = torch.stack(
+            [cut[:, y // 2, x // 2, y % 2, x % 2] for y, x in product(*map(range, trace.grid))],
+            dim=1,
+        )
+        torch.testing.assert_close(trace.norms[:, layer], rows.norm(dim=-1), rtol=1e-4, atol=1e-4)
+        if layer in trace.hidden:
+            torch.testing.assert_close(trace.hidden[layer], rows, rtol=1e-4, atol=1e-4)
+    attention = encoder.encode(frames, frozenset({"attention"})).attention
+    squares = trace.attention.view(count, grid[0], 2, grid[1], 2)
+    torch.testing.assert_close(squares.sum(dim=(2, 4)).flatten(1), attention)
+
+
+def test_the_trace_of_a_long_clip_is_that_of_its_parts(encoder):
+    frames = frames_of(24, (3, 5))
+    whole = encoder.trace(frames, [5])
+    part = encoder.trace(VideoFrames(frames.pixels[18:], frames.timestamps[18:]), [5])
+    torch.testing.assert_close(whole.norms[9:], part.norms, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(whole.hidden[5][9:], part.hidden[5], rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_that_is_not_there_is_refused(encoder):
+    with pytest.raises(ValueError, match="layer 6 is not one of the tower of model qwen3-vl-8b"):
+        encoder.trace(frames_of(2, (2, 2)), [6])

@@ -10,9 +10,11 @@ from qwen3_checkpoints import MULTIPLE, NAME
 from tango_core.models import describe_model
 from tango_core.models.patches import mean_timestamps
 from tango_core.models.qwen3_vl.stamps import stamp
-from tango_core.video.sampling import fit_size, frame_indices
+from tango_core.video import FrameSpec
+from tango_core.video.sampling import frame_indices, size_of_area
 
-ROWS = json.loads((GOLDEN_DIR / "golden_frames2.json").read_text())["rows"]
+_GOLDEN = json.loads((GOLDEN_DIR / "golden_frames2.json").read_text())
+ROWS, SIZES_OF_AREA = _GOLDEN["rows"], _GOLDEN["videomme_v2_sizes"]
 # Golden key -> (frames, sampling).
 CASES = {
     "utils_32": (32, "round"),
@@ -20,7 +22,9 @@ CASES = {
     "lmms_default_32": (32, "round"),
     "utils_default_2fps": (768, "two_per_second"),
     "utils_2fps_max64": (64, "two_per_second"),
+    "vlmevalkit_v2_64": (64, "round"),
 }
+OF_AREA = FrameSpec(64, max_pixels=448 * 448, multiple=32, area=448 * 448)
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +56,36 @@ def test_frames_sizes_and_times_are_those_of_the_release(published, row, key):
     assert len(found) == golden["num"]
     assert found[: len(golden["first"])].tolist() == golden["first"]
     assert found[-2:].tolist() == golden["last"]
-    largest = published.largest_area(len(found))
-    size = fit_size(file["height"], file["width"], published.min_pixels, largest, 32)
+    shown = OF_AREA if key == "vlmevalkit_v2_64" else published
+    size = shown.frame_size(file["height"], file["width"], len(found))
     assert list(size) == golden["size"]
     assert size[0] * size[1] // 32**2 == golden["tokens_per_pair"]
     times = mean_timestamps(np.asarray(found / file["fps"], np.float64), 2)
     stamps = [stamp(one) for one in times.tolist()]
     count = len(golden["stamps"]) - 1
     assert [*stamps[:count], stamps[-1]] == golden["stamps"]
+
+
+@pytest.mark.parametrize(("file", "stated", "shown"), SIZES_OF_AREA, ids=str)
+def test_frames_of_an_area_are_those_of_vlmevalkits_video_mme_v2(file, stated, shown):
+    assert size_of_area(*file, 448 * 448) == tuple(stated)
+    assert OF_AREA.frame_size(*file, 64) == tuple(shown)
+
+
+def test_the_area_of_a_checkpoint_replaces_its_bounds(qwen3_checkpoint):
+    spec = describe_model(NAME, qwen3_checkpoint, frame_area=4096, min_pixels=6000)
+    assert spec.frames.frame_size(40, 90, 8) == (48, 96)  # by area 42.7 x 96.0, in steps of 16
+    assert spec.options.input_size() == "frame_area=4096"
+    plain = describe_model(NAME, qwen3_checkpoint).frames.identity()
+    assert "area" not in plain, "caches of earlier versions are those of no area"
+    own = {name: value for name, value in plain.items() if name != "total_pixels"}
+    assert spec.frames.identity() == {**own, "area": 4096, "max_pixels": 4096, "min_pixels": 0}
+    with pytest.raises(ValueError, match=r"model.frame_area takes the place of model.max_pixels"):
+        describe_model(NAME, qwen3_checkpoint, frame_area=4096, max_pixels=4096)
+    with pytest.raises(ValueError, match=r"model.frame_area must be 1 or larger, got 0"):
+        describe_model(NAME, qwen3_checkpoint, frame_area=0)
+    with pytest.raises(ValueError, match=r"model.frame_area must be at least one token .* 64, got"):
+        describe_model(NAME, qwen3_checkpoint, frame_area=63)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from tango_core.models import load_language_model
+from tango_core.models import describe_model, load_language_model
 from tango_core.models.language.prompt import TextTokens, VisualTokens
 from tango_core.models.qwen3_vl.stamps import joined_left
 from tango_core.types import CompressedVideo, Prompt, Question
@@ -158,6 +158,30 @@ def test_a_checkpoint_may_bring_its_own_conversation(qwen3, tmp_path):
     assert text.endswith("<|vision_end|>|b]<think>\n")
 
 
+THINKS = "{{- '<|im_start|>assistant\\n<think>\\n' }}"
+
+
+@pytest.mark.parametrize(
+    "file", ["tokenizer_config.json", "chat_template.json", "chat_template.jinja"]
+)
+def test_a_thinking_checkpoint_is_refused_unless_it_brings_its_conversation(qwen3, tmp_path, file):
+    path = save_qwen3(qwen3, tmp_path)
+    if file.endswith(".json"):
+        known = json.loads((path / file).read_text()) if (path / file).exists() else {}
+        (path / file).write_text(json.dumps({**known, "chat_template": THINKS}))
+    else:
+        (path / file).write_text(THINKS)
+    with pytest.raises(ValueError, match=r"is a Thinking checkpoint, .* give the Ins") as error:
+        describe_model(NAME, str(path))
+    assert "\n" not in str(error.value)
+    chat = {"opening": "", "after_clip": "", "closing": "<|im_start|>assistant\n<think>\n"}
+    (path / "tango.json").write_text(json.dumps({"chat": chat}))
+    assert describe_model(NAME, str(path)).name == NAME
+    (path / "tango.json").unlink()
+    (path / file).write_text((path / file).read_text().replace("<think>", "</think>"))
+    assert describe_model(NAME, str(path)).name == NAME
+
+
 def test_replies_end_at_the_tokens_of_the_generation_config(model):
     assert model.engine.eos_ids == {IM_END, ENDOFTEXT}
 
@@ -166,3 +190,12 @@ def test_every_mark_has_its_id(model):
     prompt = model.layout.lay_out(two_pairs(), ASKED)
     assert prompt.spans[1].ids[-1] == VISION_START
     assert prompt.spans[-2].ids == (VISION_END,)
+
+
+@pytest.mark.parametrize(
+    ("start", "times"),
+    [(0.0, ["0.2", "1.2"]), (0.25, ["0.0", "1.0"]), (0.1, ["0.1", "1.1"]), (9.0, ["0.0", "1.0"])],
+)
+def test_times_may_count_from_where_a_clip_begins(model, start, times):
+    text = written(model, model.layout.lay_out(two_pairs().counted_from(start), ASKED))
+    assert [part.split(" ")[0] for part in text.split("<")[1:] if "seconds" in part] == times
