@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tango_core.ops.frame_runs import FrameMeans, find_runs
 from tango_core.ops.merging import gather_weighted
 from tango_core.types import CompressedVideo
 
@@ -63,6 +64,8 @@ class Combination:
         sources: (N,) int64 flat positions of the tokens that are read.
         weights: (N,) float32.
         drawing: For viewers; `None` if nobody asked for it.
+        means: Averages of the clip's tokens that planning has made, for `apply` to the very same
+            tokens; in no plan that outlives `Compressor.compress`.
     """
 
     indices: Tensor
@@ -72,6 +75,7 @@ class Combination:
     sources: Tensor | None = None
     weights: Tensor | None = None
     drawing: Drawing | None = None
+    means: FrameMeans | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and types; positions are checked when the map is applied."""
@@ -118,14 +122,16 @@ class Combination:
         """Whether every kept token stays as it is."""
         return self.offsets is None
 
-    def combine(self, rows: Tensor) -> Tensor:
+    def combine(self, rows: Tensor, means: FrameMeans | None = None) -> Tensor:
         """The kept rows of any tensor that has one row per token of the clip.
 
-        Sums are float32 and always made in the order of `sources`, so equal rows give equal bytes.
+        Sums are float32 and always made in the order that follows from the plan, so equal rows give
+        equal bytes.
 
         Args:
             rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens, or what else goes
                 with them (DeepStack).
+            means: Of these rows, where somebody has made them; they change no byte.
 
         Returns:
             (K, D) in the dtype and on the device of `rows`; never a view of it.
@@ -145,6 +151,10 @@ class Combination:
         offsets, sources, weights = (
             part.to(flat.device) for part in (self.offsets, self.sources, self.weights)
         )
+        if flat.device.type == "cpu":
+            runs = find_runs(sources, offsets, weights, self.grid[1] * self.grid[2])
+            if runs is not None:
+                return runs.combine(flat, means).to(rows.dtype)
         return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
 
     def companions(self, rows: Tensor | None, *, anchored: bool = False) -> Tensor | None:
@@ -185,7 +195,7 @@ class Combination:
                 are not ascending, unique and in range.
         """
         return CompressedVideo(
-            tokens=self.combine(tokens),
+            tokens=self.combine(tokens, self.means),
             indices=self.indices.to(tokens.device),
             grid=self.grid,
             timestamps=self.timestamps,

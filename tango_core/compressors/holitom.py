@@ -39,7 +39,8 @@ from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop
 from tango_core.compressors.terms import Terms, in_order, over_frames, unchanged
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.merging import gather_weighted, mean_weights
+from tango_core.ops.frame_runs import FrameMeans, frame_means
+from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import adjacent_products, cosines, static_cells, static_segments
 from tango_core.ops.transfer import upload_together
@@ -139,11 +140,15 @@ class HoliTom(OuterStep):
         ranked = rank_descending(attention.float().masked_fill(is_static > 0, -torch.inf))
         parts = [unchanged(take_ranked(ranked, dynamic))]
         penalties = _penalties(stop, sinks)
+        means = _averages(tokens, starts, lengths, still, clusters)
+        first = 0
         for start, length, at, num_clusters in zip(starts, lengths, spots, clusters, strict=True):
             if num_clusters:
-                frames = slice(start, start + length)
-                parts.append(self._cluster(tokens, frames, at, num_clusters, penalties))
-        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
+                points = means.rows[first : first + len(at)]
+                terms = self._cluster(points, at, start * tokens_per_frame, num_clusters, penalties)
+                parts.append(over_frames(terms, length, tokens_per_frame))
+                first += len(at)
+        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)), means)
 
     def _budgets(
         self,
@@ -182,17 +187,22 @@ class HoliTom(OuterStep):
 
     def _cluster(
         self,
-        tokens: Tensor,
-        frames: slice,
+        points: Tensor,
         spatial: Tensor,
+        first: int,
         num_clusters: int,
         penalties: Tensor | None,
     ) -> Terms:
-        """Clusters of the averages of (S,) static positions over a segment's frames."""
-        tokens_per_frame = tokens.shape[1]
-        num_frames, first = frames.stop - frames.start, frames.start * tokens_per_frame
-        points = _averages(tokens[frames], spatial)
-        distances = squared_distances(points[None]) / points.shape[1]
+        """Clusters of (S, D) averages over a segment's frames.
+
+        Args:
+            points: The averages.
+            spatial: (S,) static positions.
+            first: Flat position of the segment's first token.
+            num_clusters: C.
+            penalties: See `density_peaks`.
+        """
+        distances = squared_distances(points[None]).div_(points.shape[1])
         neighbors = min(self.num_neighbors, num_clusters)
         centers = density_peaks(
             distances,
@@ -208,18 +218,22 @@ class HoliTom(OuterStep):
         own = torch.full_like(counts, self.beta).masked_fill_(counts == 0, 1.0)
         weights = (weights * (1 - self.beta)).index_copy_(0, centers[0], own)
         kept = spatial[centers[0]] + first
-        terms = Terms(kept, kept[labels], spatial + first, weights)
-        return over_frames(terms, num_frames, tokens_per_frame)
+        return Terms(kept, kept[labels], spatial + first, weights)
 
 
-def _averages(frames: Tensor, spatial: Tensor) -> Tensor:
-    """(S, D) float32 means over (F, L, D) frames at some places, without a copy of these first."""
-    num_frames, tokens_per_frame, _ = frames.shape
-    starts = torch.arange(num_frames, device=frames.device) * tokens_per_frame
-    sources = (spatial[:, None] + starts).flatten()
-    offsets = torch.arange(len(spatial) + 1, device=frames.device) * num_frames
-    weights = torch.full((len(sources),), 1 / num_frames, device=frames.device)
-    return gather_weighted(frames.reshape(-1, frames.shape[2]), sources, offsets, weights)
+def _averages(
+    tokens: Tensor,
+    starts: list[int],
+    lengths: list[int],
+    still: list[np.ndarray],
+    clusters: list[int],
+) -> FrameMeans:
+    """Averages of the static positions of all segments that have clusters, segment by segment."""
+    tokens_per_frame, dim = tokens.shape[1:]
+    used = [at if count else at[:0] for at, count in zip(still, clusters, strict=True)]
+    firsts = [at + start * tokens_per_frame for at, start in zip(used, starts, strict=True)]
+    runs = np.repeat(lengths, [len(at) for at in used])
+    return frame_means(tokens.reshape(-1, dim), np.concatenate(firsts), runs, tokens_per_frame)
 
 
 def _penalties(stop: Stop | None, sinks: Tensor | None) -> Tensor | None:

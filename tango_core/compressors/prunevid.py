@@ -13,7 +13,7 @@ its cluster's centre instead of in the order of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, ClassVar, Literal
@@ -31,6 +31,7 @@ from tango_core.compressors.terms import NOWHERE, Terms, in_order, over_frames
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.frame_runs import FrameMeans, frame_means
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
@@ -100,15 +101,27 @@ class PruneVid(Compressor):
         # All at once: a copy for every scene would be a copy too many.
         arrays = [part for _, _, at, budget in groups for part in (at, budget, _filled(budget))]
         uploaded = iter(upload_together(arrays, tokens.device))
+        averages = _averages(tokens, [(span, at) for span, is_still, at, _ in groups if is_still])
         parts: list[Terms] = []
-        for span, is_still, _, budget in groups:
+        used = 0
+        for span, is_still, at, budget in groups:
             spatial, limits, filled = next(uploaded), next(uploaded), next(uploaded)
             scene, first = tokens[span], span.start * tokens_per_frame
-            frames = _average(scene, spatial) if is_still else scene
-            terms = _cluster(frames, spatial, budget, limits, filled, first)
+            points: Iterable[Tensor]
+            if is_still:
+                points = [averages.rows[None, used : used + len(at)]]
+                used += len(at)
+            else:
+                # A frame at a time, so that no copy of all the tokens to cluster is made.
+                blocks = row_blocks(len(scene), scene[0].numel(), tokens.device)
+                points = (scene[rows].index_select(1, spatial) for rows in blocks)
+            starts = torch.arange(1 if is_still else len(scene), device=tokens.device)
+            starts = starts[:, None] * tokens_per_frame + first
+            terms = _cluster(points, spatial, budget, limits, filled, starts)
             parts.append(over_frames(terms, len(scene) if is_still else 1, tokens_per_frame))
         cells = np.repeat(static, lengths, axis=0)
-        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
+        drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
+        return in_order(features, parts, drawing, averages)
 
     def _frame_clusters(self, tokens: Tensor) -> Tensor:
         """(T,) int64 cluster of every frame, by its mean token."""
@@ -197,14 +210,14 @@ def _run_length(labels: list[int]) -> int:
     return next((len(list(group)) for _, group in groupby(labels)), 0)
 
 
-def _average(scene: Tensor, spatial: Tensor) -> Tensor:
-    """(1, L, D) float32 means over the frames of (F, L, D) at some positions; 0 elsewhere."""
-    total = torch.zeros(len(spatial), scene.shape[2], device=scene.device)
-    for frame in scene:
-        total += frame.index_select(0, spatial).float()
-    everywhere = torch.zeros(1, *scene.shape[1:], device=scene.device)
-    everywhere[0].index_copy_(0, spatial, total.div_(len(scene)))
-    return everywhere
+def _averages(tokens: Tensor, still: list[tuple[slice, NDArray[np.int64]]]) -> FrameMeans:
+    """Averages over the frames of some scenes at their static places, scene by scene."""
+    tokens_per_frame, dim = tokens.shape[1:]
+    none = np.empty(0, dtype=np.int64)
+    starts = [none, *(at + span.start * tokens_per_frame for span, at in still)]
+    lengths = [none, *(np.full(len(at), span.stop - span.start) for span, at in still)]
+    flat = tokens.reshape(-1, dim)
+    return frame_means(flat, np.concatenate(starts), np.concatenate(lengths), tokens_per_frame)
 
 
 def _filled(budget: list[int]) -> list[int]:
@@ -214,39 +227,38 @@ def _filled(budget: list[int]) -> list[int]:
 
 
 def _cluster(
-    frames: Tensor, spatial: Tensor, budget: list[int], wanted: Tensor, filled: Tensor, start: int
+    points: Iterable[Tensor],
+    spatial: Tensor,
+    budget: list[int],
+    wanted: Tensor,
+    filled: Tensor,
+    starts: Tensor,
 ) -> Terms:
     """Cluster some tokens of every frame by density; a cluster is its plain average.
 
     Args:
-        frames: (F, L, D), any float dtype.
+        points: (f, M, D) tokens of some frames after the other, any float dtype; F frames in all.
         spatial: (M,) spatial positions of the tokens.
         budget: Clusters of every frame.
         wanted: The same on the device.
         filled: `_filled(budget)` on the device.
-        start: Flat position of the first frame's first token.
+        starts: (F, 1) flat positions of the frames' first tokens.
     """
-    num_frames, tokens_per_frame, dim = frames.shape
-    num_points, widest = len(spatial), max(budget)
-    # A frame at a time, so that no copy of all the tokens to cluster is made.
-    parts = row_blocks(num_frames, tokens_per_frame * dim, frames.device)
-    distances = torch.cat(
-        [squared_distances(frames[part].index_select(1, spatial)) for part in parts]
-    )
-    centers = density_peaks(distances.div_(dim), widest, NUM_NEIGHBORS, include_self=True)
+    num_frames, num_points, widest = len(budget), len(spatial), max(budget)
+    distances = torch.cat([squared_distances(part).div_(part.shape[2]) for part in points])
+    centers = density_peaks(distances, widest, NUM_NEIGHBORS, include_self=True)
     columns = torch.arange(widest, device=spatial.device)
     wanted = wanted[:, None]
     centers = centers.masked_fill(columns >= wanted, num_points).sort(dim=1).values
     labels = assign_to_centers(distances, centers)
     offsets = torch.arange(num_frames, device=spatial.device)[:, None]
     weights, _ = mean_weights((labels + offsets * widest).flatten(), num_frames * widest)
-    firsts = offsets * tokens_per_frame + start
-    positions = spatial[centers.clamp(max=num_points - 1)] + firsts
+    positions = spatial[centers.clamp(max=num_points - 1)] + starts
     targets = positions.gather(1, labels).masked_fill_(wanted == 0, NOWHERE)
     return Terms(
         positions.flatten()[filled],
         targets.flatten(),
-        (spatial + firsts).flatten(),
+        (spatial + starts).flatten(),
         weights,
         num_nowhere=budget.count(0) * num_points,
     )

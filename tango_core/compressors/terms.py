@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
+from tango_core.ops.frame_runs import FrameMeans
 from tango_core.types import VisualFeatures
 
 # Target of a term that goes nowhere: above every position.
@@ -54,7 +55,10 @@ def over_frames(terms: Terms, num_frames: int, tokens_per_frame: int) -> Terms:
 
 
 def in_order(
-    features: VisualFeatures, parts: Sequence[Terms], drawing: Drawing | None = None
+    features: VisualFeatures,
+    parts: Sequence[Terms],
+    drawing: Drawing | None = None,
+    means: FrameMeans | None = None,
 ) -> Combination:
     """Put the parts together, ascending by position; nothing here waits for the device.
 
@@ -63,6 +67,7 @@ def in_order(
         parts: No position is kept by two of them. Terms of one token are added up in their order
             here.
         drawing: For viewers.
+        means: See `Combination`.
     """
     if len(parts) == 1 and parts[0].targets is parts[0].sources:
         # All unchanged: a selection.
@@ -85,4 +90,5 @@ def in_order(
         sources=sources,
         weights=weights,
         drawing=drawing,
+        means=means,
     )

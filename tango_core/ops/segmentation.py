@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_WINDOW = 1024
-WINDOW = 3  # pairs of frames processed at once, in float32
+WINDOW = 3  # pairs of frames of half precision that are float32 at once
 
 
 def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,8 +32,9 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
         units = tokens.float()
         return torch.linalg.vecdot(units, units), torch.linalg.vecdot(units[:-1], units[1:])
     # One small product per token reads it once for both results.
-    for start in range(0, num_frames - 1, WINDOW):
-        window = tokens[start : start + WINDOW + 1].float()
+    step = WINDOW if tokens.dtype != torch.float32 else max(1, num_frames - 1)
+    for start in range(0, num_frames - 1, step):
+        window = tokens[start : start + step + 1].float()
         both = torch.matmul(window[:-1, :, None], window.unfold(0, 2, 1))[:, :, 0]
         squares[start : start + len(both)], products[start : start + len(both)] = both.unbind(-1)
     last = tokens[-1].float()

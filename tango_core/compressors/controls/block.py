@@ -71,7 +71,8 @@ class Block(Compressor):
         if self.keep == "first":
             return keep(features, cells)
         members, counts = blocks.argsort(stable=True), blocks.bincount()
-        return averages(features, cells, (members + starts).flatten(), counts.repeat(num_frames))
+        means = averages(cells, (members + starts).flatten(), counts.repeat(num_frames))
+        return means.plan(features)
 
 
 def _blocks(grid: tuple[int, int], factor: int) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ import torch
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.controls.averages import averages
+from tango_core.compressors.controls.averages import REMEMBERED, Averages, averages
 from tango_core.types import VisualFeatures
 
 
@@ -54,20 +55,24 @@ class PoolSpace(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Average the cells of every bin, frame after frame."""
-        num_frames, tokens_per_frame, _ = features.tokens.shape
         size = self.pooled_grid(features.grid)
-        cells = torch.arange(tokens_per_frame).view(features.grid)
-        rows, columns = (_bins(*axis) for axis in zip(features.grid, size, strict=True))
-        bins = [cells[row, column] for row in rows for column in columns]
-        kept = torch.stack([cell[tuple((side - 1) // 2 for side in cell.shape)] for cell in bins])
-        counts = torch.tensor([cell.numel() for cell in bins])
-        starts = torch.arange(num_frames)[:, None] * tokens_per_frame
-        return averages(
-            features,
-            (kept + starts).flatten(),
-            (torch.cat([cell.flatten() for cell in bins]) + starts).flatten(),
-            counts.repeat(num_frames),
-        )
+        return _pooled(len(features.tokens), features.grid, size).plan(features)
+
+
+@lru_cache(REMEMBERED)
+def _pooled(num_frames: int, grid: tuple[int, int], size: tuple[int, int]) -> Averages:
+    """What becomes of T frames of one grid."""
+    cells = torch.arange(grid[0] * grid[1]).view(grid)
+    rows, columns = (_bins(*axis) for axis in zip(grid, size, strict=True))
+    bins = [cells[row, column] for row in rows for column in columns]
+    kept = torch.stack([cell[tuple((side - 1) // 2 for side in cell.shape)] for cell in bins])
+    counts = torch.tensor([cell.numel() for cell in bins])
+    starts = torch.arange(num_frames)[:, None] * cells.numel()
+    return averages(
+        (kept + starts).flatten(),
+        (torch.cat([cell.flatten() for cell in bins]) + starts).flatten(),
+        counts.repeat(num_frames),
+    )
 
 
 def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
 
 from tango_core.combination import Combination
-from tango_core.compressors.controls.averages import averages
+from tango_core.compressors.controls.averages import REMEMBERED, Averages, averages
 from tango_core.compressors.controls.frames import FrameControl
 from tango_core.types import VisualFeatures
 
@@ -35,13 +36,18 @@ class PoolTime(FrameControl):
         """Average group after group."""
         num_frames, tokens_per_frame, _ = features.tokens.shape
         kept = self.num_frames_kept(num_frames)
-        bounds = [index * num_frames // kept for index in range(kept + 1)]
-        places = torch.arange(num_frames * tokens_per_frame).view(num_frames, tokens_per_frame)
-        groups = [places[first:last] for first, last in pairwise(bounds)]
-        counts = torch.tensor([len(group) for group in groups])
-        return averages(
-            features,
-            torch.cat([group[(len(group) - 1) // 2] for group in groups]),
-            torch.cat([group.T.flatten() for group in groups]),
-            counts.repeat_interleave(tokens_per_frame),
-        )
+        return _grouped(num_frames, tokens_per_frame, kept).plan(features)
+
+
+@lru_cache(REMEMBERED)
+def _grouped(num_frames: int, tokens_per_frame: int, kept: int) -> Averages:
+    """What becomes of T frames of L tokens in so many groups."""
+    bounds = [index * num_frames // kept for index in range(kept + 1)]
+    places = torch.arange(num_frames * tokens_per_frame).view(num_frames, tokens_per_frame)
+    groups = [places[first:last] for first, last in pairwise(bounds)]
+    counts = torch.tensor([len(group) for group in groups])
+    return averages(
+        torch.cat([group[(len(group) - 1) // 2] for group in groups]),
+        torch.cat([group.T.flatten() for group in groups]),
+        counts.repeat_interleave(tokens_per_frame),
+    )

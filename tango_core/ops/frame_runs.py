@@ -1,0 +1,161 @@
+"""Sums of weighted tokens in which many terms are one place in frames that follow on each other.
+
+Methods that merge what stands still read a place in all frames of a segment with one weight. On a
+CPU such a run is averaged first, and tokens are put together of averages: of a method that has
+averaged them to plan by (`FrameMeans`) the tokens are not read twice. Runs follow from a map alone,
+so equal maps and tokens give equal bytes, whoever made the averages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tango_core.ops.merging import gather_weighted
+from tango_core.ops.transfer import upload_together
+
+Numbers = NDArray[np.int64]
+
+CELLS = 49  # places of one pass over a block's frames: more leave the cache
+
+
+@dataclass(frozen=True, eq=False)
+class FrameMeans:
+    """Averages of some places over frames that follow on each other.
+
+    Attributes:
+        starts: (R,) int64 ascending flat positions of the first frame's tokens.
+        lengths: (R,) int64 frames of each.
+        rows: (R, D) float32.
+    """
+
+    starts: Numbers
+    lengths: Numbers
+    rows: Tensor
+
+    def rows_of(self, starts: Numbers, lengths: Numbers) -> Tensor | None:
+        """(r,) int64 rows of these runs; `None` if one of them is not here."""
+        at = np.searchsorted(self.starts, starts).clip(max=len(self.starts) - 1)
+        is_here = len(self.starts) and (self.starts[at] == starts) & (self.lengths[at] == lengths)
+        return torch.from_numpy(at) if np.all(is_here) else None
+
+
+@dataclass(frozen=True, eq=False)
+class FrameRuns:
+    """The runs of a sparse map, in its order; a single token is a run of one.
+
+    Attributes:
+        starts: (R,) int64 flat positions of the first tokens.
+        lengths: (R,) int64 frames, at least 1.
+        weights: (R,) float32 weight of each of a run's tokens.
+        offsets: (K + 1,) int64 first run of every kept token, and R.
+        step: L, from a token to the one at its place in the next frame.
+    """
+
+    starts: Numbers
+    lengths: Numbers
+    weights: NDArray[np.float32]
+    offsets: Numbers
+    step: int
+
+    def combine(self, tokens: Tensor, known: FrameMeans | None = None) -> Tensor:
+        """Put the kept tokens together.
+
+        Args:
+            tokens: (T * L, D) on a CPU, any float dtype.
+            known: Averages of these tokens; used if they are those that are needed.
+
+        Returns:
+            (K, D) float32.
+        """
+        is_long = self.lengths > 1
+        if is_long.all() and (np.diff(self.offsets) == 1).all():
+            return self._averages(tokens)
+        before = np.append(0, is_long.cumsum())[self.offsets]
+        starts, lengths, weights = self.starts[is_long], self.lengths[is_long], self.weights
+        single = torch.from_numpy(self.starts[~is_long])
+        own = torch.from_numpy(weights[~is_long])
+        sums = gather_weighted(tokens, single, torch.from_numpy(self.offsets - before), own)
+        rows = None if known is None else known.rows_of(starts, lengths)
+        if known is None or rows is None:
+            order = np.argsort(starts)
+            rows = torch.from_numpy(np.argsort(order))
+            known = frame_means(tokens, starts[order], lengths[order], self.step)
+        kept = np.flatnonzero(np.diff(before))
+        offsets = torch.from_numpy(np.append(before[kept], len(rows)))
+        shares = torch.from_numpy(weights[is_long] * lengths.astype(np.float32))
+        merged = gather_weighted(known.rows, rows, offsets, shares)
+        return sums.index_add_(0, torch.from_numpy(kept), merged)
+
+    def _averages(self, tokens: Tensor) -> Tensor:
+        """(K, D) kept tokens that are one run each, blocks of places side by side in one pass."""
+        frames = tokens.view(-1, self.step, tokens.shape[1])
+        begins = np.ones(len(self.starts), dtype=bool)
+        begins[1:] = (
+            (np.diff(self.starts) != 1)
+            | (self.starts[1:] % self.step == 0)
+            | (np.diff(self.lengths) != 0)
+            | (np.diff(self.weights) != 0)
+        )
+        sums = torch.empty(len(self.starts), tokens.shape[1])
+        bounds = [*np.flatnonzero(begins).tolist(), len(self.starts)]
+        for first, last in pairwise(bounds):
+            frame, cell = divmod(int(self.starts[first]), self.step)
+            block = frames[frame : frame + int(self.lengths[first])]
+            for at in range(first, last, CELLS):
+                out = sums[at : min(at + CELLS, last)]
+                place = cell + at - first
+                torch.sum(block[:, place : place + len(out)], dim=0, dtype=torch.float32, out=out)
+                out.mul_(float(self.weights[first]))
+        return sums
+
+
+def find_runs(sources: Tensor, offsets: Tensor, weights: Tensor, step: int) -> FrameRuns | None:
+    """The runs of a sparse map on the host, if they are at most three quarters of its terms.
+
+    Args:
+        sources: (N,) int64 flat positions.
+        offsets: (K + 1,) int64 first source of every kept token, and N.
+        weights: (N,) float32.
+        step: L.
+
+    Returns:
+        `None` where the terms are better added up one by one.
+    """
+    places, values, bags = sources.numpy(), weights.numpy(), offsets.numpy()
+    begins = np.ones(len(places), dtype=bool)
+    begins[1:] = (np.diff(places) != step) | (values[1:] != values[:-1])
+    begins[bags[bags < len(places)]] = True
+    first = np.flatnonzero(begins)
+    if 4 * len(first) > 3 * len(places):
+        return None
+    return FrameRuns(
+        places[first],
+        np.diff(first, append=len(places)),
+        values[first],
+        np.searchsorted(first, bags),
+        step,
+    )
+
+
+def frame_means(tokens: Tensor, starts: Numbers, lengths: Numbers, step: int) -> FrameMeans:
+    """Average places over frames, without a copy of the tokens first.
+
+    Args:
+        tokens: (T * L, D), any float dtype, on any device.
+        starts: See `FrameMeans`.
+        lengths: See `FrameMeans`.
+        step: L.
+    """
+    offsets = np.append(0, lengths.cumsum())
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    sources = np.repeat(starts, lengths) + within * step
+    places, ends, counts = upload_together(
+        [sources, offsets, np.repeat(lengths, lengths)], tokens.device
+    )
+    return FrameMeans(starts, lengths, gather_weighted(tokens, places, ends, 1 / counts))
