@@ -215,6 +215,8 @@ class VideoChat:
                 features = encoder.encode(frames, method.compressor.needs)
             with profile.stage("compress"):
                 compressed = method.compressor.compress(features)
+            if clip is not None:
+                compressed = compressed.counted_from(clip[0])
             self._clips[key] = _CompressedClip(
                 compressed, (*frames.warnings, *(f"damaged: {reason}" for reason in frames.damage))
             )

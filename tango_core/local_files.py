@@ -1,4 +1,6 @@
-"""Read files that people name: regular ones only, and never more than what can be meant.
+"""Files of users: where theirs are kept, and how those that they name are read.
+
+Only regular files are read, and never more than what can be meant.
 
 A FIFO without a writer, a device or a socket would hold a reader for ever; a file of another kind
 under the name of a table or a video must end in one line.
@@ -30,6 +32,11 @@ class NotRegularError(OSError):
     def __init__(self, kind: str) -> None:
         super().__init__(f"is {kind}, not a regular file")
         self.strerror = str(self)
+
+
+def user_cache() -> Path:
+    """Where a user's caches are: `$XDG_CACHE_HOME/tango-video` or `~/.cache/tango-video`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tango-video"
 
 
 def raise_if_not_regular(status: os.stat_result) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# An adjusted p value below it counts as a difference.
+LEVEL = 0.05
+
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     """Adjusted p values: with those below a level rejected, a false one is among them that rarely.

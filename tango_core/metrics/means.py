@@ -27,12 +27,13 @@ def mean_of_clips(
     """Mean of scores in [0, 1] with an interval that takes whole clips as independent units.
 
     Clips are drawn with replacement, 2,000 times and with a fixed seed, so that equal answers give
-    an equal interval. The quantiles are those of the expanded percentile interval of Hesterberg,
-    "What Teachers Should Know About the Bootstrap", The American Statistician 69 (2015), section
-    5.3: with G clips, Phi(-+ sqrt(G / (G - 1)) t_{G-1}) in place of 2.5 % and 97.5 %, because plain
-    percentiles are too narrow for few clips. Above 5,000 clips the cluster-robust normal interval
-    takes its place. Where all clips have the same mean, or there is one clip, nothing can be drawn:
-    then the interval is Wilson's for as many independent questions as there are clips.
+    an equal interval, in whichever order clips come. The quantiles are those of the expanded
+    percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap", The American
+    Statistician 69 (2015), section 5.3: with G clips, Phi(-+ sqrt(G / (G - 1)) t_{G-1}) in place of
+    2.5 % and 97.5 %, because plain percentiles are too narrow for few clips. Above 5,000 clips the
+    cluster-robust normal interval takes its place. Where all clips have the same mean, or there is
+    one clip, nothing can be drawn: then the interval is Wilson's for as many independent questions
+    as there are clips.
 
     Args:
         sums: (G,) sum of the scores of each clip's questions.
@@ -66,6 +67,8 @@ def mean_of_clips(
 
 def _drawn_means(totals: Floats, sizes: Floats) -> Floats:
     """(draws,) means of as many clips as there are, drawn with replacement."""
+    order = np.lexsort((totals, sizes))
+    totals, sizes = totals[order], sizes[order]
     generator, num_clips = np.random.default_rng(_SEED), len(totals)
     step = max(1, _AT_ONCE // num_clips)
     means = []

@@ -86,7 +86,8 @@ def real_sign_flip_p_value(changes: npt.ArrayLike) -> float:
     All sign patterns of up to 13 clips that changed are looked at. Of more clips 10,000 patterns
     are drawn with a fixed seed, and p is at least 1 / 10,001 (Phipson and Smyth, "Permutation
     p-values should never be zero", Statistical Applications in Genetics and Molecular Biology 9,
-    2010). More than 2,000 clips are compared with the normal distribution.
+    2010); the order of clips makes no difference. More than 2,000 clips are compared with the
+    normal distribution.
 
     Args:
         changes: (G,) one number per clip: the sum of the changes of its questions' scores.
@@ -94,7 +95,7 @@ def real_sign_flip_p_value(changes: npt.ArrayLike) -> float:
     values = np.asarray(changes, dtype=np.float64)
     # Sums of the same numbers in another order differ in the last digits.
     near = 1e-9 * max(1.0, float(np.abs(values).sum()))
-    flips = np.abs(values[np.abs(values) > near / max(1, len(values))])
+    flips = np.sort(np.abs(values[np.abs(values) > near / max(1, len(values))]))
     total = abs(float(values.sum()))
     if total <= near:
         return 1.0

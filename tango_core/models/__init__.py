@@ -125,9 +125,9 @@ def describe_model(
             free memory of its device. It bounds memory and moves tokens by rounding at most.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
-            `max_pixels`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL (`QwenOptions`);
-            `max_pixels`, `min_pixels`, `empty_blocks`, `outer_marks`, `system_turn` and
-            `companions` of Qwen3-VL (`Qwen3Options`);
+            `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
+            (`QwenOptions`); `max_pixels`, `min_pixels`, `frame_area`, `empty_blocks`,
+            `outer_marks`, `system_turn` and `companions` of Qwen3-VL (`Qwen3Options`);
             `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 

@@ -55,6 +55,9 @@ class LLMShape:
         )
 
 
+ALL_SIGNALS = frozenset({"attention", "frame_embeddings", "keys", "saliency"})
+"""The optional fields of `VisualFeatures` that an encoder may compute."""
+
 # The name of `LLMShape` in 0.1, which people may import.
 DecoderShape = LLMShape
 

@@ -77,6 +77,25 @@ def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any])
     )
 
 
+def raise_if_wrong_area(area: int | None, others: Mapping[str, int | None]) -> None:
+    """Refuse a `frame_area` that is none, or that stands beside a bound that it replaces.
+
+    Args:
+        area: The setting; `None` for none.
+        others: Option that it replaces -> its value.
+
+    Raises:
+        ValueError: In one line that names the setting.
+    """
+    if area is None:
+        return
+    if area < 1:
+        raise ValueError(f"model.frame_area must be 1 or larger, got {area}")
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise ValueError(f"model.frame_area takes the place of model.{given[0]}; leave one out")
+
+
 def raise_unless_one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Refuse a value that is not in the list; `None` is not shown among the allowed ones."""
     if value not in allowed:

@@ -95,6 +95,21 @@ def mean_timestamps(timestamps: NDArray[np.float64], frames: int) -> NDArray[np.
     return middles
 
 
+def patches_by_row(values: Tensor, grid: tuple[int, int], merge: int) -> Tensor:
+    """Bring patches from the towers' order into that of their rows.
+
+    Args:
+        values: (T * P, C), the patches of a token together, tokens in raster order.
+        grid: (H, W) tokens.
+        merge: Side of a token in patches.
+
+    Returns:
+        (T, P, C), patches row by row over the whole frame.
+    """
+    split = values.reshape(-1, *grid, merge, merge, values.shape[-1])
+    return split.transpose(2, 3).flatten(1, 4)
+
+
 def to_patches(
     groups: Tensor, layout: PatchLayout, scale: float, mean: Tensor, std: Tensor
 ) -> Tensor:

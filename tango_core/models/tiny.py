@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
@@ -22,13 +22,16 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
     LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
     PreTrainedTokenizerFast,
     Qwen2Config,
     SiglipVisionConfig,
 )
 
+from tango_core.local_files import user_cache
 from tango_core.models.language.chat import ChatFormat
+
+if TYPE_CHECKING:
+    from transformers import LlavaOnevisionForConditionalGeneration
 
 IMAGE_SIZE = 128
 PATCH_SIZE = 8
@@ -58,8 +61,7 @@ TINY_CHAT = ChatFormat(
 def embedded_checkpoint() -> Path:
     """Directory of the embedded model: the trained weights of this package, else untrained ones.
 
-    Untrained weights are built once, from a fixed seed, below the user's cache directory
-    (`$XDG_CACHE_HOME/tango-video` or `~/.cache/tango-video`).
+    Untrained weights are built once, from a fixed seed, in `user_cache`.
     """
     if any(_PACKAGED.glob("*.safetensors")):
         return _PACKAGED
@@ -68,7 +70,7 @@ def embedded_checkpoint() -> Path:
         [_UNTRAINED_VERSION, words, tiny_config(len(words)).to_diff_dict()], default=str
     )
     name = f"tiny-untrained-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tango-video"
+    cache = user_cache()
     if not (cache / name).is_dir():
         _build_untrained(cache / name, words)
     return cache / name
@@ -193,6 +195,8 @@ def save_tiny(
 
 def _build_untrained(directory: Path, words: Sequence[str]) -> None:
     """Build the untrained checkpoint in a temporary directory and rename that when it is whole."""
+    from transformers import LlavaOnevisionForConditionalGeneration  # loads for seconds
+
     directory.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:

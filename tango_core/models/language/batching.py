@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,15 +22,13 @@ from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.parts import (
     LaidOutRequest,
     Part,
-    Prefix,
     Reply,
     RequestInWork,
     parts_of,
     single_parts,
 )
-from tango_core.models.language.prefill import Prefill, Segment
-from tango_core.models.language.prompt import TextTokens
-from tango_core.models.language.pruned_rows import counts
+from tango_core.models.language.pass_layout import DecodedSequence, PassLayout
+from tango_core.models.language.prefill import Prefill
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
@@ -43,22 +40,6 @@ if TYPE_CHECKING:
 _ROUNDED_TO = 64
 # Steps of decoding between two looks at the tokens on a device; each look waits for it.
 _STEPS_PER_LOOK = 4
-
-
-@dataclass(eq=False)
-class _Sequence:
-    """A reply that is being decoded."""
-
-    work: RequestInWork
-    reply: Reply
-    slot: int
-    prefix: Prefix | None
-    index: int
-
-    @property
-    def tokens(self) -> int:
-        """Keys and values, its whole reply included."""
-        return len(self.reply.prompt) + self.work.request.max_new_tokens
 
 
 class BatchSession(AnswerSession[LaidOutRequest]):
@@ -82,7 +63,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._loop = engine.layer_loop
         self._budget = batch_tokens
         self._waiting: deque[Part] = deque()
-        self._running: list[_Sequence] = []
+        self._running: list[DecodedSequence] = []
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
         self._arena: KVArena | None = None
         self._decoding: Decoding | None = None
@@ -226,38 +207,30 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """Prefill the parts together and know the first token of every reply."""
         assert self._arena is not None
         start = self._engine.clock()
-        taken: list[int] = []
-        fresh: list[Prefix] = []
-        segments: list[Segment] = []
-        sequences: list[_Sequence] = []
-        ends: list[int] = []
+        layout = PassLayout(self._arena)
+        sequences = layout.sequences
         try:
             for part in parts:
-                self._lay_out(part, taken, fresh, segments, sequences, ends)
-            hidden = Prefill(self._loop, self._arena, segments).run()[ends]
+                layout.add(part)
+            hidden = Prefill(self._loop, self._arena, layout.segments).run()[layout.ends]
             seconds = self._engine.clock() - start
             decoding = self._decoding_for(sequences)
             decoding.begin(
                 [one.slot for one in sequences],
                 hidden,
                 torch.stack([one.reply.prompt.positions[..., -1] for one in sequences], dim=-1),
-                [self._shifts_of(one) for one in sequences],
+                [one.shifts(self._arena.lengths) for one in sequences],
             )
             self._running += sequences
             firsts = decoding.read()[:, 0].tolist()
         except Exception:
             self._running = [one for one in self._running if one not in sequences]
             if self._decoding is not None:
-                self._decoding.end({*taken})
-            for prefix in fresh:
-                prefix.slot, prefix.decoding = None, False
-            for slot in taken:
-                self._arena.give_back(slot)
+                self._decoding.end({*layout.taken})
+            layout.undo()
             raise
         waited = self._engine.clock() - start
-        total = sum(segment.num_rows for segment in segments)
-        for segment, owner in zip(segments, self._owners(segments, sequences), strict=True):
-            owner.reply.prefill += seconds * segment.num_rows / total
+        layout.share_out(seconds)
         for part in parts:
             if part.prefix is not None:
                 part.prefix.waiting -= 1
@@ -265,57 +238,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             one.reply.first = waited
             self._extend(one, [firsts[one.slot]])
 
-    def _lay_out(
-        self,
-        part: Part,
-        taken: list[int],
-        fresh: list[Prefix],
-        segments: list[Segment],
-        sequences: list[_Sequence],
-        ends: list[int],
-    ) -> None:
-        """Append the segments of a part, and the sequences that they begin."""
-        assert self._arena is not None
-        request, prefix = part.work.request, part.prefix
-        own: int | None = None
-        if prefix is not None and prefix.slot is None:
-            prompt = request.prompts[part.members[0]]
-            own = self._arena.take()
-            taken.append(own)
-            fresh.append(prefix)
-            prefix.slot, prefix.decoding = own, True
-            places = prompt.positions[..., : prefix.length]
-            segments.append(Segment(prefix.spans, places, own))
-        for index in part.members:
-            prompt, reply = request.prompts[index], part.work.replies[index]
-            if own is None:
-                slot = self._arena.take()
-                taken.append(slot)
-            else:
-                slot, own = own, None
-            if prefix is None:
-                segment = Segment(prompt.spans, prompt.positions, slot, pruner=request.pruner)
-            else:
-                behind = len(prompt.question) - (len(prompt) - prefix.length)
-                segment = Segment(
-                    (TextTokens(prompt.question[behind:]),),
-                    prompt.positions[..., prefix.length :],
-                    slot,
-                    prefix.slot,
-                    prefix.length,
-                )
-            ends.append(len(segments))
-            segments.append(segment)
-            sequences.append(_Sequence(part.work, reply, slot, prefix, index))
-
-    def _owners(
-        self, segments: Sequence[Segment], sequences: Sequence[_Sequence]
-    ) -> list[_Sequence]:
-        """Whose time a segment is: a shared prefix is that of the first question."""
-        of_slot = {one.slot: one for one in sequences}
-        return [of_slot[segment.slot] for segment in segments]
-
-    def _decoding_for(self, sequences: Sequence[_Sequence]) -> Decoding:
+    def _decoding_for(self, sequences: Sequence[DecodedSequence]) -> Decoding:
         """What decodes the sequences of the arena."""
         assert self._arena is not None
         longest = max(one.work.request.max_new_tokens for one in [*self._running, *sequences])
@@ -323,17 +246,6 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             axes = sequences[0].reply.prompt.positions.shape[:-1]
             self._decoding = Decoding(self._loop, self._arena, longest, axes, self._decoding)
         return self._decoding
-
-    def _shifts_of(self, one: _Sequence) -> list[int]:
-        """By how much a pruner that renumbers lowered the last position, per layer."""
-        assert self._arena is not None
-        positions, pruner = one.reply.prompt.positions, one.work.request.pruner
-        lengths = [of_layer[one.slot] for of_layer in self._arena.lengths]
-        if pruner is None or not pruner.renumbers or not counts(positions[..., None, :]):
-            return [0] * len(lengths)
-        first, last = int(positions[0]), int(positions[-1])
-        shortened = len(one.reply.prompt)
-        return [0 if n == shortened else last - (first + n - 1) for n in lengths]
 
     # Decoding
 
@@ -357,7 +269,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             done = slice(len(one.reply.tokens), self._decoding.done(one.slot))
             self._extend(one, tokens[one.slot, done].tolist())
 
-    def _extend(self, one: _Sequence, tokens: Sequence[int]) -> None:
+    def _extend(self, one: DecodedSequence, tokens: Sequence[int]) -> None:
         """Append tokens to a reply, up to its end."""
         longest, eos_ids = one.work.request.max_new_tokens, self._engine.eos_ids
         for token in tokens:
@@ -370,7 +282,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
                     self._finished.append((one.work.request, answers))
                 return
 
-    def _retire(self, one: _Sequence) -> None:
+    def _retire(self, one: DecodedSequence) -> None:
         """A sequence has ended; its slot is free unless other parts need the prefix in it."""
         assert self._arena is not None
         assert self._decoding is not None

@@ -8,7 +8,7 @@ from tango_core.models.family import ModelRequest
 from tango_core.models.llava.checkpoint import read_config, read_llava_extras
 from tango_core.models.llava.options import LlavaOptions, Newlines
 from tango_core.models.llava.original import newline_position
-from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA
+from tango_core.models.llava.siglip_config import SIGLIP_OF_LLAVA
 from tango_core.models.placement import resolve_dtype
 from tango_core.ops.saliency import pooled_grid
 from tango_core.video import FrameSpec

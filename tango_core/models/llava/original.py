@@ -19,7 +19,7 @@ from typing import Any
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.llava.siglip import SIGLIP_OF_LLAVA, siglip_config
+from tango_core.models.llava.siglip_config import SIGLIP_OF_LLAVA, siglip_config
 
 ORIGINAL_MODEL_TYPE = "llava_qwen"
 

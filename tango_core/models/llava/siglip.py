@@ -18,10 +18,9 @@ from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionP
 
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
+from tango_core.models.llava.siglip_config import SIGLIP_OF_LLAVA, siglip_config
 from tango_core.models.trace import Observer
 from tango_core.ops.saliency import pooling_head_attention
-
-SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
 
 # Attention logits of this many frames are in memory at once: 16 heads x 729 x 729 in float32 are 34
 # MB per frame.
@@ -249,23 +248,6 @@ def load_pooling_head(
     return load_module(
         lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
     )
-
-
-def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
-    """The vision configuration of a SigLIP checkpoint, whole or vision only.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    content = checkpoint.config()
-    vision = content.get("vision_config", content)
-    kinds = ("siglip", "siglip_vision_model")
-    if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
-        raise ValueError(
-            f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
-            f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
-        )
-    return SiglipVisionConfig.from_dict(dict(vision))
 
 
 def _attention_probabilities(attention: Any, states: Tensor) -> Tensor:

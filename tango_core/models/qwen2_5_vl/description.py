@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.models.base import LLMShape, ModelSpec
+from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.models.family import ModelRequest
 from tango_core.models.placement import resolve_dtype
@@ -11,7 +11,6 @@ from tango_core.models.qwen2_5_vl.checkpoint import (
     read_qwen_config,
     read_qwen_extras,
 )
-from tango_core.models.qwen2_5_vl.encoder import SIGNALS
 from tango_core.models.qwen2_5_vl.options import QwenOptions
 from tango_core.video import FrameSpec
 
@@ -39,11 +38,12 @@ def describe_qwen(request: ModelRequest, options: QwenOptions) -> ModelSpec:
             "by itself; leave it out"
         )
     multiple = read_patch_layout(config).multiple
-    largest = _MAX_TOKENS * multiple**2 if options.max_pixels is None else options.max_pixels
+    area = options.frame_area
+    largest = area or options.max_pixels or _MAX_TOKENS * multiple**2
     if largest < multiple**2:
         raise ValueError(
-            f"model.max_pixels must be at least one token of {multiple} x {multiple} pixels, "
-            f"{multiple**2}, got {largest}"
+            f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
+            f"{multiple} x {multiple} pixels, {multiple**2}, got {largest}"
         )
     return ModelSpec(
         name=request.name,
@@ -57,11 +57,12 @@ def describe_qwen(request: ModelRequest, options: QwenOptions) -> ModelSpec:
             sampling="round",
             decoder=request.decoder,
             max_pixels=largest,
-            min_pixels=min(_MIN_TOKENS * multiple**2, largest),
+            min_pixels=0 if area else min(_MIN_TOKENS * multiple**2, largest),
             multiple=multiple,
+            area=area,
         ),
         llm=LLMShape.of(config.text_config),
-        provides=SIGNALS,
+        provides=ALL_SIGNALS,
         options=options,
         note=read_qwen_extras(checkpoint).note,
     )

@@ -50,7 +50,6 @@ _SIGNALS: dict[str, Callable[[QwenTowerOutput], Tensor]] = {
     "keys": mean_patch_keys,
     "saliency": mean_query_saliency,
 }
-SIGNALS = frozenset(_SIGNALS)
 
 
 class QwenEncoder(VisionEncoder):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import FamilyOptions, raise_if_wrong_area
 
 # Largest area of a frame in the publications.
 MAX_PIXELS = 448 * 448
@@ -18,27 +18,34 @@ PositionRule = Literal["hf450", "hf5"]
 class QwenOptions(FamilyOptions):
     """The defaults are those of the publications.
 
-    Cached tokens depend on `max_pixels`, which is part of `ModelSpec.frames`, and on nothing else.
+    Cached tokens depend on `max_pixels` and `frame_area`, which are part of `ModelSpec.frames`, and
+    on nothing else.
 
     Attributes:
         max_pixels: Largest area of a frame in pixels; `None` for 448 x 448.
+        frame_area: Instead of `max_pixels`: area in pixels to which every frame is brought at its
+            own shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
         position_rule: Where text goes on behind a clip: as transformers up to 4.5x
             (`"hf450"`) or from 5 on (`"hf5"`); see `positions.py`.
         seconds_per_grid: Seconds from one pair of frames to the next, as the model is told.
     """
 
     max_pixels: int | None = None
+    frame_area: int | None = None
     position_rule: PositionRule = "hf450"
     seconds_per_grid: float = 1.0
 
     def input_size(self) -> str:
-        """Another largest area of a frame."""
+        """Another area of a frame."""
+        if self.frame_area is not None:
+            return f"frame_area={self.frame_area}"
         return "" if self.max_pixels in (None, MAX_PIXELS) else f"max_pixels={self.max_pixels}"
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         if self.max_pixels is not None and self.max_pixels < 1:
             raise ValueError(f"model.max_pixels must be 1 or larger, got {self.max_pixels}")
+        raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
         if not 0 < self.seconds_per_grid < math.inf:
             raise ValueError(
                 f"model.seconds_per_grid must be a positive number, got {self.seconds_per_grid:g}"

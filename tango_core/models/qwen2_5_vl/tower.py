@@ -19,6 +19,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 
 from tango_core.models import patch_signals
 from tango_core.models.patch_signals import LastBlock
+from tango_core.models.patches import patches_by_row
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
 from tango_core.models.trace import Observer
 
@@ -126,9 +127,7 @@ def patches_in_raster_order(values: Tensor, plan: WindowPlan, grid: tuple[int, i
         (T, P, C), patches row by row over the whole frame.
     """
     tokens = values.view(len(plan.order), -1, values.shape[-1])[plan.raster]
-    side = math.isqrt(tokens.shape[1])
-    split = tokens.view(plan.num_positions, *grid, side, side, -1)
-    return split.transpose(2, 3).flatten(1, 4)
+    return patches_by_row(tokens.flatten(0, 1), grid, math.isqrt(tokens.shape[1]))
 
 
 def mean_patch_keys(output: QwenTowerOutput) -> Tensor:

@@ -51,6 +51,14 @@ class TestMean:
         scores = np.random.default_rng(1).random(50)
         assert mean_of_clips(scores, np.ones(50)) == mean_of_clips(scores, np.ones(50))
 
+    def test_the_order_of_clips_makes_no_difference(self):
+        rng = np.random.default_rng(1)
+        sizes = rng.integers(1, 4, 50)
+        sums = sizes * rng.random(50)
+        order = rng.permutation(50)
+        found, again = mean_of_clips(sums, sizes), mean_of_clips(sums[order], sizes[order])
+        assert (again.low, again.high) == pytest.approx((found.low, found.high), abs=1e-12)
+
     @pytest.mark.parametrize("scores", [[0.0] * 9, [1.0] * 9, [0.4] * 9, [0.7]])
     def test_scores_that_do_not_vary_have_a_wide_interval(self, scores):
         found = mean_of_clips(scores, np.ones(len(scores)))
@@ -71,6 +79,12 @@ class TestMean:
 
 
 class TestComparison:
+    @pytest.mark.parametrize("number", [9, 40])
+    def test_the_order_of_clips_makes_no_difference_to_p(self, number):
+        rng = np.random.default_rng(6)
+        changes = rng.normal(0.05, 0.3, number)
+        assert real_sign_flip_p_value(rng.permutation(changes)) == real_sign_flip_p_value(changes)
+
     def test_p_of_few_clips_looks_at_every_sign(self):
         changes = np.random.default_rng(4).normal(0.1, 0.3, 9)
         signs = np.array(list(product((-1, 1), repeat=9)))
