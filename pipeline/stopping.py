@@ -69,6 +69,7 @@ class _State:
 
 
 _state = _State()
+_finishes: list[Callable[[], None]] = []
 
 
 def _on_signal(signum: int, frame: object) -> None:
@@ -226,6 +227,16 @@ def exit_code(signum: int) -> int:
     return 128 + signum
 
 
+@contextmanager
+def before_leaving(finish: Callable[[], None]) -> Iterator[None]:
+    """While active, `leave` calls `finish` first: what this process has said is on its way."""
+    _finishes.append(finish)
+    try:
+        yield
+    finally:
+        _finishes.remove(finish)
+
+
 def leave(code: int) -> NoReturn:
     """End this process and those below it without another step.
 
@@ -234,6 +245,8 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the terminal may be gone
             stream.flush()
+    for finish in tuple(_finishes):
+        finish()
     end_descendants()
     os._exit(code)
 

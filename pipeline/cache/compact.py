@@ -17,9 +17,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from pipeline.cache.folders import CacheFolder, brief, written_at
+from pipeline.cache.footers import checked_writer
 from pipeline.cache.index import write_index
 from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.sealed_rows import (
@@ -129,7 +129,7 @@ def _write_shard(
     schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
         folder.storage.writing(name) as sink,
-        pq.ParquetWriter(sink, schema, **options) as writer,
+        checked_writer(sink, schema, **options) as writer,
     ):
         read = partial(_read, folder)
         for file, table in zip(batch, _ahead(read, batch, folder.storage), strict=True):

@@ -140,7 +140,7 @@ def tokens_table(
     dtype = str(flat.dtype).removeprefix("torch.")
     stored, scales = quantise(flat) if stored_as == INT8 else (flat, None)
     data = bytes_of(stored.reshape(len(flat), -1))
-    crcs = crcs_of(data)
+    crcs = crcs_of(data, len(data))
     digest = hashlib.sha256(crcs.tobytes()).hexdigest()[:32]
     shape = tuple(whole.shape)
     layout = TokenLayout(dtype, INT8 if stored_as == INT8 else dtype, shape, scales, crcs, digest)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.cache.directory import CacheDirectory
 from pipeline.cache.feature_rows import (
@@ -22,6 +21,7 @@ from pipeline.cache.feature_rows import (
     signals_table,
     tokens_table,
 )
+from pipeline.cache.footers import checked_writer
 from pipeline.cache.names import TOKENS, entry_name, file_of, signals_part, split
 from pipeline.cache.places import RowPlace, place_in_file
 from pipeline.cache.quantised import FeatureDtype
@@ -216,7 +216,8 @@ class FeatureCache(CacheDirectory):
         """Write an entry with a file of its own."""
         self._last = None
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, **FEATURE_WRITE_OPTIONS)
+        with checked_writer(sink, table.schema, **FEATURE_WRITE_OPTIONS) as writer:
+            writer.write_table(table)
         self.storage.write(file_of(entry), memoryview(sink.getvalue()))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.cache.footers import read_footer
 from pipeline.cache.sealed_rows import CacheError
 from pipeline.storage import Storage
 
@@ -21,9 +22,6 @@ _DAMAGE = (
 # What comes from the disk or the store, and says nothing about the bytes.
 _NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
 
-# Of a file of one clip's features: footer and all columns but the tokens, at 7B geometry.
-_TAIL_BYTES = 256 * 2**10
-_LENGTH = 8  # at the end of a file of Parquet: four bytes say how long its footer is, four are PAR1
 _PREFIX = 4  # before a value of bytes, plain and not compressed: how many there are
 
 
@@ -131,20 +129,11 @@ def place_in_file(storage: Storage, file: str) -> RowPlace:
 def _place_in_file(storage: Storage, file: str) -> RowPlace:
     """The same, with whatever damaged bytes lead to."""
     with storage.opened(file) as opened:
-        size = opened.size()
-        start = max(0, size - _TAIL_BYTES)
-        tail = opened.read_at(size - start, start)
-        length = int.from_bytes(tail[-_LENGTH:-4], "little")
-        if len(tail) < _LENGTH or tail[-4:] != b"PAR1" or length + _LENGTH > size:
-            raise pa.ArrowInvalid(f"{size} bytes are no file of Parquet")
-        if length + _LENGTH > len(tail):
-            start = size - length - _LENGTH
-            tail = opened.read_at(size - start, start)
-    with pa.BufferReader(_padded(tail, start)) as source:
-        footer = pq.ParquetFile(source).metadata
-    if footer.num_row_groups != 1:
-        raise pa.ArrowInvalid(f"it holds {footer.num_row_groups} row groups instead of one")
-    return RowPlace(storage, file, footer, 0, tail, start)
+        footer = read_footer(opened)
+    groups = footer.metadata.num_row_groups
+    if groups != 1:
+        raise pa.ArrowInvalid(f"it holds {groups} row groups instead of one")
+    return RowPlace(storage, file, footer.metadata, 0, footer.tail, footer.start)
 
 
 def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:

@@ -159,12 +159,18 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredPlan:
     raise_unless_sealed(table, cache)  # first, because the map is checked only by being applied
     frames, height, width = row["grid"]
     arrays = {name: _array(table, name) for name in _ARRAYS}
-    indices = arrays.pop("indices")
+    indices = arrays["indices"]
     if indices is None:
         raise CacheError("it names no tokens")
     timestamps = torch.tensor(row["timestamps"], dtype=torch.float64)
     plan = Combination(
-        indices, (frames, height, width), timestamps, **arrays, drawing=_drawing(row)
+        indices,
+        (frames, height, width),
+        timestamps,
+        offsets=arrays["offsets"],
+        sources=arrays["sources"],
+        weights=arrays["weights"],
+        drawing=_drawing(row),
     )
     entry = PlanEntry(
         plan=plan,

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 import pyarrow.parquet as pq
 
+from pipeline.cache.footers import read_footer
 from pipeline.cache.index import INDEX, read_index
 from pipeline.cache.places import RowPlace, damage_named
 from pipeline.cache.sealed_rows import CacheError
@@ -158,6 +159,6 @@ class Shards:
         footer = self._footers.get(name)
         if footer is None:
             with self.storage.opened(name) as file:
-                footer = pq.ParquetFile(file).metadata
+                footer = read_footer(file).metadata
             self._footers = {**dict(list(self._footers.items())[1 - _FOOTERS :]), name: footer}
         return footer

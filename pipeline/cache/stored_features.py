@@ -196,7 +196,7 @@ class StoredFeatures:
         read = _from_disk if place.storage.is_local else _from_store
         try:
             read(place, start, data, places, tokens)
-            layout.raise_if_damaged(data if len(places) == len(data) else data[places], tokens)
+            layout.raise_if_damaged((data[row] for row in places), tokens)
         except CacheError as error:
             raise FeaturesDamagedError(f"{self._where()} is damaged ({error})") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,25 +58,27 @@ class TokenLayout:
         """Numbers of one token, those of its companions included."""
         return math.prod(self.shape[2:])
 
-    def raise_if_damaged(self, data: npt.NDArray[np.uint8], tokens: npt.NDArray[np.int64]) -> None:
+    def raise_if_damaged(
+        self, data: Iterable[npt.NDArray[np.uint8]], tokens: npt.NDArray[np.int64]
+    ) -> None:
         """Compare stored bytes with their checksums.
 
         Args:
-            data: (N, row_bytes).
+            data: N times (row_bytes,); rows in place, as a copy takes as long as the checksums.
             tokens: (N,) which tokens they are.
 
         Raises:
             CacheError: If one differs; the message is a clause about "it".
         """
-        found = crcs_of(data)
+        found = crcs_of(data, len(tokens))
         wrong = np.flatnonzero(found != self.crcs[tokens])
         if len(wrong):
             raise CacheError(f"checksum of token {tokens[wrong[0]]} differs")
 
 
-def crcs_of(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """(N,) CRC-32 of every row of (N, row_bytes)."""
-    return np.fromiter((zlib.crc32(row) for row in data), np.uint32, len(data))
+def crcs_of(rows: Iterable[npt.NDArray[np.uint8]], num_rows: int) -> npt.NDArray[np.uint32]:
+    """(N,) CRC-32 of each of N rows of bytes."""
+    return np.fromiter((zlib.crc32(row.data) for row in rows), np.uint32, num_rows)
 
 
 def bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:

@@ -8,7 +8,7 @@ resumed job only asks whether an entry exists, because it becomes visible only w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -31,6 +31,7 @@ from pipeline.cache.rows import (
     to_table,
 )
 from pipeline.cache.shards import hash_of
+from pipeline.cache.stored import StoredRow, read_entry
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
 from pipeline.cache.token_layout import INT8
 from pipeline.clock import SYSTEM_CLOCK, Clock
@@ -141,6 +142,29 @@ class TokenCache(CacheDirectory):
                 return self.applied(read_plan(place.table, key, self.hash, where))
         raise FileNotFoundError(f"{self.storage.path(file_of(key))} is not there")
 
+    def read_as_stored(
+        self, key: str, parts: Sequence[str] = (PLAN, TOKENS)
+    ) -> StoredPlan | StoredClip:
+        """What is stored of a clip, checked; a plan is not applied, so it needs no features.
+
+        Args:
+            key: Of the clip.
+            parts: `PLAN`, `TOKENS` or both, in the order in which they are looked for.
+
+        Raises:
+            FileNotFoundError: If none of the parts is here.
+            CacheError: If the one that is found is damaged.
+        """
+        entries = [entry_name(key, part) for part in parts]
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                return _of_tokens(read_entry(False, entry, self.storage))
+        for entry in entries:  # it may be in a shard, and may have been put there just now
+            with suppress(FileNotFoundError):
+                place = self.shards.place_of(entry)
+                return _of_tokens(read_entry(False, entry, self.storage, place))
+        raise FileNotFoundError(f"{self.storage.path(file_of(key))} is not there")
+
     def read_tokens(self, key: str) -> StoredClip:
         """Read the tokens of a clip that have a file of their own; see `read`."""
         return read_clip(self.storage, key)
@@ -191,6 +215,12 @@ def _applied(plan: Combination, features: StoredFeatures) -> CompressedVideo:
     if features.anchored:
         wanted = torch.cat([wanted, plan.indices])
     return plan.apply(*features.tokens(wanted), anchored=features.anchored)
+
+
+def _of_tokens(row: StoredRow) -> StoredPlan | StoredClip:
+    """An entry of a token cache."""
+    assert isinstance(row, StoredPlan | StoredClip)
+    return row
 
 
 def tokens_in(features: FeatureCache) -> set[str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from pipeline import stopping
 from pipeline.background import LastingThread
+from pipeline.loading import loading
 
 _CLOSED_WITHIN_S = 30.0
 
@@ -62,7 +63,8 @@ class EarlyRay:
     def _live(self) -> Callable[[], None]:
         """Connect, say so, and disconnect when told to; returns what says that it is over."""
         try:
-            from pipeline.executors import cluster
+            with loading():
+                from pipeline.executors import cluster
 
             cluster.connect(self._address)
         except BaseException as error:
@@ -72,7 +74,8 @@ class EarlyRay:
             self._connected.set()
         try:
             if not self._over.is_set():
-                from pipeline.executors import ray_data  # noqa: F401  (Ray Data takes a second)
+                with loading():  # Ray Data takes a second
+                    from pipeline.executors import ray_data  # noqa: F401
             self._over.wait()
         finally:
             import ray

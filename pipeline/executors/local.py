@@ -8,6 +8,7 @@ from itertools import chain
 from pipeline.devices import HALVES
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
+from pipeline.loading import loading
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
 from pipeline.rows import Row
@@ -98,6 +99,7 @@ class _Stages:
 
         return run
 
+    @loading()
     def _start(self, stage: Stage) -> Callable[[Row], Row]:
         """Make a stage ready.
 

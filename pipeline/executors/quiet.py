@@ -7,8 +7,12 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from pipeline import stopping
+
+# Behind it, all lines that were said before have been passed on.
+_MARK = b"\0"
 # `[2026-01-31 12:00:00,000 I 42 42] file.cc:1: ...`; also `(raylet)` and `(pid=42, ip=...)` lines.
 _NATIVE = re.compile(rb"^\[\d{4}-\d\d-\d\d [\d:,]+ [IWEFCD] \d+ \d+\]|^\((?:raylet|pid=|gcs)")
 
@@ -24,26 +28,37 @@ def without_native_lines() -> Iterator[None]:
     readable, writable = os.pipe()
     os.set_inheritable(saved, False)
     os.dup2(writable, 2)
-    os.close(writable)
-    pump = threading.Thread(target=_pass_on, args=(readable, saved), daemon=True)
+    passed = threading.Event()
+    pump = threading.Thread(target=_pass_on, args=(readable, saved, passed), daemon=True)
     pump.start()
+
+    def wait_for_lines() -> None:
+        with suppress(OSError):
+            os.write(writable, _MARK + b"\n")
+            passed.wait(1.0)
+
     try:
-        yield
+        with stopping.before_leaving(wait_for_lines):
+            yield
     finally:
         sys.stderr.flush()
-        os.dup2(saved, 2)  # closes the last writing end of this process
+        os.dup2(saved, 2)
+        os.close(writable)  # the last writing end of this process
         # A child process may have inherited a writing end: whatever it still says is passed on.
         pump.join(timeout=0.2)
 
 
-def _pass_on(readable: int, to: int) -> None:
-    """Copy lines until every writer has closed the pipe."""
+def _pass_on(readable: int, to: int, passed: threading.Event) -> None:
+    """Copy lines until every writer has closed the pipe; say when those before a mark are there."""
     with open(readable, "rb", buffering=0) as pipe:
         rest = b""
         while chunk := pipe.read(65536):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                if not _NATIVE.match(line):
+                if line.endswith(_MARK):
+                    os.write(to, line.removesuffix(_MARK))
+                    passed.set()
+                elif not _NATIVE.match(line):
                     os.write(to, line + b"\n")
         if rest and not _NATIVE.match(rest):
             os.write(to, rest)

@@ -16,6 +16,7 @@ import ray
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport
+from pipeline.loading import loading
 from pipeline.metrics import Metered
 from pipeline.pools import ActorPool
 from pipeline.process import leave_at_once
@@ -63,10 +64,11 @@ class StageActor:
     def __init__(
         self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
     ) -> None:
-        from pipeline.gpu_memory import room_for  # needs torch, which a worker that decodes lacks
+        with loading():
+            from pipeline.gpu_memory import room_for  # needs torch, which a decode worker lacks
 
-        with room_for(stage.name, pool, arguments.get("model")):
-            run = stream_of(stage.load()(**arguments))
+            with room_for(stage.name, pool, arguments.get("model")):
+                run = stream_of(stage.load()(**arguments))
         bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)

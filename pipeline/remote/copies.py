@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.remote.objects import ObjectStore
-from pipeline.remote.urls import Place
+from pipeline.remote.urls import Place, Url
 
-HOME_FILE = ".home"
-"""In a local copy: the URL that it is a copy of."""
+_HOME_FILE = ".home"
 
 
 def _everything(name: str) -> bool:
@@ -46,7 +45,7 @@ def local_copy(
     try:
         folder = above / where.name
         folder.mkdir()
-        (folder / HOME_FILE).write_text(f"{where}\n")
+        (folder / _HOME_FILE).write_text(f"{where}\n")
         pairs = []
         for entry in store.tree(where.path):
             name = entry.path[len(where.path) + 1 :]
@@ -64,6 +63,12 @@ def local_copy(
                 store.upload(path, (where / name).path)
     finally:
         shutil.rmtree(above, ignore_errors=True)
+
+
+def home_of(folder: Path) -> Place:
+    """The URL that a local copy is a copy of; any other directory stands for itself."""
+    home = folder / _HOME_FILE
+    return Url(home.read_text().strip()) if home.is_file() else folder
 
 
 def _states(folder: Path) -> dict[Path, tuple[int, int, int]]:

@@ -11,14 +11,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, questions_of, result, subtitles_of
+from pipeline.rows import Row, bounds, questions_of, result, subtitles_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
     answer_row,
@@ -193,8 +193,9 @@ class AnswerQuestions:
         facts["tokens_kept"] = entry.video.num_kept
         facts["frames_digest"] = frames_digest(row, entry)
         facts["kept_digest"] = kept_digest(entry)
+        clip_bounds = bounds(row)
         request = ClipPrompts(
-            entry.video,
+            entry.video if clip_bounds is None else entry.video.counted_from(clip_bounds[0]),
             asked.prompts,
             pruner=planned.method.pruner,
             positions=planned.method.compressor.positions,
@@ -206,9 +207,9 @@ class AnswerQuestions:
     def _prompts(self, clip: _ClipInWork, entry: Entry) -> list[Prompt]:
         """The words of all questions, with the video's subtitles if they are to be shown."""
         subtitles, video = subtitles_of(clip.row), entry.video
-        last_s = float(video.timestamps[-1])
-        length_s = video.source.duration_s if video.source else last_s
-        watched = Watched.of(self.num_frames, length_s, last_s)
+        times = tuple(video.timestamps.tolist())
+        length_s = video.source.duration_s if video.source else times[-1]
+        watched = replace(Watched.of(self.num_frames, length_s, times[-1]), times=times)
         return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
 
     def _read(self, cache: str, key: str) -> Entry:

@@ -190,6 +190,7 @@ def sealed(folder):
     return part
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_part_is_found_or_harmless(folder, sealed):
     good, data = read_answers(folder), sealed.read_bytes()
     rng = np.random.default_rng(0)

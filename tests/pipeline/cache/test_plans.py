@@ -12,6 +12,7 @@ from pipeline.cache.checks import check_clips, count_tokens
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.dependents import dependents_of, materialise
 from pipeline.cache.folders import find_caches
+from pipeline.cache.names import PLAN, TOKENS
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.cache.stored_features import FeaturesDamagedError
 from tango_core import build_method
@@ -64,6 +65,25 @@ def test_the_row_says_what_a_viewer_draws(cache):
     assert torch.equal(stored.drawing.saliency_range, plan.drawing.saliency_range)
     query = f"select tokens, num_tokens_kept, shape from '{cache.storage.root}/*.parquet'"
     assert duckdb.sql(query).fetchall() == [(None, plan.num_kept, [plan.num_kept, 16])]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_is_stored_is_read_without_features_a_plan_before_tokens(cache, compacted):
+    compressor = compressor_of("uniform")
+    add_plan(cache, compressor)
+    for number in (0, 1):
+        cache.write(clip(number), Entry(compressor.compress(features(number)), 1.0, 2.0, 3.0))
+    if compacted:
+        (folder,) = find_caches(cache.root, ["tiny-own-*"])
+        assert not [why for _, why in compact_cache(folder) if why]
+    cache.features.discard(KEY)
+    wanted = compressor.plan(features()).indices
+    assert torch.equal(cache.read_as_stored(KEY).entry.plan.indices, wanted)
+    assert torch.equal(cache.read_as_stored(KEY, [TOKENS]).entry.video.indices, wanted)
+    assert cache.read_as_stored(clip(1).key).entry.video.indices.tolist() == wanted.tolist()
+    for key, parts in ((clip(1).key, [PLAN]), (clip(2).key, [PLAN, TOKENS])):
+        with pytest.raises(FileNotFoundError):
+            cache.read_as_stored(key, parts)
 
 
 def test_a_plan_whose_features_have_gone_is_a_miss(cache):

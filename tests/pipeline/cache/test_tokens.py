@@ -286,6 +286,7 @@ def test_an_entry_of_release_0_1_is_read_under_its_own_checksum(cache):
         cache.read("k1")
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_an_entry_is_found_or_harmless(cache):
     cache.write(CLIP, entry())
     good, data = read_clip(cache.storage, "k1").table, cache.storage.read("k1.parquet")
