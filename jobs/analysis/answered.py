@@ -1,15 +1,21 @@
-"""What a run answered, for analyses that explain it: accuracies, and right or wrong by question."""
+"""What a run answered, for analyses that explain it: scores, and right or wrong by question."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pyarrow.compute as pc
 
 from jobs.config.recipe import RecipeError
+from jobs.results.answer_columns import AnswerColumns
+from jobs.results.headlines import SCORE
+from jobs.results.question_scores import metric_of, scores_of
 from jobs.results.reduction import parts_of
+from tango_core.metrics import ACCURACY
 
 Outcomes = dict[tuple[str, str], bool]
 """Video id and question id -> whether the answer is right; failed and unreadable ones are wrong."""
@@ -32,8 +38,23 @@ def outcomes(run: Path, benchmark: str) -> dict[str, Outcomes]:
     return found
 
 
-def accuracies(run: Path, benchmarks: Mapping[str, Collection[str]]) -> dict[str, float]:
-    """Cell -> accuracy in [0, 1] on some clips; failed and unreadable answers are wrong.
+@dataclass(frozen=True)
+class CellScores:
+    """What a run scored on some clips.
+
+    Attributes:
+        title: What readers call the score; "score" where benchmarks have different ones.
+        by_cell: Cell -> mean score of its questions, in [0, 1].
+    """
+
+    title: str = ACCURACY.title
+    by_cell: Mapping[str, float] = field(default_factory=dict)
+
+
+def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellScores:
+    """The scores of a run on some clips; failed and unreadable answers have 0.
+
+    Of each benchmark it is the headline, or the accuracy where that has no value per question.
 
     Args:
         run: Directory of a finished run.
@@ -44,14 +65,20 @@ def accuracies(run: Path, benchmarks: Mapping[str, Collection[str]]) -> dict[str
         FileNotFoundError: If it has no answers.
         DamagedFileError: If a file of it is damaged.
     """
-    found: dict[str, list[bool]] = {}
-    for benchmark, videos in benchmarks.items():
-        for cell, answers in outcomes(run, benchmark).items():
-            own = [right for (video, _), right in answers.items() if video in videos]
-            found.setdefault(cell, []).extend(own)
+    metrics = {name: metric_of(name) for name in benchmarks}
+    found: dict[str, list[float]] = {}
+    for table in parts_of(run).whole_clips():
+        columns = AnswerColumns(table)
+        wanted = np.array([video in benchmarks.get(name, ()) for name, video in columns.clip_names])
+        for number, (benchmark, cell) in enumerate(columns.cell_names):
+            if benchmark in metrics:
+                own = (columns.cells == number) & wanted[columns.clips]
+                values = scores_of(columns, metrics[benchmark])[own]
+                found.setdefault(cell, []).extend(values[~np.isnan(values)].tolist())
     known = {cell: fmean(own) for cell, own in found.items() if own}
     if not known:
         raise RecipeError(
             f"{run} has no scored answers about these clips; give a run that asked about them"
         )
-    return known
+    titles = {metric.title for metric in metrics.values()}
+    return CellScores(titles.pop() if len(titles) == 1 else SCORE, known)

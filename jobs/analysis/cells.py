@@ -10,11 +10,9 @@ from functools import cached_property
 from jobs.analysis.clips import JobClips
 from jobs.config.recipe import RecipeError
 from pipeline.cache.directory import MANIFEST
-from pipeline.cache.names import PLAN, entry_name
+from pipeline.cache.names import PLAN
 from pipeline.cache.plans import StoredPlan
 from pipeline.cache.sealed_rows import CacheError
-from pipeline.cache.stored import read_entry
-from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod, plan_methods
 from pipeline.rows import Row
 from pipeline.stages.compress import on_cpu
@@ -103,12 +101,13 @@ class JobCells:
         ]
 
     def stored_plans(self, row: Row) -> dict[str, Combination]:
-        """Cache -> plan of a clip, of the caches that hold one."""
+        """Cache -> plan of a clip, of the caches that hold one that can be read."""
         found = {}
         for cache in self._filled:
-            plan = _stored_plan(cache, row["clip_key"])
-            if plan is not None:
-                found[cache.name] = plan
+            with suppress(FileNotFoundError, CacheError):
+                stored = cache.read_as_stored(row["clip_key"], [PLAN])
+                if isinstance(stored, StoredPlan):
+                    found[cache.name] = stored.entry.plan
         self.num_stored += len(found)
         return found
 
@@ -129,18 +128,6 @@ def _is_before(method: PlannedMethod) -> bool:
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
     return method.method.pruner is None and plans
-
-
-def _stored_plan(cache: TokenCache, key: str) -> Combination | None:
-    """The plan of a clip in a cache; `None` if there is none that can be read."""
-    entry = entry_name(key, PLAN)
-    with suppress(FileNotFoundError, CacheError):
-        row = read_entry(False, entry, cache.storage)
-        return row.entry.plan if isinstance(row, StoredPlan) else None
-    with suppress(FileNotFoundError, CacheError):
-        row = read_entry(False, entry, cache.storage, cache.shards.place_of(entry))
-        return row.entry.plan if isinstance(row, StoredPlan) else None
-    return None
 
 
 def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -1,4 +1,4 @@
-"""Whether coverage predicts accuracy: rank correlations over the cells of a run."""
+"""Whether coverage predicts the score: rank correlations over the cells of a run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class Measured:
-    """A cell with its coverage and its accuracy.
+    """A cell with its coverage and its score.
 
     Attributes:
-        name: Of the cell.
-        series: The name without the retention.
+        series: Name of the cell without the retention.
         retention: Asked for, in (0, 1].
         total: Its coverage.
-        accuracy: In the run, in [0, 1].
+        score: In the run, in [0, 1].
     """
 
-    name: str
     series: str
     retention: float
     total: CoverageTotals
-    accuracy: float
+    score: float
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,13 @@ _MEASURES: dict[str, Callable[[Measured], float]] = {
 }
 
 
-def correlations(cells: Sequence[Measured]) -> Correlations:
-    """Rank correlation of accuracy with coverage: over all cells, within methods and retentions."""
+def correlations(cells: Sequence[Measured], title: str) -> Correlations:
+    """Rank correlation of scores with coverage: over all cells, within methods and retentions.
+
+    Args:
+        cells: What is correlated.
+        title: What readers call the score.
+    """
     retentions = sorted({one.retention for one in cells})
     groups: list[tuple[str, list[list[Measured]]]] = [
         ("all cells", [list(cells)]),
@@ -78,7 +81,7 @@ def correlations(cells: Sequence[Measured]) -> Correlations:
             values = [_mean_rho(large, measure) for measure in _MEASURES.values()]
             rows.append((name, sum(map(len, large)), values))
     findings = [
-        f"rank correlation with accuracy, {name}: mean cosine {_text(values[0])}, worst "
+        f"rank correlation with {title}, {name}: mean cosine {_text(values[0])}, worst "
         f"{100 * TAIL:g} % {_text(values[1])}, worst token {_text(values[2])}, tokens kept alone "
         f"{_text(values[3])} ({number} cells)"
         for name, number, values in rows[:3]
@@ -89,17 +92,17 @@ def correlations(cells: Sequence[Measured]) -> Correlations:
         [
             Drawing(
                 "correlation",
-                "Rank correlation with accuracy",
-                "Spearman's rho over the cells of the run, 1 if coverage orders them as accuracy "
+                f"Rank correlation with {title}",
+                f"Spearman's rho over the cells of the run, 1 if coverage orders them as {title} "
                 "does. Grey: what the number of tokens alone says.",
-                partial(correlation_bars, bars, list(_MEASURES)),
+                partial(correlation_bars, bars, list(_MEASURES), title),
             )
         ]
         if bars
         else [],
         Table(
             "correlation",
-            "Rank correlation with accuracy",
+            f"Rank correlation with {title}",
             f"Spearman's rho; groups of fewer than {_FEWEST} cells are left out. A dash: all "
             "numbers are equal.",
             ["among", "cells", *_MEASURES],
@@ -113,7 +116,7 @@ def _mean_rho(parts: Sequence[Sequence[Measured]], measure: Callable[[Measured],
     found = [
         rho
         for part in parts
-        if (rho := rank_correlation([measure(c) for c in part], [c.accuracy for c in part]))
+        if (rho := rank_correlation([measure(c) for c in part], [c.score for c in part]))
         is not None
     ]
     return fmean(found) if found else math.nan

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from jobs.analysis.answered import accuracies
+from jobs.analysis.answered import CellScores, cell_scores
 from jobs.analysis.cells import Cell, JobCells, common_retention, series_of
 from jobs.analysis.clips import JobClips
 from jobs.analysis.command import Places, finish, subtitle
 from jobs.analysis.correlations import Measured, correlations
 from jobs.analysis.figures.coverage import (
     along_the_clip,
-    beside_accuracy,
+    beside_score,
     over_the_frame,
     over_tokens,
 )
@@ -32,7 +32,7 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
 
     Args:
         job: Its benchmarks, model, methods, limit, shard and cache are used.
-        run: A run of this recipe, whose accuracies are compared; `None` for none.
+        run: A run of this recipe, whose scores are compared; `None` for none.
         places: Where to read and write.
         console: Where to print.
 
@@ -60,16 +60,16 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
         looked_at.setdefault(row["benchmark"], set()).add(row["video_id"])
     number = sum(map(len, looked_at.values()))
     clips.raise_if_none(number)
-    right = {} if run is None else accuracies(run, looked_at)
+    scores = CellScores() if run is None else cell_scores(run, looked_at)
     about = subtitle(clips, number)
     if cells.num_stored:
         about += f", {cells.num_stored} plans from the token caches"
-    page = _page(cells, totals, right, about)
+    page = _page(cells, totals, scores, about)
     return finish(page, job, clips, places.folder, console)
 
 
 def _page(
-    cells: JobCells, totals: Mapping[str, CoverageTotals], right: Mapping[str, float], about: str
+    cells: JobCells, totals: Mapping[str, CoverageTotals], scores: CellScores, about: str
 ) -> Page:
     """What was found."""
     series = series_of(cells.cells)
@@ -82,10 +82,10 @@ def _page(
     }
     curves = {name: [totals[cell.cache] for cell in own] for name, own in series.items()}
     compared = [
-        Measured(cell.name, cell.series, cell.retention, totals[cell.cache], right[cell.name])
+        Measured(cell.series, cell.retention, totals[cell.cache], scores.by_cell[cell.name])
         for own in series.values()
         for cell in own
-        if cell.name in right
+        if cell.name in scores.by_cell
     ]
     findings = [
         f"at retention {share:g}: highest mean cosine {name} ({one.mean:.3f} with "
@@ -116,18 +116,20 @@ def _page(
             partial(over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
         ),
     ]
-    tables = [_cells_table(cells.cells, totals, right)]
+    tables = [_cells_table(cells.cells, totals, scores)]
     if compared:
-        found = correlations(compared)
+        found = correlations(compared, scores.title)
         findings += found.findings
         drawings += found.drawings
         drawings.append(
             Drawing(
-                "beside_accuracy",
-                "Beside accuracy",
+                "beside_score",
+                f"Beside {scores.title}",
                 "One point per cell of the run. Right: what the number of tokens alone says.",
                 partial(
-                    beside_accuracy, [(one.series, one.total, one.accuracy) for one in compared]
+                    beside_score,
+                    [(one.series, one.total, one.score) for one in compared],
+                    scores.title,
                 ),
             )
         )
@@ -152,7 +154,7 @@ def _extremes(
 
 
 def _cells_table(
-    cells: list[Cell], totals: Mapping[str, CoverageTotals], right: Mapping[str, float]
+    cells: list[Cell], totals: Mapping[str, CoverageTotals], scores: CellScores
 ) -> Table:
     """All cells."""
     rows = []
@@ -166,8 +168,9 @@ def _cells_table(
             f"{one.tail:.4f}",
             f"{one.worst:.4f}",
         ]
-        if right:
-            row.append(f"{100 * right[cell.name]:.1f}" if cell.name in right else "-")
+        if scores.by_cell:
+            score = scores.by_cell.get(cell.name)
+            row.append("-" if score is None else f"{100 * score:.1f}")
         rows.append(row)
     columns = ["cell", "asked %", "kept %", "mean", f"worst {100 * TAIL:g} %", "worst"]
     return Table(
@@ -175,7 +178,7 @@ def _cells_table(
         "Every cell",
         "Cosine of a token to the nearest kept one: mean over all tokens, mean over the worst "
         f"{100 * TAIL:g} % of a clip, worst token of a clip; each averaged over clips.",
-        [*columns, *(["accuracy %"] if right else [])],
+        [*columns, *([f"{scores.title} %"] if scores.by_cell else [])],
         rows,
         shown=200,
     )

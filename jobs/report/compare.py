@@ -11,7 +11,6 @@ from jobs.report.controls import control_notes
 from jobs.report.gallery import gallery
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.paired import LoadedRun, compared_runs
-from jobs.report.plots import save_plots
 from jobs.report.shards import joined
 from jobs.report.tables.files import write_confusion, write_tables
 from jobs.results.cell_summary import CellSummary
@@ -95,14 +94,15 @@ def _write_comparison(
     else:
         summary = _summary(runs, cells, facts)
     save_summary(summary, output)
-    save_plots(cells, output / "plots")
     jobs = {
         f"{facts.run_id}/{JOB_FILE}": (folder / JOB_FILE).read_text()
         for run in runs
         for folder, facts in zip(run.group.folders, run.group.facts, strict=True)
         if (folder / JOB_FILE).is_file()
     }
-    page = render_html(summary, facts, jobs=jobs, baseline=reference, notes=notes)
+    page = render_html(
+        summary, facts, jobs=jobs, baseline=reference, notes=notes, plots_in=output / "plots"
+    )
     Storage.at(output).write(REPORT_FILE, page.encode())
     return output / REPORT_FILE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from jobs.report.formatting import DASH, markdown_table, percent, points
+from jobs.report.formatting import DASH, corrected_p, markdown_table, percent, points
 from jobs.results.against_controls import (
     AgainstControl,
     Answers,
@@ -83,7 +83,7 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
             method.cell.series,
             percent(method.cell.equivalent_retention),
             _difference(method),
-            DASH if method.p_value is None else _p(method.p_value),
+            corrected_p(method.p_value),
             *_filtered(method),
         )
         for one in found
@@ -137,11 +137,6 @@ def _of_what(control: CellSummary) -> str:
 def _difference(method: AgainstControl) -> str:
     """Points with a sign."""
     return points(method.versus.difference if method.versus else None)
-
-
-def _p(value: float) -> str:
-    """A corrected p value."""
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _filtered(method: AgainstControl) -> tuple[str, str]:

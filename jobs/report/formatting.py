@@ -79,6 +79,11 @@ def p_value(versus: Comparison | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def corrected_p(value: float | None) -> str:
+    """A p value that was corrected for several comparisons; a dash for `None`."""
+    return DASH if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def detectable(versus: Comparison | None) -> str:
     """The smallest true difference that is found in four of five such comparisons, in points."""
     paired = versus.paired if versus else None

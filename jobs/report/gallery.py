@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from jobs.report.viewer_links import viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.reduction import parts_of
 from jobs.viewer.panels import ClipPanels
@@ -18,22 +20,36 @@ LOOKED_AT = 200
 _LONGEST_REPLY = 60
 # Clips that are tried for each that is drawn: caches and videos may be gone.
 _TRIES = 4
-_COLUMNS = ("benchmark", "video_id", "cell", "correct", "text", "status")
-# Where `tango view RUN --export` may have put the viewer.
-VIEWER = "viewer/index.html"
+_COLUMNS = ("benchmark", "video_id", "cell", "correct", "score", "text", "status")
+
+
+class _Said(NamedTuple):
+    """A reply, and what it is worth: a score where a benchmark has more than right and wrong."""
+
+    right: bool
+    text: str
+    score: float | None
+
+    @property
+    def caption(self) -> str:
+        """The worth in words, then the reply."""
+        worth = "right" if self.right else "wrong"
+        if self.score is not None:
+            worth = f"{100 * self.score:.0f} %"
+        return f"{worth}: {self.text[:_LONGEST_REPLY]}"
 
 
 @dataclass
 class _Sampled:
     """What cells said about a clip; of several questions the first one that tells them apart."""
 
-    replies: dict[str, list[tuple[bool, str]]] = field(default_factory=dict)
+    replies: dict[str, list[_Said]] = field(default_factory=dict)
 
     def question(self, cells: Sequence[str]) -> int:
         """Index of a question that some cell answers and another one does not, or of the first."""
         said = [self.replies[cell] for cell in cells if cell in self.replies]
         for at, replies in enumerate(zip(*said, strict=False)):
-            if len({right for right, _ in replies}) > 1:
+            if len({said.right for said in replies}) > 1:
                 return at
         return 0
 
@@ -41,11 +57,11 @@ class _Sampled:
         """Questions that all tokens answer and one of the cells does not."""
         full = self.replies.get(BASELINE, [])
         return sum(
-            right
+            one.right
             and any(
-                not said[at][0] for cell in cells if at < len(said := self.replies.get(cell, []))
+                not said[at].right for cell in cells if at < len(said := self.replies.get(cell, []))
             )
-            for at, (right, _) in enumerate(full)
+            for at, one in enumerate(full)
         )
 
 
@@ -67,7 +83,7 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
     names = [cell.name for cell in shown]
     found = _sampled(run_dir, shown[0].benchmark)
     order = sorted(found, key=lambda clip: -found[clip].lost(names))
-    viewer = VIEWER if (run_dir / VIEWER).is_file() else ""
+    viewer = viewer_of(run_dir)
     figures: list[str] = []
     with ClipPanels(run_dir) as panels:
         for clip in order[: number * _TRIES]:
@@ -104,11 +120,13 @@ def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Sampled]:
     """The first clips of a benchmark, with what every cell said about them."""
     found: dict[tuple[str, str], _Sampled] = {}
     for table in parts_of(run_dir).whole_clips():
-        for row in table.select(_COLUMNS).to_pylist():
+        there = [name for name in _COLUMNS if name in table.column_names]
+        for row in table.select(there).to_pylist():
             if row["benchmark"] != benchmark:
                 continue
             clip = found.setdefault((benchmark, row["video_id"]), _Sampled())
-            said = (bool(row["correct"]), row["text"] or row["status"])
+            score = row["score"] if "score" in row and row["status"] == "ok" else None
+            said = _Said(bool(row["correct"]), row["text"] or row["status"], score)
             clip.replies.setdefault(row["cell"], []).append(said)
         if len(found) >= LOOKED_AT:
             break
@@ -122,6 +140,5 @@ def _captions(clip: _Sampled, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         replies = clip.replies.get(name, [])
         if at < len(replies):
-            right, text = replies[at]
-            captions[name] = f"{'right' if right else 'wrong'}: {text[:_LONGEST_REPLY]}"
+            captions[name] = replies[at].caption
     return captions

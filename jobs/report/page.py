@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
@@ -19,12 +20,13 @@ from jobs.report.notes import (
     lost_answers_notes,
     skipped_notes,
 )
-from jobs.report.plots import ACCURACY_PLOT, COST_PLOT, SCORE_PLOT, draw_plots, save_plots
+from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.sections import Row, cell_rows, failure_rows, latency_table, provenance
-from jobs.report.tables.breakdowns import breakdowns
+from jobs.report.tables.breakdowns import BreakdownRow, Entry, breakdowns
 from jobs.report.tables.labels import baseline_names, tables_of_cells
 from jobs.report.tables.scores import all_scores
 from jobs.report.theme import CSS_SCALE, DARK
+from jobs.report.viewer_links import failures_link, viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.headlines import headline_title, metric_title
@@ -34,13 +36,6 @@ from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 
 REPORT_FILE = "report.html"
-CAPTIONS = {
-    ACCURACY_PLOT: "Accuracy over the share of visual tokens asked for",
-    SCORE_PLOT: "Scores over the share of visual tokens asked for",
-    COST_PLOT: "Scores over time and over tokens; none beats a ringed cell in both",
-    "latency.png": "Where the time of one question goes",
-    "tokens_kept.png": "Tokens asked for and tokens really kept",
-}
 
 
 def write_report(
@@ -61,7 +56,6 @@ def write_report(
     """
     facts = JobFacts.load(run_dir)
     summary = summary or write_summary(run_dir)
-    save_plots(summary.cells, run_dir / "plots")
     job = run_dir / JOB_FILE
     page = render_html(
         summary,
@@ -75,6 +69,8 @@ def write_report(
             *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
         ],
         clips=clips,
+        plots_in=run_dir / "plots",
+        viewer=viewer_of(run_dir),
     )
     Storage.at(run_dir).write(REPORT_FILE, page.encode())
     return run_dir / REPORT_FILE
@@ -88,6 +84,8 @@ def render_html(
     baseline: str = BASELINE,
     notes: Sequence[str] = (),
     clips: Sequence[str] = (),
+    plots_in: Path | None = None,
+    viewer: str = "",
 ) -> str:
     """The page as text; everything that comes from data is escaped.
 
@@ -98,8 +96,13 @@ def render_html(
         baseline: What the column of differences compares with.
         notes: Sentences to print under the table of cells.
         clips: Figures of clips as HTML, from `gallery`, which escapes what comes from data.
+        plots_in: Receives the plots of the page as files, light theme; `None` writes none.
+        viewer: Where the exported viewer of the run is, from the page; "" for no links into it.
     """
     cells = summary.cells
+    plots, forests = draw_plots(cells), draw_forests(cells)
+    if plots_in is not None:
+        save_plots({**plots, **forests}, plots_in)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
@@ -119,16 +122,27 @@ def render_html(
             for title, members in tables_of_cells(cells)
         ],
         notes=notes,
-        plots=_plots(cells),
+        plots=_both_themes(plots, draw_plots(cells, DARK)),
+        forests=_both_themes(forests, draw_forests(cells, DARK)),
         clips=[Markup(figure) for figure in clips],
         all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
+        link=partial(_failures_link, viewer=viewer, has_full=any(c.is_baseline for c in cells)),
+        viewer=viewer,
+        run=facts.run_id,
         latency=latency_table(cells, facts.mode),
         failures=failure_rows(summary.failures.reasons),
         more_failures=summary.failures.num_more,
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
+
+
+def _failures_link(row: BreakdownRow, entry: Entry, *, viewer: str, has_full: bool) -> str:
+    """Where the questions behind a number are that the cell lost; "" for no link."""
+    if not entry.groups:
+        return ""
+    return failures_link(viewer, row.cell, entry.groups, has_full=has_full)
 
 
 def _macro_groups(cells: Sequence[CellSummary]) -> str:
@@ -177,16 +191,15 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _plots(cells: Sequence[CellSummary]) -> list[Row]:
-    """The plots with their captions, in both themes, as base64."""
-    light, dark = draw_plots(cells), draw_plots(cells, DARK)
+def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[Row]:
+    """Figures with their captions, in both themes, as base64."""
     return [
         {
-            "caption": CAPTIONS[name],
+            "caption": plot.caption,
             # Bytes 16 to 20 of a PNG are its width in pixels.
-            "width": round(struct.unpack(">I", light[name][16:20])[0] * CSS_SCALE),
-            "light": base64.b64encode(light[name]).decode(),
-            "dark": base64.b64encode(dark[name]).decode(),
+            "width": round(struct.unpack(">I", plot.image[16:20])[0] * CSS_SCALE),
+            "light": base64.b64encode(plot.image).decode(),
+            "dark": base64.b64encode(dark[name].image).decode(),
         }
-        for name in light
+        for name, plot in light.items()
     ]

@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jobs.report.forest_plot import caption_of, forest_plot
 from jobs.report.formatting import milliseconds, shortened
 from jobs.report.pareto_plot import pareto
 from jobs.report.tables.labels import labels, tables_of_cells
 from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.results.cell_summary import CellSummary
+from jobs.results.group_differences import families_of
 from jobs.results.headlines import headline_title
 from tango_core.metrics import ACCURACY, Estimate
 
 # Files of the same plot: of accuracies, and where there are other headlines.
 ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"
 COST_PLOT = "score_vs_cost.png"
+CAPTIONS = {
+    ACCURACY_PLOT: "Accuracy over the share of visual tokens asked for",
+    SCORE_PLOT: "Scores over the share of visual tokens asked for",
+    COST_PLOT: "Scores over time and over tokens; none beats a ringed cell in both",
+    "latency.png": "Where the time of one question goes",
+    "tokens_kept.png": "Tokens asked for and tokens really kept",
+}
 STACKED = ("vision", "compress", "prefill", "decode")
 _MARKERS = "osD^vP*Xph<>"
 _LETTERS_PER_INCH = 11.5
 LONGEST_NAME = 44
 
 
-def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, bytes]:
-    """Draw every figure that the cells have data for.
+@dataclass(frozen=True)
+class Plot:
+    """A figure as PNG, and what stands above it."""
+
+    caption: str
+    image: bytes
+
+
+def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
+    """Draw every figure that the cells have data for, but for the differences by group.
 
     Args:
         cells: Cells of one run or of several.
         theme: Colours.
 
     Returns:
-        File name -> PNG, in the order in which a report shows them.
+        File name -> figure, in the order in which a report shows them.
     """
     alone = all(cell.metric == ACCURACY.name for cell in cells)
     drawn = {
@@ -44,17 +64,51 @@ def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, 
         "latency.png": _latency(cells, theme),
         "tokens_kept.png": _tokens(cells, theme),
     }
-    return {name: png(figure) for name, figure in drawn.items() if figure is not None}
+    return {
+        name: Plot(CAPTIONS[name], png(figure))
+        for name, figure in drawn.items()
+        if figure is not None
+    }
 
 
-def save_plots(cells: Sequence[CellSummary], folder: Path) -> list[Path]:
-    """Write the figures as PNG files into `folder`, light theme; returns their paths."""
+def draw_forests(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
+    """Draw differences to all tokens: a figure per benchmark and group that has several values.
+
+    Args:
+        cells: Cells of one run or of several.
+        theme: Colours.
+
+    Returns:
+        File name -> figure, in the order in which a report shows them.
+    """
+    several = len({cell.benchmark for cell in cells}) > 1
+    drawn: dict[str, Plot] = {}
+    for family in families_of(cells):
+        headline = family.metric == family.members[0].cell.metric
+        if not headline or len({member.value for member in family.members}) < 2:
+            continue
+        own = [cell for cell in cells if cell.benchmark == family.benchmark]
+        figure = forest_plot(family, partial(_series, cells=own), theme)
+        where = f"{family.benchmark}: " if several else ""
+        name = _file_name(f"{family.benchmark} {family.group}" if several else family.group, drawn)
+        drawn[name] = Plot(where + caption_of(family), png(figure))
+    return drawn
+
+
+def _file_name(words: str, taken: Collection[str]) -> str:
+    """A file's name from names that are the users'."""
+    stem = "differences_by_" + re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")[:80]
+    name, number = f"{stem}.png", 2
+    while name in taken:
+        name, number = f"{stem}_{number}.png", number + 1
+    return name
+
+
+def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
+    """Write figures as PNG files into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, image in draw_plots(cells).items():
-        (folder / name).write_bytes(image)
-        paths.append(folder / name)
-    return paths
+    for name, plot in plots.items():
+        (folder / name).write_bytes(plot.image)
 
 
 def _scores(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:

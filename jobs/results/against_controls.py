@@ -24,9 +24,8 @@ from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
-from tango_core.metrics.holm import holm_adjusted
+from tango_core.metrics.holm import LEVEL, holm_adjusted
 
-LEVEL = 0.05
 # Shares of tokens that differ by less than this part of the control's are called equal.
 EQUAL = 0.02
 # A smaller input stands at a retention if its share differs by at most this part of it.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.results.answer_columns import PRESENT, Values
+from jobs.results.answer_columns import PRESENT, Mask, Values
 from jobs.results.outcomes import FIRST, TTFT, Outcomes
-from jobs.results.quantities import Comparison
+from jobs.results.quantities import Comparison, DifferencesByGroup
 from pipeline.clip_digests import Codes
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Metric, compare_clips
@@ -32,9 +32,13 @@ def compare_cells(
         Only the speed-ups if the two have no such question in common, and `None` without these.
     """
     place = places(ours, theirs)
-    paired = {
-        metric.name: _paired(metric, ours, cell, (theirs, other), place) for metric in ours.metrics
-    }
+    paired: dict[str, ScoreDifference | None] = {}
+    by_group: dict[str, DifferencesByGroup] = {}
+    for metric in ours.metrics:
+        both, changes = _changes(metric, ours, cell, (theirs, other), place)
+        paired[metric.name] = _paired(ours, both, changes)
+        if groups := ours.question_groups.differences(both, changes):
+            by_group[metric.name] = groups
     headline = ours.metrics[0].name
     also = {name: one for name, one in paired.items() if one is not None and name != headline}
     ratios: list[float | None] = [None, None]
@@ -48,19 +52,23 @@ def compare_cells(
             )
             for names in (TTFT, FIRST)
         ]
-    comparison = Comparison(paired[headline], ratios[0], ratios[1], also)
+    comparison = Comparison(paired[headline], ratios[0], ratios[1], also, by_group)
     return None if comparison == Comparison() else comparison
 
 
-def _paired(
+def _changes(
     metric: Metric, ours: Outcomes, cell: str, versus: tuple[Outcomes, str], place: Codes
-) -> ScoreDifference | None:
-    """One metric under two cells, where it has a value under both."""
+) -> tuple[Mask, Values]:
+    """(q,) where one metric has a value under both cells, and (q,) by how much it changes there."""
     theirs, other = versus
     counts, values = metric.count(ours.questions(cell))
     other_counts, other_values = metric.count(theirs.questions(other))
     both = counts & np.append(other_counts, False)[place]
-    changes = values - np.append(other_values, 0.0)[place]
+    return both, values - np.append(other_values, 0.0)[place]
+
+
+def _paired(ours: Outcomes, both: Mask, changes: Values) -> ScoreDifference | None:
+    """The difference over all questions."""
     rose, fell = both & (changes > 0), both & (changes < 0)
     return compare_clips(
         ours.per_clip(rose, changes),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from jobs.results.plain import Json, fields_to_plain, from_plain
+from pipeline.remote.copies import home_of
 from pipeline.storage import Storage
 from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
@@ -202,7 +203,8 @@ class JobFacts:
         path = run_dir / FACTS_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"{run_dir} is not a finished run: it holds no {FACTS_FILE}; {_hint(run_dir)}"
+                f"{home_of(run_dir)} is not a finished run: it holds no {FACTS_FILE}; "
+                f"{_hint(run_dir)}"
             )
         try:
             facts = cls.from_json(parse_json(read_text(path), path.name))
@@ -210,8 +212,8 @@ class JobFacts:
             return facts
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is damaged ({type(error).__name__}: {error}); "
-                f"continue the run with --resume {run_dir.name} to write it again"
+                f"{home_of(run_dir)}/{path.name} is damaged ({type(error).__name__}: {error}); "
+                f"continue the run with --resume {resumed_as(run_dir)} to write it again"
             ) from error
 
     @classmethod
@@ -257,10 +259,16 @@ def _shares(cell: Mapping[str, Any]) -> tuple[float, ...] | None:
     return tuple(cell.get("layer_shares") or ()) or None
 
 
+def resumed_as(run_dir: Path) -> str:
+    """What `--resume` takes for a run: its name, or its URL where this is a copy of it."""
+    home = home_of(run_dir)
+    return run_dir.name if isinstance(home, Path) else str(home)
+
+
 def _hint(folder: Path) -> str:
     """What to do about a directory that is no finished run."""
     if (folder / JOB_FILE).is_file():
-        return f"continue it with --resume {folder.name}"
+        return f"continue it with --resume {resumed_as(folder)}"
     inside = sorted(path.parent for path in folder.glob(f"*/{FACTS_FILE}"))
     if inside:
         return f"it holds {len(inside)} runs, name those you mean, e.g. {inside[-1]}"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, AnswerColumns, Mask, Values
 from jobs.results.cell_totals import FIRST_TOKEN
-from jobs.results.scores import HarnessScores, read_groups
+from jobs.results.scores import HarnessScores, QuestionGroups, read_groups
 from jobs.results.table_totals import sum_of
 from pipeline.clip_digests import Codes, Digests, digests_of, question_digest
 from tango_core.benchmarks import facts_of
@@ -47,6 +47,7 @@ class Outcomes:
         self.cells: dict[str, int] = {}
         self.groups: list[Mapping[str, str]] = []
         self.harness = HarnessScores(benchmark)
+        self._benchmark = benchmark
         self.metrics = tuple(facts_of(benchmark).metrics)
         with_scores = any(metric.reads_scores for metric in self.metrics)
         with_harness = self.metrics[0].unit != "question"
@@ -165,6 +166,11 @@ class Outcomes:
     def group(self) -> npt.NDArray[np.int32]:
         """(q,) number of every question's set of groups."""
         return _concatenated(self._parts["group"], np.int32)
+
+    @cached_property
+    def question_groups(self) -> QuestionGroups:
+        """What breaks numbers down by the groups of these questions."""
+        return QuestionGroups(self._benchmark, self.groups, self.group, self.clip)
 
     @cached_property
     def prompt(self) -> Keys:

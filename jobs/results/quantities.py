@@ -14,6 +14,8 @@ from tango_core.metrics import Estimate
 ByGroup = Mapping[str, Mapping[str, Estimate]]
 # Outer group -> its value -> inner group -> its value -> a metric there.
 CrossTable = Mapping[str, Mapping[str, ByGroup]]
+# Group of the questions -> its value -> a paired difference there.
+DifferencesByGroup = Mapping[str, Mapping[str, ScoreDifference]]
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,15 @@ class Comparison:
         first_token_speedup: The same ratio for vision, compression and language model together.
             JSON key `speedup_to_first_token`.
         also: Name of a further metric -> the difference in it.
+        by_group: Name of each metric -> the difference in it by group of the questions. JSON key
+            `difference_by`; empty in files of earlier versions.
     """
 
     paired: ScoreDifference | None = None
     ttft_speedup: float | None = None
     first_token_speedup: float | None = None
     also: Mapping[str, ScoreDifference] = field(default_factory=dict)
+    by_group: Mapping[str, DifferencesByGroup] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Plain data for `summary.json`; what is not known has no key."""
@@ -143,6 +148,14 @@ class Comparison:
             data["speedup_to_first_token"] = self.first_token_speedup
         if self.also:
             data["also"] = {name: _difference_to_json(one) for name, one in self.also.items()}
+        if self.by_group:
+            data["difference_by"] = {
+                metric: {
+                    group: {value: _difference_to_json(one) for value, one in values.items()}
+                    for group, values in groups.items()
+                }
+                for metric, groups in self.by_group.items()
+            }
         return data
 
     @classmethod
@@ -153,6 +166,13 @@ class Comparison:
             data.get("ttft_speedup"),
             data.get("speedup_to_first_token"),
             {name: _difference_from_json(own) for name, own in (data.get("also") or {}).items()},
+            {
+                metric: {
+                    group: {value: _difference_from_json(one) for value, one in values.items()}
+                    for group, values in groups.items()
+                }
+                for metric, groups in (data.get("difference_by") or {}).items()
+            },
         )
 
 

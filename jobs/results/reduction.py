@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns
 from jobs.results.cell_totals import CellTotals
 from jobs.results.distribution import Distribution
+from jobs.results.facts import resumed_as
 from jobs.results.failures import FailureReasons
 from jobs.results.outcomes import Outcomes, question_keys
 from jobs.results.table_totals import TotalsOfTable
 from pipeline.answer_parts import AnswerParts
 from pipeline.clip_digests import Digests, digests_of, is_in, question_digest
+from pipeline.remote.copies import home_of
 
 
 class TableReader(Protocol):
@@ -124,7 +126,8 @@ def parts_of(run_dir: Path) -> AnswerParts:
     parts = AnswerParts(run_dir / "answers")
     if not parts.overview.names:
         raise FileNotFoundError(
-            f"{run_dir} holds no answers/*.parquet; continue the run with --resume {run_dir.name}"
+            f"{home_of(run_dir)} holds no answers/*.parquet; "
+            f"continue the run with --resume {resumed_as(run_dir)}"
         )
     return parts
 

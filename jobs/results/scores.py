@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise, product
 
 import numpy as np
 import numpy.typing as npt
 
 from jobs.results.answer_columns import AnswerColumns, by_code
-from jobs.results.quantities import ByGroup, CrossTable
+from jobs.results.quantities import ByGroup, CrossTable, DifferencesByGroup
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.protocols.versions import listed_name
-from tango_core.metrics import Counted, Estimate, Metric
+from tango_core.metrics import Comparison as ScoreDifference
+from tango_core.metrics import Counted, Estimate, Metric, compare_clips
 
 Groups = Sequence[Mapping[str, str]]
 # The value of a group, or those of two.
 _Value = tuple[str, ...]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 
 def read_groups(value: object) -> dict[str, str]:
@@ -59,14 +62,35 @@ class QuestionGroups:
             metric: The metric.
             counted: What it averages.
         """
-        names = {name for mapping in self._groups for name in mapping}
-        names -= set(self._facts.unlisted_groups)
-        table = {name: self._of(name).estimates(metric, counted) for name in sorted(names)}
+        table = {name: self._of(name).estimates(metric, counted) for name in self._names}
         return {
             name: {value: found[(value,)] for (value,) in sorted(found)}
             for name, found in table.items()
             if found
         }
+
+    def differences(self, both: Mask, changes: Floats) -> DifferencesByGroup:
+        """Group -> value -> paired difference there, both in alphabetical order.
+
+        Whole clips are the units, as in the difference over all questions.
+
+        Args:
+            both: (q,) which questions have a value under both cells.
+            changes: (q,) value under this cell minus that under the other one, in [-1, 1]; what
+                stands at other questions is ignored.
+        """
+        table = {name: self._of(name).differences(both, changes) for name in self._names}
+        return {
+            name: {value: found[(value,)] for (value,) in sorted(found)}
+            for name, found in table.items()
+            if found
+        }
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Groups that are listed, in alphabetical order."""
+        names = {name for mapping in self._groups for name in mapping}
+        return sorted(names - set(self._facts.unlisted_groups))
 
     def cross(self, metric: Metric, counted: Counted) -> CrossTable:
         """Break a metric down by two groups at once, as the benchmark's authors do.
@@ -153,6 +177,20 @@ class _Labels:
             estimate = metric.estimate(sums[own], asked[own])
             if estimate is not None:
                 found[value] = estimate
+        return found
+
+    def differences(self, both: Mask, changes: Floats) -> dict[tuple[str, ...], ScoreDifference]:
+        """The paired difference for every value of which some question counts."""
+        rose, fell = both & (changes > 0), both & (changes < 0)
+        asked, _ = self._per_pair(Counted(both, changes))
+        num_rose, gained = self._per_pair(Counted(rose, changes))
+        num_fell, lost = self._per_pair(Counted(fell, -changes))
+        found = {}
+        for value, own in zip(self.values, self._slices, strict=True):
+            changed = int(num_rose[own].sum()), int(num_fell[own].sum())
+            difference = compare_clips(gained[own], lost[own], asked[own], changed=changed)
+            if difference is not None:
+                found[value] = difference
         return found
 
     @property

@@ -26,7 +26,6 @@ from jobs.results.outcomes import Bits, Outcomes
 from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
-from jobs.results.scores import QuestionGroups
 from pipeline.answers import read_answers as read_all
 from pipeline.stages.declarations import FAILED
 from pipeline.storage import Storage
@@ -130,7 +129,6 @@ class _Benchmark:
     """The outcomes of one benchmark, with what its cells share."""
 
     outcomes: Outcomes
-    groups: QuestionGroups
     baseline: str | None
 
     @classmethod
@@ -138,15 +136,14 @@ class _Benchmark:
         """Of a run; a benchmark may have no answer."""
         outcomes = outcomes or Outcomes(name, profile=False)
         full = [c.name for c in facts.cells if (c.benchmark, c.method) == (name, BASELINE)]
-        groups = QuestionGroups(name, outcomes.groups, outcomes.group, outcomes.clip)
-        return cls(outcomes, groups, full[-1] if full else None)
+        return cls(outcomes, full[-1] if full else None)
 
 
 def _summarize_cell(
     own: _Benchmark, reduction: Reduction, cell: CellFacts, facts: JobFacts
 ) -> CellSummary:
     """The summary of one cell."""
-    outcomes = own.outcomes
+    outcomes, groups = own.outcomes, own.outcomes.question_groups
     bits = outcomes.bits(cell.name)
     headline, questions = outcomes.metrics[0], outcomes.questions(cell.name)
     counted = {metric: metric.count(questions) for metric in outcomes.metrics}
@@ -177,10 +174,10 @@ def _summarize_cell(
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
         answered=_answered(headline, counted[headline], bits),
-        macro=own.groups.macro(counted[headline]),
+        macro=groups.macro(counted[headline]),
         harness=outcomes.harness_value(cell.name, cell.protocol),
-        scores_by={metric.name: own.groups.by_group(metric, n) for metric, n in counted.items()},
-        cross=own.groups.cross(headline, counted[headline]),
+        scores_by={metric.name: groups.by_group(metric, n) for metric, n in counted.items()},
+        cross=groups.cross(headline, counted[headline]),
         counts=counts,
         retention_requested=cell.retention,
         retention_actual=actual,

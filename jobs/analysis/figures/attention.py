@@ -37,7 +37,8 @@ def sorted_signals(reports: Sequence[SignalReport], theme: Theme) -> Figure:
     curves.set_xlabel("rank within the frame")
     curves.set_ylabel("signal, 1 = mean of the frame")
     ends = " to ".join(f"{100 * end:g}" for end in BAND)
-    titled(curves, f"Sorted; band: {ends} % of the clips", theme)
+    has_band = any(bool((report.high > report.low).any()) for report in reports)  # not of one clip
+    titled(curves, f"Sorted; band: {ends} % of the clips" if has_band else "Sorted", theme)
     parts.plot([0, 100], [0, 100], color=theme.foreground, linewidth=1, dashes=(4, 3))
     parts.set_xlabel("tokens of a frame, the highest first (%)")
     parts.set_ylabel("part of the frame's signal (%)")
@@ -93,7 +94,11 @@ def rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
                 linewidth=0,
             )
         )
-        right.axhline(100 / 12**0.5, color=theme.foreground, linewidth=1, dashes=(4, 3))
+        by_chance = 100 / 12**0.5  # of ranks in random order
+        right.axhline(by_chance, color=theme.foreground, linewidth=1, dashes=(4, 3))
+        right.text(
+            99, by_chance + 0.5, "random ranks", ha="right", fontsize=8, color=theme.foreground
+        )
         is_sink = np.isin(np.arange(total), report.sinks)
         right.scatter(100 * mean, 100 * spread, s=14, color=theme.series[0], linewidths=0)
         right.scatter(100 * mean[is_sink], 100 * spread[is_sink], s=34, color=theme.series[1])

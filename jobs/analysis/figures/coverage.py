@@ -1,4 +1,4 @@
-"""Figures of `tango analyze coverage`: over tokens, time and place, and beside accuracy."""
+"""Figures of `tango analyze coverage`: over tokens, time and place, and beside scores."""
 
 from __future__ import annotations
 
@@ -72,11 +72,14 @@ def over_the_frame(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figure
     return figure
 
 
-def beside_accuracy(cells: Sequence[tuple[str, CoverageTotals, float]], theme: Theme) -> Figure:
-    """Accuracy of every cell over its coverage, one colour per series.
+def beside_score(
+    cells: Sequence[tuple[str, CoverageTotals, float]], title: str, theme: Theme
+) -> Figure:
+    """Score of every cell over its coverage, one colour per series.
 
     Args:
-        cells: Series, coverage and accuracy.
+        cells: Series, coverage and score in [0, 1].
+        title: What readers call the score.
         theme: Colours.
     """
     figure, panels = new_figure((13.0, 4.9), theme, columns=3)
@@ -102,20 +105,24 @@ def beside_accuracy(cells: Sequence[tuple[str, CoverageTotals, float]], theme: T
                 label=shortened(name) if name in known else None,
             )
         panel.set_xlabel(what)
-        panel.set_ylabel("accuracy (%)")
+        panel.set_ylabel(f"{title} (%)")
         panel.grid(color=theme.grid, linewidth=0.6)
     legend_below(figure, panels[0], theme, columns=5)
     return figure
 
 
 def correlation_bars(
-    rows: Sequence[tuple[str, Sequence[float]]], measures: Sequence[str], theme: Theme
+    rows: Sequence[tuple[str, Sequence[float]]],
+    measures: Sequence[str],
+    title: str,
+    theme: Theme,
 ) -> Figure:
-    """Rank correlations with accuracy: of coverage, and of the number of tokens alone.
+    """Rank correlations with the score: of coverage, and of the number of tokens alone.
 
     Args:
         rows: What is compared, and the correlation of every measure.
         measures: Their names, the number of tokens last.
+        title: What readers call the score.
         theme: Colours.
     """
     figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(rows)), theme)
@@ -139,7 +146,7 @@ def correlation_bars(
     panel.axvline(0, color=theme.foreground, linewidth=0.8)
     known = [value for _, values in rows for value in values if not np.isnan(value)]
     panel.set_xlim(min(-0.05, *known), 1.1)
-    panel.set_xlabel("rank correlation with accuracy")
+    panel.set_xlabel(f"rank correlation with {title}")
     panel.grid(axis="x", color=theme.grid, linewidth=0.6)
     legend_above(figure, panel, theme)
     return figure

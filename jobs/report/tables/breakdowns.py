@@ -33,6 +33,12 @@ _HEADER = (
 )
 
 
+# (name, value) pairs of the groups of questions.
+Groups = tuple[tuple[str, str], ...]
+# A table: the groups that all of its questions have, and the group whose values are its columns.
+_Place = tuple[Groups, str]
+
+
 @dataclass(frozen=True)
 class Column:
     """One value of a group.
@@ -54,17 +60,20 @@ class Entry:
         text: In percent.
         interval: Its interval, in words.
         heat: How strongly the page colours it, in percent.
+        groups: (name, value) pairs that its questions have; empty for a mean over values.
     """
 
     text: str
     interval: str
     heat: int = 0
+    groups: Groups = ()
 
 
 @dataclass(frozen=True)
 class BreakdownRow:
     """One cell: an entry per column."""
 
+    cell: CellSummary
     name: str
     entries: tuple[Entry, ...]
 
@@ -88,10 +97,11 @@ def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
         metrics = dict.fromkeys(metric for cell in own for metric in cell.scores_by)
         for metric in metrics:
             parts = [_by_table(cell, metric) for cell in own]
-            for group in dict.fromkeys(group for part in parts for group in part):
+            for place in dict.fromkeys(place for part in parts for place in part):
+                group = ", ".join([*(f"{outer} {value}" for outer, value in place[0]), place[1]])
                 name = f"{benchmark}: {group}" if len(benchmarks) > 1 else group
                 name = name if alone else f"{name}, {metric_title(own[0], metric)}"
-                table = _breakdown(name, own, [part.get(group, {}) for part in parts])
+                table = _breakdown(name, place, own, [part.get(place, {}) for part in parts])
                 headline = metric == own[0].metric
                 averaged = headline and group == facts_of(benchmark).macro_group
                 tables.append(_with_mean(table, own) if averaged else table)
@@ -125,19 +135,23 @@ def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
     return "\n\n".join([f"{what} in %, in brackets the number of questions.", *texts])
 
 
-def _by_table(cell: CellSummary, metric: str) -> dict[str, Mapping[str, Estimate]]:
-    """Name of a table -> value -> estimate; two groups at once make a table per outer value."""
-    crossed = {
-        f"{outer} {value}, {inner}": found
+def _by_table(cell: CellSummary, metric: str) -> dict[_Place, Mapping[str, Estimate]]:
+    """Table -> value -> estimate; two groups at once make a table per outer value."""
+    crossed: dict[_Place, Mapping[str, Estimate]] = {
+        (((outer, value),), inner): found
         for outer, values in (cell.cross if metric == cell.metric else {}).items()
         for value, groups in values.items()
         for inner, found in groups.items()
     }
-    return {**dict(sorted(cell.scores_by.get(metric, {}).items())), **crossed}
+    found_by = sorted(cell.scores_by.get(metric, {}).items())
+    return {**{((), name): found for name, found in found_by}, **crossed}
 
 
 def _breakdown(
-    name: str, cells: Sequence[CellSummary], found: Sequence[Mapping[str, Estimate]]
+    name: str,
+    place: _Place,
+    cells: Sequence[CellSummary],
+    found: Sequence[Mapping[str, Estimate]],
 ) -> Breakdown:
     """One table: a row per cell, a column per value that any of them has."""
     values = sorted({value for by_value in found for value in by_value})
@@ -151,13 +165,20 @@ def _breakdown(
         name,
         columns=tuple(map(Column, values, counts)),
         rows=tuple(
-            BreakdownRow(label, tuple(_entry(by_value.get(value), span) for value in values))
-            for label, by_value in zip(labels(cells), found, strict=True)
+            BreakdownRow(
+                cell,
+                label,
+                tuple(
+                    _entry(by_value.get(value), span, (*place[0], (place[1], value)))
+                    for value in values
+                ),
+            )
+            for cell, label, by_value in zip(cells, labels(cells), found, strict=True)
         ),
     )
 
 
-def _entry(estimate: Estimate | None, span: tuple[float, float]) -> Entry:
+def _entry(estimate: Estimate | None, span: tuple[float, float], groups: Groups) -> Entry:
     """One value, coloured by where it lies between the lowest and the highest of the table."""
     if estimate is None:
         return Entry(DASH, "no question")
@@ -166,6 +187,7 @@ def _entry(estimate: Estimate | None, span: tuple[float, float]) -> Entry:
         percent(estimate.value),
         f"{interval(estimate)} %, n = {estimate.num_questions}",
         round(4 + 36 * (estimate.value - low) / max(high - low, 0.01)),
+        groups,
     )
 
 
@@ -177,6 +199,7 @@ def _with_mean(table: Breakdown, cells: Sequence[CellSummary]) -> Breakdown:
         columns=(*table.columns, Column(_mean_name(cells[0].benchmark), asked)),
         rows=tuple(
             BreakdownRow(
+                row.cell,
                 row.name,
                 (*row.entries, Entry(percent(cell.macro), "mean of the columns")),
             )

@@ -9,6 +9,7 @@ from jobs.report.formatting import csv_text, latex_notes, markdown_notes
 from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown
 from jobs.report.tables.confusion import Confusions, confusion_markdown, confusion_table
+from jobs.report.tables.differences import differences_csv
 from jobs.report.tables.grid import grid_markdown
 from jobs.report.tables.labels import labels
 from jobs.report.tables.paper import paper_table
@@ -21,7 +22,8 @@ def write_tables(
 ) -> None:
     """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
 
-    `scores.*` is written too where a benchmark has several metrics.
+    `scores.*` is written too where a benchmark has several metrics, and `differences_by_group.csv`
+    where cells were compared with all tokens.
 
     Args:
         cells: Cells of one run or of several.
@@ -43,6 +45,8 @@ def write_tables(
     }
     if any(len(cell.scores) > 1 for cell in cells):
         texts |= {"scores.md": scores_markdown(cells) + "\n", "scores.csv": scores_csv(cells)}
+    if differences := differences_csv(cells):
+        texts["differences_by_group.csv"] = differences
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
 

@@ -79,7 +79,7 @@ def test_bins_hold_their_upper_end(share, number):
 def measured(series, retention, cosine, accuracy):
     total = CoverageTotals()
     total.add(torch.full((2, 4), cosine), max(1, round(8 * retention)), (2, 2))
-    return Measured(f"{series} r={retention}", series, retention, total, accuracy)
+    return Measured(series, retention, total, accuracy)
 
 
 def test_correlations_within_methods_and_within_retentions():
@@ -90,7 +90,7 @@ def test_correlations_within_methods_and_within_retentions():
         for number, series in enumerate("abcd")
         for accuracy in [base + number / 10]
     ]
-    found = correlations(cells)
+    found = correlations(cells, "accuracy")
     rows = {row[0]: row[1:] for row in found.table.rows}
     assert rows["methods at one retention (mean over retentions)"] == [
         *("8", "1.00", "1.00", "1.00", "-")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import yaml
 from fake_answers import facts_of, fake_answers, write_run
-from report_page import SWEEP, Page
+from merged_runs import assert_alike, report
+from report_page import SWEEP
 
 from jobs.report.compare import report_runs
 from jobs.results.facts import ShardSize
@@ -34,28 +35,6 @@ def job(tmp_path):
         return run
 
     return make
-
-
-def report(runs, output, **options):
-    page = report_runs(runs, output, **options)
-    summary = json.loads((output / "summary.json").read_text())
-    return summary, Page(page.read_text()).words, (output / "paper_table.md").read_text()
-
-
-def assert_alike(one, other, path=""):
-    """Equal but for the last digits of sums whose order differs, and for names of runs."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), path
-        for key in one.keys() - {"run_id"}:
-            assert_alike(one[key], other[key], f"{path}/{key}")
-    elif isinstance(one, list):
-        assert len(one) == len(other), path
-        for at, (left, right) in enumerate(zip(one, other, strict=True)):
-            assert_alike(left, right, f"{path}/{at}")
-    elif isinstance(one, float):
-        assert one == pytest.approx(other, rel=1e-12, abs=1e-12), path
-    else:
-        assert one == other, path
 
 
 @pytest.mark.parametrize("shards", [("0/3", "1/3", "2/3"), ("1/2", "2/4", "0/4")])

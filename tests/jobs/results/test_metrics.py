@@ -3,16 +3,15 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of
-from releases import load, write_parquet
-from scored_releases import VIDEOMME_V2_ROWS, charades_parquet, videomme_v2_release
+from releases import load
+from scored_answers import answers_of, grounding, group_scores, grouping, iou, spans
+from scored_releases import charades_parquet
 
-from jobs.harness.predictions import answer_rows
 from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes
 from jobs.report.plots import SCORE_PLOT, draw_plots
@@ -26,49 +25,8 @@ from jobs.tracking.description import describe
 from jobs.tracking.live_scores import LiveScores
 from jobs.tracking.values import cell_metrics, parent_metrics
 from tango_core.metrics import clustered_accuracy, mcnemar_p_value
-from tango_core.metrics.grouped import score_of_group, structure_of
 
 CELLS = ("full", "tango r=0.1")
-
-
-def grounding(root, num_videos=30):
-    """A release with two sentences about each video."""
-    rows = [
-        {"video": f"V{video:02}.mp4", "caption": f"person does {n}", "timestamp": [5.0, 15.0]}
-        for video in range(num_videos)
-        for n in range(2)
-    ]
-    write_parquet(root / "data" / "test-00000-of-00001.parquet", rows)
-    return load("charades_sta", root, protocol="lmms_eval")
-
-
-def answers_of(benchmark, replies_by_cell):
-    """Answers of several cells; the replies of a cell in the order of the release."""
-    ids = [record.question.id for record in benchmark.records()]
-    parts = []
-    for name, replies in replies_by_cell.items():
-        rows = answer_rows(dict(zip(ids, replies, strict=True)), benchmark, name, Path("run"))
-        own = cell(*(("full", 1.0) if name == "full" else ("tango", 0.1)), benchmark.name)
-        parts.append(rows.assign(method=own.method, retention=own.retention))
-    return pd.concat(parts, ignore_index=True)
-
-
-def spans(rng, number, noise):
-    """Replies near the truth of 5 to 15; some cannot be read, some failed."""
-    starts, ends = 5 + rng.normal(0, noise, number), 15 + rng.normal(0, noise, number)
-    replies = [f"{max(0, s):.2f} - {max(0, e):.2f}" for s, e in zip(starts, ends, strict=True)]
-    replies[3], replies[4] = "no idea", None
-    return replies
-
-
-def iou(reply):
-    """By counting hundredths of seconds."""
-    if reply is None or "-" not in reply:
-        return 0.0
-    low, high = sorted(float(part) for part in reply.split(" - "))
-    ticks = np.arange(0, 60, 0.01) + 0.005
-    ours, truth = (low < ticks) & (ticks < high), (ticks > 5) & (ticks < 15)
-    return (ours & truth).sum() / (ours | truth).sum() if low < 15 and high > 5 else 0.0
 
 
 @pytest.fixture
@@ -84,13 +42,7 @@ def grounded(tmp_path):
 @pytest.fixture
 def grouped(tmp_path):
     """Video-MME-v2: 40 copies of the release's groups under two cells, and their patterns."""
-    rows = [
-        {**row, "video_id": f"{copy}{row['video_id']}",
-         "question_id": f"{copy}{row['question_id']}"}
-        for copy in range(10, 50)
-        for row in VIDEOMME_V2_ROWS
-    ]  # fmt: skip
-    benchmark = load("videomme_v2", videomme_v2_release(tmp_path / "v2", rows))
+    rows, benchmark = grouping(tmp_path / "v2")
     rng = np.random.default_rng(1)
     replies = {
         name: [row["answer"] if rng.random() < chance else "none of them" for row in rows]
@@ -98,23 +50,6 @@ def grouped(tmp_path):
     }
     facts = facts_of(cell("full", 1.0, "videomme_v2"), cell("tango", 0.1, "videomme_v2"))
     return rows, replies, answers_of(benchmark, replies), facts
-
-
-def group_scores(rows, replies):
-    """Video -> score of its group."""
-    right = {
-        (row["video_id"], row["question_id"][-1]): reply == row["answer"]
-        for row, reply in zip(rows, replies, strict=True)
-    }
-    about = {row["video_id"]: row for row in rows}
-    return {
-        video: score_of_group(
-            row["group_type"],
-            structure_of(row["group_structure"]),
-            [right[video, place] for place in "1234"],
-        )
-        for video, row in about.items()
-    }
 
 
 class TestGrounding:

@@ -10,9 +10,12 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 
 from jobs.results.distribution import Distribution
-from jobs.results.reduction import Reduction, questions_asked, reduce_runs
+from jobs.results.facts import JobFacts
+from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
 from jobs.results.summary import summarize, summarize_reduced
 from pipeline.answer_parts import AnswerParts
+from pipeline.remote.copies import local_copy
+from pipeline.remote.urls import Url
 from pipeline.rows import ANSWER, to_table
 from pipeline.seal import write_sealed
 from pipeline.storage import Storage
@@ -160,3 +163,16 @@ def test_many_discordant_questions_have_the_exact_p_value(gained, lost):
 
     expected = stats.binomtest(gained, gained + lost).pvalue
     assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-7, abs=1e-300)
+
+
+def test_a_run_of_a_store_without_answers_is_named_by_its_url():
+    run = Url("memory://without-answers/runs/20260101T000000-run")
+    Storage.at(run).write("job.yaml", b"")
+    with local_copy(run, sent=lambda name: False) as folder:
+        with pytest.raises(FileNotFoundError) as no_answers:
+            parts_of(folder)
+        with pytest.raises(FileNotFoundError) as unfinished:
+            JobFacts.load(folder)
+    for error in (no_answers, unfinished):
+        assert str(error.value).startswith(f"{run} ")
+        assert str(error.value).endswith(f"--resume {run}")

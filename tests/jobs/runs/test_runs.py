@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -188,6 +190,49 @@ def test_compare_prints_what_report_would_write_and_writes_nothing(root, tango):
     code, _, err = tango("runs", "compare", FINISHED, STOPPED, "--root", root)
     assert code == 2
     assert "is not a finished run" in err
+
+
+def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_path):
+    code, out, err = tango(
+        "runs", "replicates", FINISHED, OTHER, "--root", root, "--output", tmp_path / "out"
+    )
+    assert code == 0, err
+    assert "is first on average" in out
+    rows = list(csv.DictReader((tmp_path / "out" / "replicates.csv").open()))
+    for row in rows:
+        values = []
+        for name in (FINISHED, OTHER):
+            summary = json.loads((root / name / "summary.json").read_text())
+            (own,) = (one for one in summary["cells"] if one["cell"] == row["cell"])
+            values.append(own["accuracy"])
+        assert [float(row[FINISHED]), float(row[OTHER])] == pytest.approx(values)
+        assert float(row["mean"]) == pytest.approx(sum(values) / 2)
+    assert (tmp_path / "out" / "replicates.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "out" / "replicates.md").read_text()
+    assert "![Accuracy by run and method](replicates.png)" in page
+    assert page.count("| shapes |") == len(rows) == 2
+    assert "not asked the same questions" in page  # 12 and 10 clips
+
+
+def test_replicates_that_began_in_one_second_have_their_folder_in_their_names(
+    root, tango, tmp_path
+):
+    other = tmp_path / "another" / FINISHED
+    shutil.copytree(root / FINISHED, other)
+    where = ("--root", root, "--output", tmp_path / "out")
+    code, _, err = tango("runs", "replicates", FINISHED, other, *where)
+    assert code == 0, err
+    header = (tmp_path / "out" / "replicates.csv").read_text().splitlines()[0].split(",")
+    assert len(set(header)) == len(header)
+    assert {f"{root.name}/{FINISHED}", f"another/{FINISHED}"} <= set(header)
+
+
+def test_one_run_is_no_replicate(root, tango, tmp_path):
+    code, _, err = tango(
+        "runs", "replicates", FINISHED, "--root", root, "--output", tmp_path / "out"
+    )
+    assert code == 2
+    assert "two runs or more, got 1" in err
 
 
 def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):

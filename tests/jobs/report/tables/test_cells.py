@@ -11,7 +11,7 @@ from PIL import Image
 from report_page import SWEEP, TANGO
 
 from jobs.report.formatting import percent, points
-from jobs.report.plots import draw_plots, save_plots
+from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.cells import (
     MAX_WIDTH,
     cells_csv,
@@ -100,18 +100,24 @@ class TestTable:
 
 class TestPlots:
     def test_are_images_and_the_themes_differ(self, sweep, tmp_path):
-        paths = save_plots(sweep[0].cells, tmp_path / "plots")
+        drawn = {**draw_plots(sweep[0].cells), **draw_forests(sweep[0].cells)}
+        save_plots(drawn, tmp_path / "plots")
+        paths = list((tmp_path / "plots").iterdir())
         assert {path.name for path in paths} == {
+            "differences_by_duration.png",
+            "differences_by_task.png",
             "accuracy_vs_retention.png",
             "score_vs_cost.png",
             "latency.png",
             "tokens_kept.png",
         }
-        dark = draw_plots(sweep[0].cells, DARK)
+        dark = {**draw_plots(sweep[0].cells, DARK), **draw_forests(sweep[0].cells, DARK)}
         for path in paths:
             light = np.asarray(Image.open(path).convert("L"), float)
             assert light.mean() > 200
-            assert np.asarray(Image.open(io.BytesIO(dark[path.name])).convert("L")).mean() < 80
+            assert (
+                np.asarray(Image.open(io.BytesIO(dark[path.name].image)).convert("L")).mean() < 80
+            )
             assert light.std() > 10
 
     def test_runs_with_long_names_keep_their_panel_of_bars_and_grow_the_legend(self, sweep):
@@ -122,10 +128,10 @@ class TestPlots:
         ]
         one, two = (draw_plots(cells) for cells in (runs[: len(runs) // 2], runs))
         for name in ("accuracy_vs_retention.png", "latency.png", "tokens_kept.png"):
-            before, after = (Image.open(io.BytesIO(drawn[name])).size for drawn in (one, two))
+            before, after = (Image.open(io.BytesIO(drawn[name].image)).size for drawn in (one, two))
             assert after[0] == before[0]
             assert after[1] > before[1] + 50
-            image = np.asarray(Image.open(io.BytesIO(two[name])).convert("L"), float)
+            image = np.asarray(Image.open(io.BytesIO(two[name].image)).convert("L"), float)
             assert image[:, -3:].min() > 250, "something reaches the right edge"
 
     def test_are_left_out_where_there_is_nothing_to_draw(self):

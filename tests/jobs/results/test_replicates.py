@@ -1,0 +1,122 @@
+"""Several trainings of one model, on answers whose truth is known."""
+
+import numpy as np
+import pytest
+
+from jobs.results.against_controls import RightWrong
+from jobs.results.cell_summary import CellSummary
+from jobs.results.replicates import agreements, replicated_cells
+from tango_core.metrics import clustered_accuracy, compare_paired
+
+CLIPS = np.repeat(np.arange(40), 4)
+QUESTIONS = np.array([f"q{number:03}" for number in range(160)])
+
+
+def _run(rights, retention=0.1, order=slice(None)):
+    """A run of named cells; `rights` is how many of the 160 questions each answers, and which."""
+    cells, answers = [], []
+    for method, right in rights.items():
+        share = 1.0 if method == "full" else retention
+        cells.append(
+            CellSummary(
+                name=f"{method} r={share:g}",
+                benchmark="shapes",
+                method=method,
+                retention_requested=share,
+                equivalent_retention=share,
+                scores={"accuracy": clustered_accuracy(right, CLIPS)},
+                model="tiny",
+            )
+        )
+        answers.append(RightWrong(QUESTIONS[order], CLIPS[order], right[order].astype(float)))
+    return cells, answers.__getitem__
+
+
+def _right(count, seed=0):
+    right = np.zeros(160, dtype=bool)
+    right[np.random.default_rng(seed).permutation(160)[:count]] = True
+    return right
+
+
+def test_mean_and_spread_are_over_the_trainings():
+    runs = [_run({"full": _right(160), "topk": _right(count)}) for count in (80, 96, 112)]
+    _, topk = replicated_cells(runs)
+    assert topk.values == pytest.approx((0.5, 0.6, 0.7))
+    assert topk.mean == pytest.approx(0.6)
+    assert topk.spread == pytest.approx(0.1)
+    assert topk.kept == pytest.approx(0.1)
+    assert topk.versus_full.difference == pytest.approx(-0.4)
+    assert topk.control is None
+
+
+def test_the_difference_is_that_of_scores_averaged_by_question():
+    ours = [_right(110, seed) for seed in range(3)]
+    theirs = [_right(90, seed + 10) for seed in range(3)]
+    runs = [_run({"random": b, "topk": a}) for a, b in zip(ours, theirs, strict=True)]
+    topk = replicated_cells(runs)[1]
+    truth = compare_paired(np.mean(ours, axis=0), np.mean(theirs, axis=0), CLIPS)
+    assert topk.control == "random"
+    assert topk.versus_control == truth
+    assert topk.p_value == truth.p_value  # one method, so nothing to correct
+    one = compare_paired(ours[0], theirs[0], CLIPS)
+    assert topk.versus_control.high - topk.versus_control.low < one.high - one.low
+
+
+def test_p_values_are_corrected_for_the_methods_of_the_retention():
+    rights = {"random": _right(80), "topk": _right(96, 1), "tango": _right(120, 2)}
+    runs = [_run(rights), _run(rights)]
+    _, topk, tango = replicated_cells(runs)
+    raw = [one.versus_control.p_value for one in (topk, tango)]
+    assert tango.p_value == pytest.approx(2 * min(raw))
+    assert topk.p_value == pytest.approx(max(raw))
+    assert tango.verdict == "better"
+
+
+def test_verdicts_are_counted_by_training():
+    good, bad = {"random": _right(40), "topk": _right(150)}, {"random": _right(150)}
+    runs = [_run(good), _run(good), _run({**bad, "topk": _right(40)})]
+    random, topk = replicated_cells(runs)
+    assert topk.verdicts == ("better", "better", "worse")
+    assert random.verdicts == ("", "", "")
+    assert topk.verdict == "better"
+
+
+def test_the_control_is_the_best_on_average_and_not_the_best_of_one_training():
+    first = _run({"random": _right(100), "uniform": _right(90), "topk": _right(120)})
+    second = _run({"random": _right(40), "uniform": _right(95), "topk": _right(120)})
+    assert replicated_cells([first, second])[2].control == "uniform"
+
+
+def test_questions_that_not_all_were_asked_do_not_count_whatever_their_order():
+    whole = {"random": _right(80), "topk": _right(120, 1)}
+    part = _run(whole, order=np.arange(160)[::-1][:100])
+    found = replicated_cells([_run(whole), part])[1]
+    kept = np.arange(60, 160)
+    truth = compare_paired(whole["topk"][kept], whole["random"][kept], CLIPS[kept])
+    assert found.versus_control.difference == pytest.approx(truth.difference)
+    assert found.versus_control.p_value == pytest.approx(truth.p_value)
+
+
+def test_agreement_says_whether_the_order_of_methods_is_that_of_every_training():
+    names = ("random", "uniform", "topk", "tango")
+    upwards = _run({name: _right(40 * (at + 1)) for at, name in enumerate(names)})
+    downwards = _run({name: _right(160 - 40 * at) for at, name in enumerate(names)})
+    (same,) = agreements(replicated_cells([upwards, upwards]))
+    assert same.correlations == pytest.approx((1.0,))
+    assert same.firsts == ("tango", "tango")
+    (other,) = agreements(replicated_cells([upwards, downwards]))
+    assert other.correlations == pytest.approx((-1.0,))
+    assert other.firsts == ("tango", "random")
+
+
+def test_cells_of_one_run_alone_are_left_out():
+    rights = {"random": _right(80), "topk": _right(120)}
+    found = replicated_cells([_run({**rights, "evs": _right(50)}), _run(rights)])
+    assert [one.cell.method for one in found] == ["random", "topk"]
+
+
+def test_runs_that_share_nothing_are_refused_with_what_is_meant():
+    with pytest.raises(ValueError, match=r"no cell in common; .*model\.path"):
+        replicated_cells([_run({"topk": _right(80)}), _run({"evs": _right(80)})])
+    with pytest.raises(ValueError, match="two runs or more, got 1"):
+        replicated_cells([_run({"topk": _right(80)})])
