@@ -3,11 +3,12 @@
     live.py (driver) -> spool.py (disk) -> sender.py (a process): replay.py, log_run.py -> store
 
 What lives here: `live.py` (a job as the driver reports it), `samples.py` (its numbers under way),
-`spool.py` (what it said, on disk), `upload.py` (the sending process, as the driver sees it),
-`sender.py` (that process), `replay.py` (from the spool to MLflow), `log_run.py` (the results),
-`repair.py` and `drivers.py` (runs whose driver died), `mlflow_runs.py` (requests), `server.py`
-(address, client and reachability of a store), `run_files.py` (what is read of a run directory),
-`values.py`, `description.py`, `datasets.py`, `predictions.py` (what a run shows).
+`spool.py` (what it said, on disk), `kept.py` (the same in the store of a run), `upload.py` (the
+sending process, as the driver sees it), `sender.py` (that process), `replay.py` (from the spool to
+MLflow), `log_run.py` (the results), `repair.py` and `drivers.py` (runs whose driver died),
+`mlflow_runs.py` (requests), `server.py` (address, client and reachability of a store),
+`run_files.py` (what is read of a run directory), `values.py`, `description.py`, `datasets.py`,
+`predictions.py` (what a run shows).
 
 May import: `jobs.results` and the rooms below it, and `pipeline`. Only the sending process imports
 MLflow, once and in its main thread. Clock, run files and client are parameters, so that a test can

@@ -14,6 +14,7 @@ from typing import Literal
 
 from jobs.tracking.drivers import Driver
 from jobs.tracking.live_scores import Cell
+from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.samples import RunningNumbers
 from jobs.tracking.server import (
     TrackingError,
@@ -48,7 +49,7 @@ class LiveRun:
     otherwise. `finish` uploads the results.
 
     Args:
-        run_dir: Where the job writes, on a local disk.
+        run_dir: Where the job writes, on a local disk, or the desk of a run in a store.
         tracking_uri: Where to log; `None` for the SQLite store beside the run.
         command: Name of the command, e.g. `sweep`.
         every_s: Seconds between two samples.
@@ -71,6 +72,7 @@ class LiveRun:
     ) -> None:
         self.uri = tracking_uri or default_tracking_uri(run_dir.parent)
         raise_if_retired(self.uri)
+        self._home = RunDirectory(run_dir).home()
         self._run_dir, self._command, self._every_s = run_dir, command, every_s
         self._board, self._clock = board or JobBoard(), clock
         self._spool = Spool(run_dir / FOLDER / EVENTS)
@@ -116,7 +118,7 @@ class LiveRun:
         about = {
             "command": self._command,
             "driver": Driver.this().to_tag(),
-            "directory": str(self._run_dir.absolute()),
+            "directory": str(self._home),
             "num_clips": plan.clips.num_rows + finished,
         }
         self._spool.write({"kind": "start", "time": self._now_ms(), **about})
@@ -187,8 +189,8 @@ class LiveRun:
                 "`tango log-run %s --tracking-uri %s`",
                 redacted(self.uri),
                 first_line(error),
-                self._run_dir,
-                self._run_dir,
+                self._home,
+                self._home,
                 redacted(self.uri),
             )
             return None

@@ -146,7 +146,7 @@ class _Upload:
         self.steps = last_steps(files.path)
         self.alive = {
             DRIVER_TAG: Driver.this().to_tag(),
-            DIRECTORY_TAG: str(files.path.absolute()),
+            DIRECTORY_TAG: str(files.home()),
             HEARTBEAT_TAG: clock.now().astimezone(UTC).isoformat(timespec="seconds"),
         }
 
@@ -213,14 +213,15 @@ class _Upload:
             self.runs.file(parent, path)
         for path in self.files.in_folders():
             self.runs.file(parent, path, path.parent.name)
-        from matplotlib.image import imread
+        from PIL import Image
 
         logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
         for path in self.files.figures():
             # The names of images hold their key and step; each is logged once.
             name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
             if not any(name.search(there) for there in logged):
-                self.runs.client.log_image(parent, imread(path), key=path.stem, step=0)
+                with Image.open(path) as plot:
+                    self.runs.client.log_image(parent, plot, key=path.stem, step=0)
                 self.runs.progress()
 
     def _points(self, metrics: dict[str, float]) -> list[Point]:

@@ -6,6 +6,8 @@ A driver that is killed cannot say so; the next one that uses the store does.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +20,13 @@ from jobs.tracking.drivers import (
     Driver,
     heartbeat_time,
 )
+from jobs.tracking.kept import spool_at_hand
 from jobs.tracking.mlflow_runs import MlflowRuns
 from jobs.tracking.replay import Replay
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.spool import Sent, has_events
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.remote.urls import Url, place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,8 +49,8 @@ def repair(
 
     Runs without our tags are other people's and stay as they are. A driver on this machine is dead
     if its process is gone; one on another machine after a quarter of an hour of silence. What such
-    a driver left in its run directory on this machine is sent first. Without that, the run ends at
-    its last sign of life.
+    a driver left in its run directory, on this machine or in a store, is sent first. Without that,
+    the run ends at its last sign of life.
 
     Args:
         client: For the store.
@@ -65,14 +69,32 @@ def repair(
         driver = Driver.read(run.data.tags.get(DRIVER_TAG, ""))
         if name == spare or driver is None or _is_alive(run, driver, clock.now()):
             continue
-        directory = Path(run.data.tags.get(DIRECTORY_TAG) or "/nowhere")
-        if driver.is_here() and has_events(directory):
-            runs = MlflowRuns(client, experiment, directory.name)
-            Replay(runs, RunDirectory(directory), Sent.load(directory, tracking_uri)).send()
+        has_facts = False
+        with _directory(run, driver) as directory:
+            if directory and has_events(directory):
+                runs = MlflowRuns(client, experiment, directory.name)
+                Replay(runs, RunDirectory(directory), Sent.load(directory, tracking_uri)).send()
+            has_facts = directory is not None and (directory / FACTS_FILE).is_file()
         if client.get_run(name).info.status == "RUNNING":
-            _end(client, run, finished=driver.is_here() and (directory / FACTS_FILE).is_file())
+            _end(client, run, finished=has_facts)
         repaired.append(name)
     return repaired
+
+
+@contextmanager
+def _directory(run: Run, driver: Driver) -> Iterator[Path | None]:
+    """What a driver left, on this machine; `None` if it is out of reach."""
+    with ExitStack() as stack:
+        found: Path | None = None
+        try:
+            where = place(run.data.tags.get(DIRECTORY_TAG) or "/nowhere")
+            if isinstance(where, Url):
+                found = stack.enter_context(spool_at_hand(where))
+            elif driver.is_here():
+                found = where
+        except (OSError, ValueError, ModuleNotFoundError) as error:
+            logger.debug("what a dead driver left is out of reach: %s", error)
+        yield found
 
 
 def _is_alive(run: Run, driver: Driver, now: datetime) -> bool:

@@ -9,8 +9,8 @@ from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
-from pipeline.remote.copies import HOME_FILE
-from pipeline.remote.urls import Url
+from pipeline.remote.copies import home_of
+from pipeline.remote.urls import Place
 from tango_core.local_files import parse_json, read_text
 
 ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parquet")
@@ -87,9 +87,13 @@ class RunDirectory:
         """Plots that the UI shows beside the charts."""
         return sorted((self.path / "plots").glob("*.png"))
 
+    def home(self) -> Place:
+        """Where the run is: the directory itself, or the URL that it is a copy of."""
+        return home_of(self.path.absolute())
+
     def artifact_root(self) -> str:
         """URI under which a local store keeps the files of all runs."""
-        home = self.path / HOME_FILE
-        if home.is_file():
-            return str(Url(home.read_text().strip()).parent / "mlartifacts")
-        return (self.path.parent.resolve() / "mlartifacts").as_uri()
+        home = self.home()
+        if isinstance(home, Path):
+            return (home.parent.resolve() / "mlartifacts").as_uri()
+        return str(home.parent / "mlartifacts")

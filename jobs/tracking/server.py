@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
+from jobs.tracking.empty_store import begun
+from pipeline.loading import loading
 from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
 
@@ -43,11 +45,13 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
     Raises:
         TrackingError: If MLflow has no store for the URI, or cannot open it.
     """
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
+    with loading():
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
     try:
-        return MlflowClient(tracking_uri=tracking_uri)
+        with loading(), begun(tracking_uri):  # brings the code that opens a database
+            return MlflowClient(tracking_uri=tracking_uri)
     except MlflowException as error:
         raise TrackingError(
             f"--tracking-uri {redacted(tracking_uri)} cannot be opened ({first_line(error)}); "
@@ -145,7 +149,8 @@ def tracking_errors() -> Iterator[None]:
     Raises:
         TrackingError: In place of MLflow's exceptions and `OSError`.
     """
-    from mlflow.exceptions import MlflowException
+    with loading():
+        from mlflow.exceptions import MlflowException
 
     try:
         yield

@@ -20,7 +20,7 @@ from pipeline.redaction import redacted
 logger = logging.getLogger(__name__)
 
 FOLDER = "tracking"
-EVENTS, SYSTEM = "events.jsonl", "system.jsonl"
+EVENTS, SYSTEM, SENT = "events.jsonl", "system.jsonl", "sent.json"
 MAX_BYTES = 64 * 2**20
 
 Event = dict[str, Any]
@@ -95,7 +95,7 @@ class Sent:
     @classmethod
     def load(cls, run_dir: Path, tracking_uri: str) -> Sent:
         """Read what is known; a file that nobody can read means that nothing was sent."""
-        path = run_dir / FOLDER / "sent.json"
+        path = run_dir / FOLDER / SENT
         store = store_key(tracking_uri)
         found = _stores(path).get(store, {})
         offsets = found.get("offsets")

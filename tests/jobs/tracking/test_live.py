@@ -182,8 +182,12 @@ def test_a_server_that_comes_back_gets_what_it_missed(run_dir, mlflow_server, tm
         try:
             client = MlflowClient(tracking_uri=f"http://127.0.0.1:{mlflow_server}")
             run = until(lambda: shown(client, "live/clips"), "what was missed", 200)
-            history = client.get_metric_history(run.info.run_id, "live/clips")
-            assert {point.value for point in history} >= {1, 2, 3}
+
+            def all_clips():
+                history = client.get_metric_history(run.info.run_id, "live/clips")
+                return {point.value for point in history} >= {1, 2, 3}
+
+            until(all_clips, "every sample", 200)
             live.stopped()
             finish(run_dir)
             assert live.finish(idle_s=120) == run.info.run_id

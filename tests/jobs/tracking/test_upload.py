@@ -169,6 +169,7 @@ class TestSweep:
         assert before == after
 
 
+@pytest.mark.slow
 def test_one_cell_is_one_run_and_a_resumed_job_may_change_its_pools(tmp_path):
     from mlflow import MlflowClient
 

@@ -1,0 +1,281 @@
+"""The spool of a run in a store, kept there while the job is at work.
+
+A driver that is killed leaves nothing on its machine that another one finds. An object cannot be
+appended to, so what is new goes to parts: `tracking/parts/<attempt>/events.jsonl/000000` holds
+whole lines and is written again until it is full. A job that ends well puts whole files in their
+place, and so does the next attempt. Lines may be there twice after a kill in between; MLflow keeps
+one of two equal points.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from jobs.results.facts import FACTS_FILE, JOB_FILE
+from jobs.tracking.spool import EVENTS, FOLDER, SENT, SYSTEM
+from pipeline.background import LastingThread
+from pipeline.clock import SYSTEM_CLOCK, Clock, Repeated
+from pipeline.remote.copies import local_copy
+from pipeline.remote.objects import PARALLEL, ObjectStore
+from pipeline.remote.retries import Patience
+from pipeline.remote.urls import Place, Url
+
+logger = logging.getLogger(__name__)
+
+PARTS = "parts"
+PART_BYTES = 256 * 2**10
+_SAMPLES_PER_SEND = 3
+_MOST_AT_FULL_RATE = 1_000
+"""Sends after which their interval grows with the job: a week of a job is about 3,000 of them."""
+_LAST_SEND_S = 5.0
+# Whatever fails is sent with the next part.
+_PATIENCE = Patience(tries=2, deadline_s=30.0)
+
+
+class KeptSpool:
+    """Brings the spool of earlier attempts here, and copies what is added to it to the store.
+
+    A store that fails costs one warning and no job. Only the driver that holds the lease may start.
+
+    Args:
+        run_dir: Of the run.
+        desk: Local directory whose `tracking/` is the spool.
+        every_s: Seconds between two samples of the job.
+        clock: Calls at intervals.
+    """
+
+    def __init__(
+        self, run_dir: Url, desk: Path, every_s: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._run_dir, self._desk, self._clock = run_dir, desk, clock
+        self._every_s = _SAMPLES_PER_SEND * every_s
+        self._store = ObjectStore(run_dir.scheme, _PATIENCE)
+        self._lock = threading.Lock()
+        self._ticker: Repeated | None = None
+        self._begun = self._sent_at = clock.monotonic()
+        self._earlier: list[str] = []
+        self._parts: list[_Parts] = []
+        self._sent = b""
+        self._warned = False
+
+    def start(self) -> None:
+        """Bring here what earlier attempts said, and copy from now on."""
+        folder = self._run_dir / FOLDER
+        try:
+            entries = self._store.tree(folder.path)
+            names = [entry.path[len(self._run_dir.path) + 1 :] for entry in entries]
+            pairs = [
+                (entry.path, self._desk / name)
+                for entry, name in zip(entries, names, strict=True)
+                if is_spool(name)
+            ]
+            for _, target in pairs:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            self._store.download_all(pairs)
+        except OSError as error:
+            self._warn(error)
+        self._earlier = put_together(self._desk)
+        attempt = f"{self._clock.now():%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}"
+        self._parts = [
+            _Parts(self._store, self._run_dir, self._desk / FOLDER / name, attempt)
+            for name in (EVENTS, SYSTEM)
+        ]
+        self._sent = _bytes_of(self._desk / FOLDER / SENT)
+        self._begun = self._sent_at = self._clock.monotonic()
+        self._ticker = self._clock.repeat(self._tick, self._every_s, "tango-kept-spool")
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Copy no more; what is under way goes on."""
+        if self._ticker:
+            self._ticker.stop(wait=False)
+
+    def send(self) -> None:
+        """Copy what is new: at most one object for each file, unless much is."""
+        with self._lock:
+            self._sent_at = self._clock.monotonic()
+            try:
+                # Before the events: offsets must not be ahead of the bytes that they count.
+                sent = _bytes_of(self._desk / FOLDER / SENT)
+                if self._earlier:
+                    for part in self._parts:
+                        part.put_start()
+                    forget(self._store, self._run_dir, self._earlier)
+                    self._earlier = []
+                for part in self._parts:
+                    part.send()
+                if sent != self._sent:
+                    self._store.write((self._run_dir / FOLDER / SENT).path, sent)
+                    self._sent = sent
+            except OSError as error:
+                self._warn(error)
+
+    def last_send(self) -> None:
+        """Copy what is new, for at most seconds: the job ends badly, and perhaps soon."""
+        self.stop()
+        if not self._parts:  # another driver has the run
+            return
+        done = threading.Event()
+
+        def work() -> Callable[[], None]:
+            self.send()
+            return done.set
+
+        LastingThread.start_on(work)
+        done.wait(_LAST_SEND_S)
+
+    def forget_parts(self) -> None:
+        """Remove the parts; the whole files are in the store."""
+        self.stop()
+        with self._lock:
+            names = [name for part in self._parts for name in part.names()]
+            with suppress(OSError):
+                forget(self._store, self._run_dir, names + self._earlier)
+
+    def _tick(self) -> None:
+        now = self._clock.monotonic()
+        interval = max(self._every_s, (now - self._begun) / _MOST_AT_FULL_RATE)
+        if now - self._sent_at >= 0.9 * interval:
+            self.send()
+
+    def _warn(self, error: OSError) -> None:
+        """Once."""
+        if not self._warned:
+            logger.warning(
+                "what MLflow has not heard of this job is not kept in the store: %s", error
+            )
+        self._warned = True
+
+
+class _Parts:
+    """One file of the spool that grows, as objects that do not.
+
+    Args:
+        store: For them.
+        run_dir: Of the run.
+        path: The file. What it holds now is in the store by another name.
+        attempt: Name of this driver.
+    """
+
+    def __init__(self, store: ObjectStore, run_dir: Url, path: Path, attempt: str) -> None:
+        self._store, self._run_dir, self._path = store, run_dir, path
+        self._inside = f"{FOLDER}/{PARTS}/{attempt}/{path.name}"
+        self._base = path.stat().st_size if path.is_file() else 0
+        self._start = self._end = self._base
+        self._number = 0
+
+    def put_start(self) -> None:
+        """Write what was there at the start as the whole file."""
+        if self._base:
+            with self._path.open("rb") as file:
+                start = file.read(self._base)
+            self._store.write((self._run_dir / FOLDER / self._path.name).path, start)
+
+    def send(self) -> None:
+        """Write the open part again, with what is new, and begin the next one if it is full."""
+        while True:
+            data, more = _whole_lines(self._path, self._start)
+            if self._start + len(data) > self._end:
+                name = f"{self._inside}/{self._number:06d}"
+                self._store.write((self._run_dir / name).path, data)
+                self._end = self._start + len(data)
+            if not more:
+                return
+            self._start, self._number = self._end, self._number + 1
+
+    def names(self) -> list[str]:
+        """The objects, from the run directory on."""
+        last = self._number + (self._end > self._start)
+        return [f"{self._inside}/{number:06d}" for number in range(last)]
+
+
+def is_spool(name: str) -> bool:
+    """Whether a file of a run is what its job tells MLflow, by its path in the run."""
+    folder, _, rest = name.partition("/")
+    if folder != FOLDER:
+        return False
+    pieces = rest.split("/")
+    if len(pieces) == 1:
+        return rest in (EVENTS, SYSTEM, SENT)
+    return len(pieces) == 4 and pieces[0] == PARTS and pieces[2] in (EVENTS, SYSTEM)
+
+
+def put_together(run_dir: Path) -> list[str]:
+    """Append the parts in a local copy of a run to the files that they are parts of.
+
+    Returns:
+        The paths that the parts had in the run.
+    """
+    folder = run_dir / FOLDER / PARTS
+    parts = sorted(path for path in folder.glob("*/*/*") if path.is_file())
+    for part in parts:
+        with (run_dir / FOLDER / part.parent.name).open("ab") as whole:
+            whole.write(part.read_bytes())
+    names = [part.relative_to(run_dir).as_posix() for part in parts]
+    shutil.rmtree(folder, ignore_errors=True)
+    return names
+
+
+def forget(store: ObjectStore, run_dir: Url, names: list[str]) -> None:
+    """Remove parts of a spool from the store."""
+    with ThreadPoolExecutor(PARALLEL) as workers:
+        list(workers.map(store.delete, [(run_dir / name).path for name in names]))
+
+
+@contextmanager
+def run_at_hand(where: Place) -> Iterator[Path]:
+    """The files of a run on this machine, its spool put together; what is written is sent back.
+
+    Raises:
+        OSError: If the store does not answer.
+    """
+    names: list[str] = []
+    with local_copy(where) as folder:
+        if isinstance(where, Url):
+            names = put_together(folder)
+        yield folder
+    if isinstance(where, Url):
+        forget(ObjectStore(where.scheme), where, names)
+
+
+@contextmanager
+def spool_at_hand(where: Url) -> Iterator[Path]:
+    """The spool of a run and what describes the run, on this machine; nothing is sent back.
+
+    Raises:
+        OSError: If the store does not answer.
+    """
+    needed = (JOB_FILE, FACTS_FILE)
+    with local_copy(
+        where, lambda name: is_spool(name) or name in needed, lambda name: False
+    ) as folder:
+        put_together(folder)
+        yield folder
+
+
+def _whole_lines(path: Path, start: int) -> tuple[bytes, bool]:
+    """Lines behind an offset, about as many as fit into a part, and whether there are more."""
+    if not path.is_file():
+        return b"", False
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(PART_BYTES)
+        if len(data) < PART_BYTES:
+            return data[: data.rfind(b"\n") + 1], False
+        data += file.readline()  # the line that the limit cut
+        return (data, True) if data.endswith(b"\n") else (data[: data.rfind(b"\n") + 1], False)
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Content of a small file; nothing if it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
