@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-from cluster_keeper import cluster
+from cluster_keeper import RECIPE, cluster
 from stopped_runs import (
     ROOT,
     Tango,
@@ -215,13 +215,7 @@ def lost_node(case: Case, work: Path, whole: Path, old: Path | None, seed: int) 
     """One of two nodes is lost; another one with its resource comes, or none does."""
     name, _, comes_back = case.node.partition(", ")
     folder = work / f"nodes-{time.monotonic_ns()}"
-    pools = {
-        "decode": {"num_cpus": 0.5},
-        "compress": {"num_gpus": 0.5, "resources": {"encode": 0.5}},
-        "answer": {"num_gpus": 0.5, "resources": {"answer": 0.5}},
-    }
-    # The GPUs are logical: `device` would follow them.
-    model = {"name": "tiny", "device": "cpu"}
+    pools, model = RECIPE["pools"], {"name": "tiny", "device": "cpu"}
     write_recipe(folder, work / "shapes", pools=pools, model=model, cluster={"lost_timeout_s": 45})
     output, arguments = folder / "runs", ("sweep", "recipe.yaml", *LIMIT)
     after = random.Random(seed).randint(1, CELLS * CLIPS // 2)

@@ -8,7 +8,7 @@ from simulated import outcome_of, problem_of, problems_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.disk import DiskState, Inode
 from tests.chaos.simulator.faults import *  # noqa: F403  (printed schedules are read back)
-from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Schedule, Switch
+from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Rot, Schedule, Switch
 from tests.chaos.simulator.schedules import KINDS, schedule_of
 from tests.chaos.simulator.shrink import as_test, shrink
 
@@ -44,6 +44,16 @@ def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another
     outcome = outcome_of(Schedule(world="shared", faults=robbed))
     assert not outcome.problem
     assert outcome.attempts[0].startswith("driver-0: LeaseError")
+
+
+def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it_again():
+    # Found by a seed, a fault of the judgement: the driver that was to look was killed too early.
+    rotted = (Kill(at=65), Rot(at=115, kind="flip", of="part", which=9), Kill(at=119))
+    schedule = Schedule(world="store", executor="cluster", clips=2, compacted=True, faults=rotted)
+    outcome = outcome_of(schedule)
+    assert not outcome.problem
+    assert "Killed" in outcome.attempts[1]
+    assert any("0 failed, 0 missing" in line for line in outcome.attempts[2:])
 
 
 @pytest.mark.parametrize("seed", [7, 12])

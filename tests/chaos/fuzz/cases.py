@@ -10,7 +10,7 @@ class Outcome:
     """How a case ended.
 
     Attributes:
-        kind: What was damaged: `videos`, `files`, `recipes`, `annotations`.
+        kind: What was damaged: `videos`, `files`, `recipes`, `annotations`, `resume`.
         about: The file, e.g. `"h264.mp4"` or `"facts.json"`.
         what: How it ended, in two or three words, to be counted.
         problem: What must not be; "" if all is right.

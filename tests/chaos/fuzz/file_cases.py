@@ -49,7 +49,7 @@ def run_file_case(seed: int, folder: Path) -> Outcome:
     shutil.copytree(_original(kind), root)
     files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix not in (".png", ".html"))
     path = dice.choice(files)
-    done = _damage(path, files, dice)
+    done = damage_file(path, files, dice)
     about = f"{kind}: {'*' if kind != 'run' and path.suffix == '.parquet' else ''}"
     about += path.suffix if about.endswith("*") else _general(path.name)
     check = _read_run if kind == "run" else _read_cache
@@ -64,7 +64,12 @@ def _general(name: str) -> str:
     return "answers" if name.startswith("part-") else name
 
 
-def _damage(path: Path, files: list[Path], dice: random.Random) -> list[str]:
+def damage_file(path: Path, files: list[Path], dice: random.Random) -> list[str]:
+    """Damage a file as its kind invites it, lose it, or put another one in its place.
+
+    Returns:
+        What was done, in words.
+    """
     done: list[str] = []
     data = path.read_bytes()
     how = dice.random()

@@ -114,7 +114,7 @@ DRIVERS = (
     Mutation(
         "a lease judged by the dates of two machines",
         {"pipeline.object_lease.ObjectLease._raise_if_alive": _raise_if_alive_by_date},
-        ("second driver", "jump"),
+        ("late date", "jump"),
         ("store",),
     ),
     Mutation(

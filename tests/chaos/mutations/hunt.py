@@ -56,10 +56,11 @@ def hunt(index: int, most: int = MOST_SCHEDULES) -> Catch:
     return Catch(mutation.name, 0, "", time.process_time() - begun)
 
 
-def hunts(most: int, processes: int) -> Iterator[Catch]:
-    """All mutations, each as soon as it is caught or given up."""
+def hunts(most: int, processes: int, named: str = "") -> Iterator[Catch]:
+    """The mutations whose names hold a text, each as soon as it is caught or given up."""
     with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as workers:
-        pieces = [workers.submit(hunt, index, most) for index in range(len(MUTATIONS))]
+        wanted = [index for index, one in enumerate(MUTATIONS) if named in one.name]
+        pieces = [workers.submit(hunt, index, most) for index in wanted]
         try:
             for piece in as_completed(pieces):
                 yield piece.result()
@@ -78,13 +79,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=MOST_SCHEDULES)
     parser.add_argument("--until", type=int, default=len(MUTATIONS), help="stop at so many")
+    parser.add_argument("--named", default="", help="only those whose names hold this text")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print the names alone")
     options = parser.parse_args()
     caught: list[str] = []
     if not options.json:
         print("| fault | caught after | what the simulator says | s |\n|---|---|---|---|")
-    for catch in hunts(options.most, options.processes):
+    for catch in hunts(options.most, options.processes, options.named):
         if not options.json:
             print(line_of(catch), flush=True)
         caught += [catch.name] if catch.after else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import time
 from collections import Counter
@@ -54,8 +55,11 @@ def main() -> int:
                 if problem:
                     failures.append((seed, problem))
                     print(f"seed {seed}: {problem.splitlines()[0][:200]}", flush=True)
-    seconds = time.monotonic() - begun
-    print(f"{done} schedules, {steps} steps, {seconds:.0f} s, {len(failures)} failed")
+    seconds, used = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"{done} schedules, {steps} steps, {seconds:.0f} s, "
+        f"{used.ru_utime + used.ru_stime:.0f} s of processor time, {len(failures)} failed"
+    )
     print(", ".join(f"{name} {count}" for name, count in kinds.most_common()))
     for seed, problem in failures[: options.shrink]:
         print(f"\n{as_test(shrink(schedule_of(seed)), seed, problem)}", flush=True)

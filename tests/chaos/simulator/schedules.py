@@ -181,7 +181,16 @@ def _killed_keeper(draw: random.Random, world: str, at: int) -> list[f.Fault]:
     return [f.Arrive(at, "compact"), *turns, f.Kill(at + draw.randint(4, 60))]
 
 
+def _late_date(draw: random.Random, world: str, at: int) -> list[f.Fault]:
+    """The date of a driver's machine goes back, then another machine looks at its lease."""
+    at = draw.randint(5, 60)
+    jump = f.ClockJump(at, draw.choice((-3600.0, -90.0)))
+    arrival = f.Arrive(at + draw.randint(1, 40), "continue", machine=1)
+    return [jump, arrival, *_turns(draw, arrival.at)]
+
+
 NARROW = {
+    "late date": _late_date,
     "swapped": _swapped,
     "damaged shard": _damaged_shard,
     "killed keeper": _killed_keeper,

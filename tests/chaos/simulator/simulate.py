@@ -104,6 +104,7 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
     """Attempt after attempt."""
     schedule, world = running.schedule, running.world
     calm = attempt = 0
+    has_rotted = False  # since a driver has last looked at all parts
     incomplete: str | None = (
         None  # a finished run with failed clips, which only --resume asks again
     )
@@ -130,8 +131,12 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         if is_calm:
             encoded = len(running.encoded) - encoded
             check_work(left, process.value.result if process.error is None else None, encoded)
-        done = _finished(world.processes[begun:]) or complete_runs(running)
-        if done and not any(isinstance(fault, f.Rot) for fault in world.struck[before:]):
+        finished = _finished(world.processes[begun:])
+        has_rotted = any(isinstance(fault, f.Rot) for fault in world.struck[before:]) or (
+            has_rotted and not finished
+        )
+        done = finished or complete_runs(running)
+        if done and not has_rotted:
             break
         ended = [
             one.value.run for one in world.processes[begun:] if isinstance(one.value, Finished)

@@ -1,6 +1,6 @@
 """Real jobs that something happens to at a random moment, judged by the simulator's oracle.
 
-    python -m tests.chaos.trials ROW... [--tries 10] [--seed 0]    # adds to a JSON file
+    python -m tests.chaos.trials ROW... [--tries 10] [--seed 0]    # adds to results/trials.jsonl
     python -m tests.chaos.trials --table                           # writes results/trials.md
 
 A trial: a `tango sweep` over a few clips with the embedded model is disturbed, and resumed in a
@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
-from cluster_keeper import cluster
+from cluster_keeper import RECIPE, cluster
 from s3_server import environment, s3_server
 from stopped_runs import num_cached, write_recipe
 
@@ -39,13 +39,9 @@ from tests.chaos.trials.rows import CELLS, CLIPS, ROWS, Row, Trial
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = Path(__file__).parents[1] / "results" / "trials.md"
 WORK = Path(tempfile.gettempdir()) / "tango-trials"
+BELOW = "\n## "
 MOST_RESUMES = 3
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
-POOLS = {
-    "decode": {"num_cpus": 0.5},
-    "compress": {"num_gpus": 0.5, "resources": {"encode": 0.5}},
-    "answer": {"num_gpus": 0.5, "resources": {"answer": 0.5}},
-}
 
 
 @dataclass(frozen=True)
@@ -176,9 +172,10 @@ def one_trial(lab: Lab, row: Row, seed: int) -> Outcome:
         except WrongError as error:
             wrong = str(error)
     said = [line for line in log.read_text(errors="replace").splitlines() if "tango:" in line]
+    line = (said or [""])[0].replace(str(lab.work), "WORK")
     if not wrong:
         shutil.rmtree(lab.work / log.stem, ignore_errors=True)
-    return Outcome(seed, wrong, struck, ended, (said or [""])[0], round(seconds, 1), resumes, again)
+    return Outcome(seed, wrong, struck, ended, line, round(seconds, 1), resumes, again)
 
 
 def _strike_at_a_moment(row: Row, trial: Trial) -> tuple[float, bool]:
@@ -225,13 +222,12 @@ def _run(left: Left) -> str:
 
 
 def measure(names: list[str], tries: int, seed: int, raw: Path, work: Path) -> bool:
-    """Run trials and add their outcomes to the JSON file; whether all were right."""
+    """Run trials and append their outcomes to a file of JSON lines; whether all were right."""
     work.mkdir(parents=True, exist_ok=True)
-    write_recipe(work / "loop", work / "shapes", methods=METHODS, executor="local", model=_model())
+    write_recipe(work / "loop", work / "shapes", methods=METHODS, **{**RECIPE, "executor": "local"})
     write_recipe(
-        work / "ray", work / "shapes", methods=METHODS, executor="ray", model=_model(),
-        pools=POOLS, cluster={"lost_timeout_s": 60},
-    )  # fmt: skip
+        work / "ray", work / "shapes", methods=METHODS, **RECIPE, cluster={"lost_timeout_s": 60}
+    )
     good = True
     with forker() as start:
         lab = Lab(work, start)
@@ -242,15 +238,9 @@ def measure(names: list[str], tries: int, seed: int, raw: Path, work: Path) -> b
                     outcome = one_trial(lab, ROWS[name], number)
                     good &= not outcome.wrong
                     print(name, outcome, flush=True)
-                    rows = json.loads(raw.read_text()) if raw.exists() else {}
-                    rows.setdefault(name, []).append(asdict(outcome))
-                    raw.write_text(json.dumps(rows, indent=1))
+                    with open(raw, "a") as file:
+                        file.write(json.dumps({"row": name, **asdict(outcome)}) + "\n")
     return good
-
-
-def _model() -> dict[str, object]:
-    """The GPUs of the cluster are logical: `device: auto` would follow them."""
-    return {"name": "tiny", "num_frames": 4, "device": "cpu"}
 
 
 def main() -> int:
@@ -259,7 +249,7 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--tries", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--raw", type=Path, default=WORK.with_suffix(".json"))
+    parser.add_argument("--raw", type=Path, default=RESULTS.with_suffix(".jsonl"))
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--work", type=Path, default=WORK)
     given = parser.parse_args()
@@ -277,7 +267,10 @@ def main() -> int:
     if given.table:
         from tests.chaos.trials.table import table
 
-        RESULTS.write_text(table(json.loads(given.raw.read_text())))
+        outcomes = [json.loads(line) for line in given.raw.read_text().splitlines()]
+        # What stands below it was written by hand.
+        kept = RESULTS.read_text().partition(BELOW)[2]
+        RESULTS.write_text(table(outcomes) + (BELOW + kept if kept else ""))
     return 0 if good else 1
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-PATIENCE_S = 120.0
+PATIENCE_S = 400.0
 
 
 def below(pid: int, title: str) -> list[int]:

@@ -10,7 +10,7 @@ from tests.chaos.trials.rows import CELLS, CLIPS, ROWS
 INTRO = f"""# Trials with real processes
 
 Made by `python -m tests.chaos.trials`: {CLIPS} generated clips, {CELLS} methods, the embedded
-model, on two cores shared with up to twenty busy processes. Something happens to a `tango sweep` at
+model, on two cores shared with up to forty busy processes. Something happens to a `tango sweep` at
 a random moment, drawn from the seed; then it is resumed in a loop until it ends well. After every
 attempt and at the end the oracle of the simulator judges the files: every planned answer once,
 equal to an undisturbed run, token sets bit for bit, counts as on disk, nothing half written,
@@ -22,15 +22,15 @@ from a process that has imported the libraries.
 """
 
 
-def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def table(outcomes: Sequence[Mapping[str, Any]]) -> str:
     """The page.
 
     Args:
-        rows: Name of a row -> its outcomes, as `__main__.Outcome` has them.
+        outcomes: As `__main__.Outcome` has them, and `row`, the name of the row.
     """
     lines = []
     for name in ROWS:
-        found = [one for one in rows.get(name, ()) if one["struck"]]
+        found = [one for one in outcomes if one["row"] == name and one["struck"]]
         if not found:
             lines.append(f"| {name} | 0 | | | | | |")
             continue

@@ -1,0 +1,113 @@
+"""Real `tango` sweeps on a cluster of which one node is lost while both are at work.
+
+    python -m pytest tests/chaos/lost_nodes.py
+
+Not part of the suite: on a quick machine all clips may be encoded before a node has gone, and then
+a test says that it proved nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+from cluster_keeper import RECIPE, cluster
+from stopped_runs import NOTHING, complete, difference, num_cached, run_of, tango, write_recipe
+
+from pipeline.answer_parts import ANSWER_KEY
+
+CLIPS, CELLS = 16, 2
+SWEEP = ("sweep", "recipe.yaml", "--limit", CLIPS)
+LOOP = ("--set", "executor=local")
+WAIT_S, WAIT_IN_VAIN_S = 60, 10
+STAGE_OF = {"encode": "CompressVideo", "answer": "AnswerQuestions"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nodes")
+    methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
+    limits = {"lost_timeout_s": WAIT_S}
+    write_recipe(folder, folder / "shapes", methods=methods, **RECIPE, cluster=limits)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(work):
+    """The run that nobody disturbs."""
+    done = complete(*SWEEP, *LOOP, cwd=work, output=work / "whole")
+    assert done.process.returncode == 0, done.text()
+    return run_of(done.output)
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A head, a node for the encoder and one for the language model."""
+    with cluster("encode", "answer") as (keeper, _):
+        yield keeper
+
+
+def lose(node, nodes, job):
+    """End a node when the first token sets are there and before the last one is."""
+    job.wait_until(lambda: num_cached(job.output) >= 2)
+    nodes.remove(node)
+    if node == "encode":
+        assert num_cached(job.output) < CLIPS * CELLS, "it was lost too late to prove anything"
+    assert job.process.poll() is None, job.text()
+
+
+def check_all_is_there(output, whole):
+    """Every answer once on the disk and in the summary, as in the run that nobody disturbed."""
+    run = run_of(output)
+    assert difference(run, whole) == NOTHING
+    parts = [
+        pq.read_table(part, columns=list(ANSWER_KEY)) for part in run.glob("answers/*.parquet")
+    ]
+    names = Counter(tuple(row.values()) for part in parts for row in part.to_pylist())
+    assert set(names.values()) == {1}
+    found, expected = (json.loads((path / "summary.json").read_text()) for path in (run, whole))
+    assert found["num_questions"] == expected["num_questions"] == len(names)
+    assert num_cached(output) == CLIPS * CELLS
+
+
+@pytest.mark.parametrize("node", ["encode", "answer"])
+def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whole, nodes):
+    output = work / f"replaced-{node}"
+    with tango(*SWEEP, "--address", nodes.address, cwd=work, output=output) as job:
+        lose(node, nodes, job)
+        time.sleep(1)
+        another = nodes.add(node)
+        assert job.process.wait(400) == 0, job.text()
+    assert "Traceback" not in job.text()
+    actors = [actor for actor in nodes.actors() if STAGE_OF[node] in actor[0]]
+    assert another in [actor[1] for actor in actors], "the stage went on elsewhere"
+    check_all_is_there(output, whole)
+
+
+def test_a_lost_node_that_is_not_replaced_ends_the_job_in_one_line(work, whole, nodes):
+    output = work / "gone"
+    limit = f"cluster.lost_timeout_s={WAIT_IN_VAIN_S}"
+    with tango(*SWEEP, "--address", nodes.address, "--set", limit, cwd=work, output=output) as job:
+        try:
+            lose("answer", nodes, job)
+            started, said = time.monotonic(), len(job.text().splitlines())
+            assert job.process.wait(400) == 2, job.text()
+            ended_s = time.monotonic() - started
+        finally:
+            nodes.add("answer")
+    last = job.last_line()
+    assert f"none came in its place within cluster.lost_timeout_s = {WAIT_IN_VAIN_S} s" in last
+    assert "pools.answer" in last
+    assert "Traceback" not in job.text()
+    after = [line for line in job.text().splitlines()[said:] if "clips, encoded" not in line]
+    assert after[-1] == last
+    assert len(after) <= 2, "a warning, and why it ended"
+    assert ended_s >= WAIT_IN_VAIN_S
+    resumed = complete(*SWEEP, "--resume", run_of(output), *LOOP, cwd=work, output=output)
+    assert resumed.process.returncode == 0, resumed.text()
+    check_all_is_there(output, whole)
