@@ -108,7 +108,9 @@ class LoadedRun:
         """One row per cell: what was asked for, accuracy, tokens and latencies.
 
         Columns `accuracy`, `accuracy_low` and `accuracy_high` are shares in [0, 1] with their 95 %
-        interval; `<stage>_ms` is the median of a stage in milliseconds.
+        interval, missing where a benchmark has none; `score`, `score_low` and `score_high` are the
+        headline, whose name is `metric`, likewise; `<stage>_ms` is the median of a stage in
+        milliseconds.
         """
         return pd.DataFrame([_plain(cell) for cell in self.summary.cells]).convert_dtypes()
 
@@ -229,7 +231,7 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
     """A cell as a row of plain numbers."""
-    accuracy = cell.accuracy
+    accuracy, headline = cell.accuracy, cell.headline
     return {
         "benchmark": cell.benchmark,
         "cell": cell.name,
@@ -239,6 +241,10 @@ def _plain(cell: CellSummary) -> dict[str, Any]:
         "accuracy": accuracy.value if accuracy else None,
         "accuracy_low": accuracy.low if accuracy else None,
         "accuracy_high": accuracy.high if accuracy else None,
+        "metric": cell.metric,
+        "score": headline.value if headline else None,
+        "score_low": headline.low if headline else None,
+        "score_high": headline.high if headline else None,
         "num_questions": cell.counts.num_questions,
         "num_failed": cell.counts.num_failed,
         "tokens_total": cell.tokens_total,

@@ -10,14 +10,9 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import analyze as cli_analyze
@@ -25,46 +20,19 @@ from jobs.cli import cache as cli_cache
 from jobs.cli import completion as cli_completion
 from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
+from jobs.cli import measure as cli_measure
 from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli import view as cli_view
-from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
-from jobs.cli.options import (
-    RUNS,
-    Address,
-    Cache,
-    Continue,
-    Controls,
-    Features,
-    HashContent,
-    Limit,
-    Mode,
-    Output,
-    Recipe,
-    Resume,
-    Set,
-    Shard,
-    Steal,
-    Tracking,
-    VideoCacheGib,
-    expanded,
-)
-from jobs.cli.output import Json, Quiet, announce, console_of, display_of
-from jobs.cli.path_checks import check_jobs
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
 from pipeline.background import LastingThread
 from pipeline.errors import StoreError, WorkerError
 from pipeline.redaction import RedactingFilter, redacted
 from pipeline.stopping import handled, leave
-
-if TYPE_CHECKING:
-    from jobs.config.recipe import Job
-    from jobs.run.locations import Locations
-    from pipeline.executors.early import EarlyRay
 
 app = typer.Typer(
     name="tango",
@@ -81,7 +49,7 @@ def _print_version(wanted: bool) -> None:
         from tango_core import __version__
 
         print(f"tango-video {__version__}")
-        _exit(exit_codes.OK)
+        raise typer.Exit(exit_codes.OK)
 
 
 @app.callback()
@@ -96,164 +64,12 @@ def _options(
     """Hold the options of `tango` itself."""
 
 
-def _measuring(
-    run: Callable[[Path, list[str], Locations, bool, bool, DryRunOptions], int],
-) -> Callable[..., None]:
-    """A command with the options of every job that measures.
-
-    Args:
-        run: Recipe, changed keys, locations, `--quiet`, `--json` and what is said about a dry run
-            -> exit code.
-    """
-
-    def command(
-        recipe: Recipe,
-        set_: Set = [],  # noqa: B006
-        limit: Limit = None,
-        output: Output = RUNS,
-        cache: Cache = None,
-        tracking_uri: Tracking = None,
-        resume: Resume = None,
-        steal: Steal = False,
-        continue_: Continue = False,
-        address: Address = None,
-        shard: Shard = None,
-        mode: Mode = None,
-        hash_content: HashContent = False,
-        dry_run: Only = False,
-        probe: Probe = False,
-        price_per_hour: Price = None,
-        controls: Controls = False,
-        quiet: Quiet = False,
-        json: Json = False,
-        video_cache_gib: VideoCacheGib = None,
-    ) -> None:
-        flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
-        changes = _overrides(set_, limit=limit, shard=shard, **flags)
-        changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
-        where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        where = replace(where, recipe=redacted(str(recipe)))
-        how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
-        _exit(run(recipe, changes, where, quiet, json, how))
-
-    return command
-
-
-def _evaluate(
-    recipe: Path,
-    changes: list[str],
-    locations: Locations,
-    quiet: bool,
-    json: bool,
-    dry_run: DryRunOptions,
-) -> int:
-    from jobs.config.recipe import load_job
-
-    job = load_job(recipe, changes)
-    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
-    if dry_run.only:
-        from jobs.run.evaluate import single
-
-        return dry_run.estimate([single(job)], "evaluate", locations)
-    announce([job], "evaluate", quiet)
-    with _early_ray([job], locations) as early:
-        from jobs.run.evaluate import evaluate
-
-        console = console_of(json)
-        return evaluate(job, locations, console, early, display_of(console, quiet, json))
-
-
-def _sweep(
-    recipe: Path,
-    changes: list[str],
-    locations: Locations,
-    quiet: bool,
-    json: bool,
-    dry_run: DryRunOptions,
-) -> int:
-    from jobs.config.recipe import load_jobs
-
-    jobs = load_jobs(recipe, changes)
-    resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
-    if dry_run.only:
-        return dry_run.estimate(jobs, "sweep", locations)
-    announce(jobs, "sweep", quiet)
-    with _early_ray(jobs, locations) as early:
-        from jobs.run.sweep import sweep
-
-        console = console_of(json)
-        return sweep(jobs, locations, console, early, display_of(console, quiet, json))
-
-
-app.command("evaluate", help="Measure one method on one benchmark.")(_measuring(_evaluate))
+app.command("evaluate", help="Measure one method on one benchmark.")(cli_measure.evaluate)
 app.command(
     "sweep", help="Measure several methods, retentions and benchmarks in one pass over the clips."
-)(_measuring(_sweep))
-
-
-@app.command()
-def precompute(
-    recipe: Recipe,
-    set_: Set = [],  # noqa: B006
-    limit: Limit = None,
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    address: Address = None,
-    shard: Shard = None,
-    hash_content: HashContent = False,
-    dry_run: Only = False,
-    probe: Probe = False,
-    price_per_hour: Price = None,
-    quiet: Quiet = False,
-    json: Json = False,
-    video_cache_gib: VideoCacheGib = None,
-    features: Features = False,
-) -> None:
-    """Fill the token caches and answer nothing."""
-    from jobs.config.recipe import load_jobs
-
-    changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
-    changes += ["cache.features=all"] if features else []
-    changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
-    jobs = load_jobs(recipe, changes)
-    locations = replace(
-        _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
-    )
-    check_jobs(jobs, recipe, locations.output, cache=cache)
-    how = DryRunOptions(dry_run, probe, price_per_hour, json)
-    if how.only:
-        _exit(how.estimate(jobs, "precompute", locations))
-    announce(jobs, "precompute", quiet)
-    with _early_ray(jobs, locations) as early:
-        from jobs.run.precompute import precompute
-
-        console = console_of(json)
-        display = display_of(console, quiet, json)
-        code = max(precompute(job, locations, console, early, display) for job in jobs)
-    _exit(code)
-
-
-@app.command()
-def doctor(
-    recipe: Annotated[
-        Path | None,
-        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
-    ] = None,
-    set_: Set = [],  # noqa: B006
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    address: Address = None,
-) -> None:
-    """Say in one screen whether this machine can run, before a long job does."""
-    from jobs.doctor.command import doctor
-
-    where = _locations(output, cache, address, tracking_uri)
-    _exit(doctor(recipe, set_, where, Console()))
-
-
+)(cli_measure.sweep)
+app.command()(cli_measure.precompute)
+app.command()(cli_measure.doctor)
 app.command()(cli_submit.submit)
 app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
@@ -325,46 +141,6 @@ def _run() -> int:
     finally:
         logging.getLogger().removeHandler(handler)
         logging.getLogger().setLevel(level)
-
-
-def _early_ray(
-    jobs: Sequence[Job], locations: Locations
-) -> AbstractContextManager[EarlyRay | None]:
-    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
-    from jobs.run.executor import early_ray
-
-    return early_ray(jobs, locations.address)
-
-
-def _overrides(given: list[str], **flags: object) -> list[str]:
-    """`--set` strings, followed by those that have a flag of their own and were given."""
-    return [
-        *given,
-        *(f"{key}={value}" for key, value in flags.items() if value not in (None, False)),
-    ]
-
-
-def _locations(
-    output: str,
-    cache: str | None,
-    address: str | None,
-    tracking_uri: str | None = None,
-    resume: str | None = None,
-    steal: bool = False,
-    continues: bool = False,
-) -> Locations:
-    """Where the job reads and writes."""
-    from jobs.run.locations import Locations
-    from pipeline.remote.urls import place
-
-    return Locations(
-        place(output), cache, tracking_uri, resume, address, steal=steal, continues=continues
-    )
-
-
-def _exit(code: int) -> None:
-    """Leave with a code that scripts can rely on."""
-    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.loading import loading
 from pipeline.remote.urls import Place, is_url, place, raise_if_secret
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tango_core.extensions import Kind
 
 
+@loading()
 def check_jobs(
     jobs: Sequence[Job],
     recipe: Path,
@@ -53,7 +55,7 @@ def check_jobs(
         for job in jobs:
             raise_if_unknown_methods(job.all_methods)
             for section in job.all_benchmarks:
-                _check_benchmark(section)
+                _check_benchmark(section, job.model.name)
             check_model(job.model.name, job.model.path)
     if resume is not None and not any(
         not isinstance(path, Path) or (path / JOB_FILE).is_file()
@@ -73,12 +75,12 @@ def check_method(name: str, retention: float | None, options: Mapping[str, Any])
     raise_if_unknown_methods([(name, {"name": name, **options, "retention": share})])
 
 
-def _check_benchmark(section: BenchmarkSection) -> None:
+def _check_benchmark(section: BenchmarkSection, model: str) -> None:
     """Refuse a benchmark that has no such name, split or protocol, or whose files are not there."""
     from tango_core.benchmarks import BENCHMARKS, build_benchmark
 
     if section.name in BENCHMARKS:
-        _check_section(section)
+        _check_section(section, model)
     is_table = section.root is not None and Path(section.root).is_file()
     is_known = _is_known("benchmark", section.name, BENCHMARKS)
     if not is_known or is_table or not _is_there(section.root):
@@ -92,13 +94,15 @@ def _check_benchmark(section: BenchmarkSection) -> None:
         )
 
 
-def _check_section(section: BenchmarkSection) -> None:
+def _check_section(section: BenchmarkSection, model: str) -> None:
     """Refuse what a benchmark of this package does not have; no file is opened."""
     from tango_core.benchmarks import benchmark_class
+    from tango_core.models import MODELS
 
     found = benchmark_class(section.name)
     found.check_names(section.split, section.protocol)
-    found.check_subtitles(section.subtitles, section.protocol)
+    wording = MODELS[model].load_family().wording if model in MODELS else None
+    found.check_subtitles(section.subtitles, section.protocol, wording)
 
 
 @contextmanager
@@ -131,7 +135,7 @@ def check_names(jobs: Sequence[Job]) -> None:
     for job in jobs:
         for section in job.all_benchmarks:
             if section.name in BENCHMARKS:
-                _check_section(section)
+                _check_section(section, job.model.name)
             elif not _is_known("benchmark", section.name, BENCHMARKS):
                 build_benchmark(section.name)
         check_model(job.model.name, None)

@@ -181,6 +181,7 @@ def log_run(
     ] = None,
 ) -> None:
     """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.tracking.kept import run_at_hand
     from jobs.tracking.server import TrackingError, default_tracking_uri
     from jobs.tracking.spool import has_events
     from jobs.tracking.upload import upload_run
@@ -189,7 +190,7 @@ def log_run(
     where = place(run)
     uri = tracking_uri or default_tracking_uri(where.parent)
     try:
-        with local_copy(where) as folder:
+        with run_at_hand(where) as folder:
             if not has_events(folder):
                 check_runs([folder])
             upload_run(folder, uri)

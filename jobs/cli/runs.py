@@ -109,6 +109,24 @@ def compare(
     print(compared(names, root, baselines=baseline or (), on=on, max_width=_width()))
 
 
+@runs.command()
+def replicates(
+    names: Several,
+    output: Annotated[
+        str,
+        typer.Option(
+            help="Directory or URL to write to.", show_default=False, callback=expanded_text
+        ),
+    ],
+    root: Root = RUNS,
+) -> None:
+    """Say what several trainings of one model share, from runs of one recipe with each of them."""
+    raise_if_secret(output)
+    from jobs.runs.replicates import replicated
+
+    print(replicated(names, root, output, max_width=_width()))
+
+
 def _width() -> int | None:
     """Columns that a table may take."""
     from jobs.run.display import Display

@@ -51,7 +51,7 @@ class BenchmarkSection:
         protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`,
             or a version of it, whose own score is recorded: `vlmevalkit@2026-05`.
         subtitles: Whether questions are put with the subtitles of their videos, in the words of the
-            protocol, which must have some.
+            protocol, which must have some for the model.
     """
 
     name: str

@@ -84,7 +84,8 @@ def time_job(
 
     Args:
         seconds: From `stage_seconds`.
-        pools: Workers on Ray, where stages overlap; `None` for a loop, where they add up.
+        pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
+            where they add up.
         num_cpus: CPUs of all nodes together.
         start_s: What a loop takes apart from the clips; `None` if it was not measured.
         price_per_hour: Of all nodes together.
@@ -99,7 +100,8 @@ def time_job(
         if pools is None:
             wall = sum(stage.busy_s for stage in stages) + (start_s or 0.0)
         else:
-            wall = max((stage.wall_s for stage in stages), default=0.0) + RAY_START_S
+            alone = max((stage.wall_s for stage in stages), default=0.0)
+            wall = max(alone, _on_cpus_s(stages, pools, num_cpus)) + RAY_START_S
     slowest = max(stages, key=lambda stage: stage.wall_s, default=None)
     return Timing(
         stages=stages,
@@ -108,6 +110,19 @@ def time_job(
         unknown=unknown,
         cost=None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
     )
+
+
+def _on_cpus_s(stages: Sequence[StageTime], pools: Pools, num_cpus: float) -> float:
+    """Seconds that the CPUs need for all that runs on them, however many workers share them.
+
+    Actors reserve no CPU unless the recipe says so, and take turns on those there are.
+    """
+    busy = [
+        stage.busy_s
+        for stage in stages
+        if stage.name == "decode" or not getattr(pools, stage.name).num_gpus
+    ]
+    return sum(busy) / max(1.0, num_cpus)
 
 
 def _times(each: float | None, number: int) -> float | None:

@@ -1,7 +1,8 @@
-"""The answers of one cell as one table: a row per question, with its score and what was shown."""
+"""The answers of a cell as one table: a row per question, with its score and what was shown."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.results.answer_columns import FAILED_BIT, RIGHT, SCORED, AnswerColumns
+from jobs.results.answer_columns import FAILED_BIT, AnswerColumns
+from jobs.results.question_scores import metric_of, scores_of
 from jobs.results.reduction import parts_of
-from tango_core.benchmarks import facts_of
-from tango_core.metrics import ACCURACY, Metric, Questions
+from tango_core.metrics import ACCURACY, Metric
 
 KEY = ["video_id", "question_id"]
 
@@ -27,25 +28,35 @@ _NUMBERS = (
     "tokens_with_newlines",
     "prompt_tokens",
 )
+# Benchmark and name of a cell.
+Name = tuple[str, str]
 COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
 
 
-def cell_answers(run_dir: Path, benchmark: str, cell: str) -> pd.DataFrame:
-    """The answers of one cell of a run, in the order of its files; see `table_answers`.
+def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFrame]:
+    """The answers of some cells of a run, which is read once for all of them.
+
+    Args:
+        run_dir: The run.
+        cells: (benchmark, name) of each.
+
+    Returns:
+        Cell -> its answers in the order of the run's files; see `table_answers`.
 
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If the run has no answers.
     """
-    tables = [_of_cell(table, benchmark, cell) for table in parts_of(run_dir).whole_clips()]
-    frames = [table_answers(table, metric_of(benchmark)) for table in tables if len(table)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
-
-
-def metric_of(benchmark: str) -> Metric:
-    """What is explained: the headline, or right and wrong where that has no value per question."""
-    headline = facts_of(benchmark).metrics[0]
-    return headline if headline.unit == "question" else ACCURACY
+    parts: dict[Name, list[pd.DataFrame]] = {cell: [] for cell in cells}
+    for table in parts_of(run_dir).whole_clips():
+        for cell, frames in parts.items():
+            rows = _of_cell(table, *cell)
+            if len(rows):
+                frames.append(table_answers(rows, metric_of(cell[0])))
+    return {
+        cell: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
+        for cell, frames in parts.items()
+    }
 
 
 def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
@@ -61,18 +72,14 @@ def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
         `failed`, so that it was never answered and its score is 0.
     """
     columns = AnswerColumns(table)
-    bits = columns.bits
     found: dict[str, object] = {}
     for name in (*_TEXTS, *_DIGESTS):
         codes, values = columns.texts(name)
         found[name] = np.array([*values, None], dtype=object)[codes]
     for name in _NUMBERS:
         found[name] = columns.numbers(name)
-    scored, right = (bits & SCORED) > 0, (bits & RIGHT) > 0
-    no_groups = np.zeros(len(columns), np.int64)
-    questions = Questions(scored, right, columns.scores, columns.clips, [{}], no_groups)
-    found["score"] = np.where(scored, metric.count(questions).values, np.nan)
-    found["failed"] = (bits & FAILED_BIT) > 0
+    found["score"] = scores_of(columns, metric)
+    found["failed"] = (columns.bits & FAILED_BIT) > 0
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 

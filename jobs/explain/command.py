@@ -13,7 +13,7 @@ from rich.console import Console
 from jobs.explain.causes import causes_of
 from jobs.explain.explanation import Explanation, explained
 from jobs.explain.published import PUBLISHED, against_published
-from jobs.explain.sides import Side, Source, chosen_cells
+from jobs.explain.sides import Side, Source, chosen_cells, raise_if_unscored
 from jobs.explain.sources import BenchmarkOptions, opened, source_of
 from jobs.explain.text import overview, render
 from jobs.results.cell_summary import CellSummary
@@ -79,11 +79,16 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
         if sources[0] is None or sources[1] is None:
             return _against_published(sources, places, how)
         pairs = chosen_cells(sources[0], sources[1], how.cell, how.other_cell)
-        return [_explained(sources[0].side(a), sources[1].side(b), how) for a, b in pairs]
+        first_sides = sources[0].sides([one for one, _ in pairs])
+        second_sides = sources[1].sides([other for _, other in pairs])
+        sides = zip(first_sides, second_sides, strict=True)
+        return [_explained(one, other, how) for one, other in sides]
 
 
 def _explained(first: Side, second: Side, how: HowToExplain) -> Explanation:
     """One pair."""
+    raise_if_unscored(first)
+    raise_if_unscored(second)
     return explained(first, second, causes_of(first, second), how.examples)
 
 
@@ -107,11 +112,12 @@ def _against_published(
         )
     summaries = _summaries(source)
     found, reasons = [], []
-    for cell in cells:
+    for cell, side in zip(cells, source.sides(cells), strict=True):
         try:
+            raise_if_unscored(side)
             found.append(
                 against_published(
-                    source.side(cell),
+                    side,
                     summaries[cell.benchmark, cell.name],
                     published_first=sources[0] is None,
                     num_examples=how.examples,

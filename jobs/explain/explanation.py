@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from jobs.explain.answers import metric_of
 from jobs.explain.causes import LEFT, ONLY_A, ONLY_B, Causes
 from jobs.explain.examples import Example, examples_of, first_questions
 from jobs.explain.factors import FACTORS
 from jobs.explain.settings import Difference
 from jobs.explain.sides import Side
+from jobs.results.question_scores import metric_of
 from tango_core.benchmarks import facts_of
 
 _HUNDREDTHS = 10_000  # of a percentage point, in a share

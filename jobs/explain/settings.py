@@ -23,6 +23,9 @@ _MODEL_KEYS: Mapping[str, Factor] = {
     "pooling": "tokens",
     "pooling_step": "tokens",
     "max_pixels": "tokens",
+    "min_pixels": "tokens",
+    "frame_area": "tokens",
+    "companions": "tokens",
     "saliency_from": "tokens",
     "sinks": "tokens",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ import pandas as pd
 from jobs.config.bounded_yaml import YamlError, load_yaml
 from jobs.explain.answers import cell_answers
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
+
+# Answers of one result that are in memory at once: some hundred megabytes.
+_MOST_ANSWERS = 300_000
 
 
 @dataclass(frozen=True)
@@ -52,24 +55,39 @@ class Source:
     folder: Path | None = None
     rows: pd.DataFrame | None = None
 
-    def side(self, cell: CellFacts) -> Side:
-        """One of its cells, with the answers.
+    def sides(self, cells: Sequence[CellFacts]) -> Iterator[Side]:
+        """Some of its cells in order, with the answers.
+
+        The run is read once for as many cells as have `_MOST_ANSWERS` together.
 
         Raises:
             DamagedFileError: If a file is damaged.
             FileNotFoundError: If there are no answers.
-            ValueError: If the cell has none.
         """
-        rows = self.rows
-        if rows is None:
-            assert self.folder is not None
-            rows = cell_answers(self.folder, cell.benchmark, cell.name)
-        if not rows["score"].notna().any():
-            raise ValueError(
-                f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
-                "score, so there is no difference to explain; choose another cell with --cell"
-            )
-        return Side(self.facts, cell, self.job, rows)
+        each = (self.facts.num_answers or 0) / max(1, len(self.facts.cells))
+        batch = max(1, int(_MOST_ANSWERS / max(1, each)))
+        for start in range(0, len(cells), batch):
+            some = cells[start : start + batch]
+            names = {(cell.benchmark, cell.name) for cell in some}
+            read = {} if self.folder is None else cell_answers(self.folder, names)
+            for cell in some:
+                rows = self.rows
+                if rows is None:
+                    rows = read[cell.benchmark, cell.name]
+                yield Side(self.facts, cell, self.job, rows)
+
+
+def raise_if_unscored(side: Side) -> None:
+    """Refuse a cell that has no answer with a score.
+
+    Raises:
+        ValueError: In one line.
+    """
+    if not side.answers["score"].notna().any():
+        raise ValueError(
+            f"{side.facts.run_id}: {side.cell.name!r} on {side.cell.benchmark} has no answer with "
+            "a score, so there is no difference to explain; choose another cell with --cell"
+        )
 
 
 def source_of_run(folder: Path) -> Source:

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config.sections import BenchmarkSection
-from jobs.explain.answers import metric_of, table_answers
+from jobs.explain.answers import table_answers
 from jobs.explain.sides import Source, recipe_in, source_of_run
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.facts import FACTS_FILE
+from jobs.results.question_scores import metric_of
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import Place, place
 from pipeline.rows import ANSWER

@@ -19,6 +19,7 @@ from jobs.run.shards import ShardCount
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.features import open_store
 from pipeline.finished import NOTHING_DONE, AnsweredClips
+from pipeline.loading import loading
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
 from pipeline.pools import Pools
@@ -62,6 +63,7 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
+@loading()
 def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
     """Build everything a recipe names.
 
@@ -86,7 +88,7 @@ def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
         }
         wording = model_entry(job.model.name).load_family().wording
         for benchmark in benchmarks.values():
-            benchmark.protocol = benchmark.protocol.for_family(wording)
+            benchmark.ask_family(wording)
         model = model_of(job, cluster)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)

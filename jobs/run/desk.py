@@ -7,27 +7,73 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.results.facts import JOB_FILE
 from jobs.run.locations import Locations
+from jobs.tracking.kept import KeptSpool, is_spool
 from jobs.tracking.server import default_tracking_uri
-from jobs.tracking.spool import FOLDER
+from pipeline.lease import LeaseError
+from pipeline.plan import Plan
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import Place
+from pipeline.rows import Row
+
+
+class Desk:
+    """A directory on this machine that stands for a run; an observer of its job.
+
+    Args:
+        path: The directory.
+        kept: Copies what the job tells MLflow to the run; `None` for a run on a disk.
+    """
+
+    def __init__(self, path: Path, kept: KeptSpool | None = None) -> None:
+        self.path = path
+        self._kept = kept
+
+    def started(self, plan: Plan, finished: int) -> None:
+        """See `Observer`: by now the job has the lease of the run."""
+        if self._kept:
+            self._kept.start()
+
+    def result(self, row: Row) -> None:
+        """See `Observer`."""
+
+    def stopped(self) -> None:
+        """See `Observer`."""
 
 
 @contextmanager
-def desk_of(run_dir: Place) -> Iterator[Path]:
-    """A directory on this machine that stands for a run; a local run is its own.
+def desk_of(run_dir: Place, every_s: float) -> Iterator[Desk]:
+    """The desk of a job; that of a local run is the run itself.
 
-    What the job tells MLflow while it runs is there, and is sent to the run when the job ends well.
+    What the job tells MLflow while it runs is there, and is copied to the run at intervals, when
+    the job ends, and at once in whole files if it ends well.
+
+    Args:
+        run_dir: Of the run, with its recipe.
+        every_s: Seconds between two samples of the job.
     """
-    with local_copy(run_dir, _is_spool, _is_spool) as desk:
-        yield desk
+    if isinstance(run_dir, Path):
+        yield Desk(run_dir)
+        return
+    with local_copy(run_dir, lambda name: name == JOB_FILE, is_spool) as path:
+        kept = KeptSpool(run_dir, path, every_s)
+        try:
+            yield Desk(path, kept)
+        except LeaseError:  # another driver goes on with the run
+            kept.stop()
+            raise
+        except BaseException:
+            kept.last_send()
+            raise
+        kept.stop()
+    kept.forget_parts()
 
 
 @contextmanager
 def results_of(run_dir: Place, desk: Path) -> Iterator[Path]:
     """The files of a run on this machine; what is written there is sent, and is on the desk."""
-    with local_copy(run_dir) as folder:
+    with local_copy(run_dir, lambda name: not is_spool(name)) as folder:
         yield folder
         if folder != desk:
             shutil.copytree(folder, desk, dirs_exist_ok=True)
@@ -38,8 +84,3 @@ def tracking_uri_of(locations: Locations) -> str | None:
     if locations.tracking_uri or isinstance(locations.output, Path):
         return locations.tracking_uri
     return default_tracking_uri(locations.output)
-
-
-def _is_spool(name: str) -> bool:
-    """Whether a file of a run is what the job tells MLflow while it runs."""
-    return name.startswith(f"{FOLDER}/")

@@ -149,7 +149,12 @@ def recipe_name(job_file: bytes) -> str:
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
-    old = computed_part(recipe_of(old_recipe, str(job_file)))
+    try:
+        old = computed_part(recipe_of(old_recipe, str(job_file)))
+    except RecipeError as error:
+        raise RecipeError(
+            f"{error}; restore the file, or start a new run without --resume: it finds the caches"
+        ) from error
     new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:

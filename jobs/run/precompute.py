@@ -54,8 +54,8 @@ def precompute(
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     uri, every_s = tracking_uri_of(locations), job.tracking.every_s
     with (
-        desk_of(run_dir) as desk,
-        LiveRun(desk, uri, "precompute", every_s=every_s, board=board) as live,
+        desk_of(run_dir, every_s) as desk,
+        LiveRun(desk.path, uri, "precompute", every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -66,12 +66,12 @@ def precompute(
             run_dir,
             display.progress,
             run_plan=partial(run, early=early, board=board),
-            observers=[live, *([events] if events else [])],
+            observers=[desk, live, *([events] if events else [])],
             board=board,
         )
         counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
         text = json.dumps(counts, indent=2, default=str) + "\n"
-        with results_of(run_dir, desk) as folder:
+        with results_of(run_dir, desk.path) as folder:
             Storage.at(folder).write(SUMMARY_FILE, text.encode())
         display.say(f"clips:   {counted(job_result)}")
         for name in job_result.facts.caches:

@@ -20,6 +20,7 @@ from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
+from pipeline.loading import loading
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
@@ -37,6 +38,7 @@ def measure(
     early: EarlyRay | None = None,
     *,
     one_of_several: bool = False,
+    is_last: bool = True,
 ) -> tuple[int, Place]:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
@@ -47,6 +49,7 @@ def measure(
         display: Where progress and tables go.
         early: A Ray that is on its way, for a job that runs on it.
         one_of_several: Whether the command line stands for more runs than this one.
+        is_last: Whether no other job needs that Ray, so that it ends beside the report.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -69,8 +72,8 @@ def measure(
     every_s = job.tracking.every_s
     uri = tracking_uri_of(locations)
     with (
-        desk_of(run_dir) as desk,
-        LiveRun(desk, uri, kind, every_s=every_s, board=board) as live,
+        desk_of(run_dir, every_s) as desk,
+        LiveRun(desk.path, uri, kind, every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -81,17 +84,20 @@ def measure(
             run_dir,
             display.progress,
             run_plan=partial(run, early=early, board=board),
-            observers=[live, *([events] if events else [])],
+            observers=[desk, live, *([events] if events else [])],
             board=board,
         )
         all_answers_are_there()
+        if early and is_last:
+            early.close(0)
         # Imported when there are results: plots and tables need two seconds that no clip waits for.
-        from jobs.report.page import write_report
-        from jobs.report.tables.cells import render_table
-        from jobs.report.tables.profile import render_profile
-        from jobs.results.summary import write_summary
+        with loading():
+            from jobs.report.page import write_report
+            from jobs.report.tables.cells import render_table
+            from jobs.report.tables.profile import render_profile
+            from jobs.results.summary import write_summary
 
-        with results_of(run_dir, desk) as folder:
+        with results_of(run_dir, desk.path) as folder:
             summary = write_summary(folder)
             report = run_dir / write_report(folder, summary).name
         say = display.say

@@ -45,7 +45,16 @@ def sweep(
         )
     shown, several = display or Display.on(console), len(jobs) > 1
     measured = [
-        measure(job, "sweep", locations, shown, early, one_of_several=several) for job in jobs
+        measure(
+            job,
+            "sweep",
+            locations,
+            shown,
+            early,
+            one_of_several=several,
+            is_last=number == len(jobs),
+        )
+        for number, job in enumerate(jobs, 1)
     ]
     if several:
         compare(jobs, [run_dir for _, run_dir in measured], locations, shown)

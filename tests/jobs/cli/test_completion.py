@@ -31,7 +31,7 @@ print(json.dumps([said, sorted({name.partition(".")[0] for name in sys.modules})
 """
 LINES = {
     "tango ru": ["runs"],
-    "tango runs ": ["ls", "show", "rm", "compare"],
+    "tango runs ": ["ls", "show", "rm", "compare", "replicates"],
     "tango runs show 2025": ["20250301-first", "20250302-second"],
     "tango runs show --root other ": ["20250303-third"],
     "tango evaluate recipe.yaml --resu": ["--resume"],

@@ -70,6 +70,7 @@ def test_a_mistake_ends_in_one_line(tango, own_method, arguments, message):
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_recipe_names_a_method_of_ones_own(tango, own_method, tmp_path):
     recipe = {
         "benchmark": {"name": "shapes"},

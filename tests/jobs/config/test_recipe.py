@@ -44,6 +44,7 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("pooling", None),
         ("time_instruction", None),
         ("max_pixels", 640),
+        ("frame_area", None),
         ("position_rule", None),
         ("seconds_per_grid", None),
         ("min_pixels", None),

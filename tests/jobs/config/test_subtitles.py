@@ -41,6 +41,15 @@ def test_a_benchmark_without_a_prompt_for_them_is_refused_before_anything_starts
     assert "\n" not in str(error.value)
 
 
+def test_longvideobench_shows_them_to_internvl_alone():
+    section = {"name": "longvideobench", "root": "/data", "subtitles": True}
+    recipe = {"benchmark": section, "method": {"name": "full"}}
+    check_names([parse_job({**recipe, "model": {"name": "internvl3.5-8b"}}, "test")])
+    for name in ("tiny", "qwen3-vl-8b"):
+        with pytest.raises(ValueError, match=r"to models of the family internvl alone; set benchm"):
+            check_names([parse_job({**recipe, "model": {"name": name}}, "test")])
+
+
 def test_what_is_no_switch_is_refused():
     with pytest.raises(ValueError, match=r"benchmark\.subtitles"):
         job(subtitles="always")

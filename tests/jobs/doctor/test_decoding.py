@@ -40,6 +40,7 @@ def test_neighbouring_frames_are_not_taken_for_the_right_ones():
     assert not decoding.frames_match(replace(frames, timestamps=frames.timestamps[[0] * 6]), levels)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_answers():
     result = result_of(decoding.embedded_model)
     assert result.status == "ok"

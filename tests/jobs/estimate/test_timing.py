@@ -72,3 +72,11 @@ def test_the_slowest_stage_counts_on_ray():
     assert workers == {"decode": 2, "compress": 1, "answer": 10}
     assert timing.bottleneck == "decode"
     assert timing.wall_s == pytest.approx(300 + RAY_START_S)
+
+
+def test_workers_that_share_cpus_are_as_fast_as_the_cpus():
+    seconds = {"decode": 60, "compress": 60, "answer": 80}
+    assert time_job(seconds, Pools(), num_cpus=2).wall_s == pytest.approx(100 + RAY_START_S)
+    assert time_job(seconds, Pools(), num_cpus=64).wall_s == pytest.approx(80 + RAY_START_S)
+    gpus = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=0.5))
+    assert time_job(seconds, gpus, num_cpus=1).wall_s == pytest.approx(80 + RAY_START_S)

@@ -81,5 +81,5 @@ def test_a_run_goes_on_with_other_workers_but_not_with_other_methods(tmp_path):
 
 def test_a_damaged_recipe_is_named(tmp_path):
     (tmp_path / "job.yaml").write_text("{")
-    with pytest.raises(RecipeError, match=r"job\.yaml is not YAML"):
+    with pytest.raises(RecipeError, match=r"job\.yaml is not YAML.*; restore the file, or start"):
         claim(tmp_path, job(tmp_path))

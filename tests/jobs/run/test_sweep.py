@@ -41,6 +41,7 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
         assert "other prompts" not in text
 
 
+@pytest.mark.slow
 def test_real_shards_make_the_whole_run(shapes, tmp_path):
     methods = [{"name": "full"}, {"name": "uniform", "retention": 0.5}]
     changes = {"executor": "local", "limit": 5, "methods": methods}

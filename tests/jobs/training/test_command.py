@@ -10,7 +10,7 @@ import torch
 from short_training import SHORT, one_thread, training
 
 from jobs.training.command import train_tiny
-from jobs.training.evaluation.card import INTRODUCTION, LIMITS, recipe_section
+from jobs.training.evaluation.card import INTRODUCTION, LIMITS, NOT_ASKED, recipe_section
 from jobs.training.evaluation.held_out import read_evaluations
 from jobs.training.networks.projector import patch_states, pooled
 from jobs.training.recipe import FULL
@@ -66,7 +66,7 @@ def test_the_card_shows_trainings_with_other_seeds_of_the_same_recipe(model, tmp
 
 def test_the_shipped_card_has_the_text_that_is_generated():
     card = (Path(describe_model("tiny").path) / "README.md").read_text()
-    for part in (INTRODUCTION, recipe_section(0, FULL), LIMITS):
+    for part in (INTRODUCTION, recipe_section(0, FULL), NOT_ASKED, LIMITS):
         assert part in card
 
 
