@@ -152,6 +152,15 @@ def test_options_of_models_are_checked_without_heavy_libraries():
     assert printed_by(code) == "[]"
 
 
+@pytest.mark.parametrize("family", ["internvl", "llava", "qwen2_5_vl", "qwen3_vl"])
+def test_a_model_is_described_without_the_code_of_its_networks(family):
+    code = (
+        f"import sys, tango_core.models.{family}.description, tango_core.models.tiny\n"
+        "print(sorted({'transformers.modeling_utils', 'torch._dynamo'} & set(sys.modules)))"
+    )
+    assert printed_by(code) == "[]"
+
+
 def test_tables_know_neither_page_nor_plots():
     files = sorted((ROOT / "jobs" / "report" / "tables").glob("*.py"))
     above = {f"jobs.report.{name}" for name in ("page", "plots", "sections", "compare", "theme")}

@@ -76,6 +76,7 @@ def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
     assert (outcome.num_encoded, outcome.num_computed, outcome.num_hits) == (2, 2, 4)
 
 
+@pytest.mark.slow
 def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
     from pipeline.executors import ray_data
 

@@ -38,7 +38,9 @@ def recipe(folder, **changes):
     return job(folder, benchmark={"name": "custom", "root": str(folder)}, limit=None, **changes)
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize(
+    "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
+)
 def test_bad_clips_are_listed_and_the_good_one_is_answered(folder, tmp_path, executor, request):
     if executor == "ray":
         request.getfixturevalue("local_ray")

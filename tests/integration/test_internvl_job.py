@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from internvl_checkpoints import GRID, NAME, NUM_LAYERS, SIZE, build_internvl, save_internvl
 from jobs_for_tests import answers_of, job, run
+from numbered_videos import write_clip
+from releases import longvideobench_release
 
+from jobs.config.recipe import parse_job
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark
 
@@ -87,3 +93,34 @@ def test_labels_of_frames_are_no_part_of_cached_tokens(stock, shapes, tmp_path):
         _, run_dir = run(recipe, tmp_path)
         cached = answers_of(run_dir).groupby("video_id")["cache"].first()
         assert (cached == "miss").sum() == misses
+
+
+def test_subtitles_of_longvideobench_stand_behind_the_frames(stock, tmp_path):
+    """Of the words that are spoken those at the frames shown; no token changes."""
+    path = str(save_internvl(stock, tmp_path / "checkpoint"))
+    root = longvideobench_release(tmp_path / "root")
+    (root / "subtitles").mkdir()
+    words = [{"timestamp": [at, at + 0.6], "text": f"word {at}"} for at in (0.0, 0.3, 1.2)]
+    (root / "subtitles" / "long-_1_en.json").write_text(json.dumps(words))
+    for item in build_benchmark("longvideobench", root=str(root)).items():
+        Path(item.path).parent.mkdir(exist_ok=True)
+        write_clip(Path(item.path), 48)
+    answers = []
+    for subtitles in (False, True):
+        recipe = {
+            "benchmark": {"name": "longvideobench", "root": str(root), "subtitles": subtitles},
+            "model": {"name": NAME, "path": path, "num_frames": NUM_FRAMES},
+            "methods": METHODS[:1],
+            "executor": "local",
+        }
+        outcome, run_dir = run(parse_job(recipe, "test"), tmp_path / "out")
+        assert outcome.num_failed_clips == 0
+        answers.append(answers_of(run_dir).set_index("question_id"))
+    plain, shown = answers
+    assert shown["tokens_kept"].equals(plain["tokens_kept"])
+    assert shown["frames_digest"].equals(plain["frames_digest"])
+    # Frames at 8, 16, 24, 32 and 40 of 48, 24 a second: 0.33, 0.67, 1.0, 1.33 and 1.67 s. A token
+    # is a byte, of words as of marks.
+    behind = "word 0.0\n<Frame-1>word 0.3\n<Frame-2><Frame-3><Frame-4>word 1.2\n<Frame-5>"
+    more = (shown["prompt_tokens"] - plain["prompt_tokens"]).to_dict()
+    assert more == {"long-_1_0": len(behind), "long-_1_1": len(behind), "short_2_0": 0}

@@ -148,6 +148,7 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     assert old["cells"][1]["peak_gib"] is None
 
 
+@pytest.mark.slow
 def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
     recipe = job(
         shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from numbered_videos import write_clip
 from qwen3_checkpoints import NAME, build_qwen3, save_qwen3
 from rich.console import Console
 
@@ -125,3 +126,20 @@ def test_sinks_are_found_on_it(places, tmp_path):
     assert analyze_sinks(content, options, places, Console(file=io.StringIO())) == 0
     report = json.loads((tmp_path / "sinks.json").read_text())
     assert report["grid"] == [5, 5]
+
+
+def test_times_of_a_bounded_clip_count_from_its_beginning(places, tmp_path):
+    """As in the harnesses, which cut it out first: 0.1 seconds, not the longer 10.1 seconds."""
+    write_clip(tmp_path / "long.mp4", 288)  # 12 s
+    table = tmp_path / "questions.csv"
+    table.write_text(
+        "video,question,options,answer,start,end\nlong.mp4,What?,a|b,a,,\n"
+        "long.mp4,What?,a|b,a,10,12\nlong.mp4,What?,a|b,a,2,4\n"
+    )
+    section = {"name": "custom", "root": str(table)}
+    content = recipe(places, METHODS[:1], benchmark=section, limit=None)
+    _, run_dir = run(content, tmp_path)
+    answers = answers_of(run_dir).set_index("question_id")
+    assert len(answers) == 3
+    # Pairs of the whole file are shown at 0.8, 4.3, 7.7 and 11.1 seconds.
+    assert sorted(answers["clip_text_tokens"]) == [4 * 15, 4 * 15, 4 * 15 + 1]

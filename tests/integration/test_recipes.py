@@ -21,8 +21,15 @@ COMMANDS = {
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
 NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
-# Dozens of cells.
-LARGE = {"newer_llava_onevision", "newer_qwen3_vl"}
+# Dozens of cells, or many frames.
+LARGE = {
+    "frames_scaling",
+    "newer_llava_onevision",
+    "newer_llava_video",
+    "newer_qwen3_vl",
+    "shapes_controls",
+    "videomme_v2_qwen2_5_vl",
+}
 # Cells that the four layers of the embedded model cannot hold.
 LEFT_OUT = {
     "table1_llava_onevision": {

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
-import time
-import urllib.parse
-import urllib.request
-from pathlib import Path
 
 import pytest
 import yaml
+from recorded_prometheus import GRAFANA, RECORDING, as_grafana_asks, recorded_job
 
 from pipeline.metrics import METRICS
 
-ROOT = Path(__file__).parents[2]
-GRAFANA = ROOT / "infra/grafana"
-RECORDING = ROOT / "tests/fixtures/prometheus/job.om"
 DASHBOARD = json.loads((GRAFANA / "tango.json").read_text())
 QUERIES = {
     f"{panel['title']}/{target['refId']}": target["expr"]
@@ -67,49 +59,9 @@ def test_files_for_provisioning_are_what_grafana_reads():
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
-    """`prometheus(query)` asks a real Prometheus that holds the recording, over its whole time."""
-    folder = tmp_path_factory.mktemp("prometheus")
-    load = ["promtool", "tsdb", "create-blocks-from", "openmetrics", RECORDING, folder / "data"]
-    subprocess.run(load, check=True, capture_output=True, timeout=120)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = yaml.safe_load((GRAFANA / "prometheus.yml").read_text())
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({"global": config["global"]}))
-    command = ["prometheus", f"--config.file={folder}/prometheus.yml",
-               f"--storage.tsdb.path={folder}/data", "--storage.tsdb.retention.time=100y",
-               f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
-    times = [float(line.split()[-1]) for line in RECORDING.read_text().splitlines()[:-1]]
-    address = f"http://127.0.0.1:{port}"
-
-    def ask(query):
-        about = {"query": query, "start": min(times), "end": max(times), "step": 5}
-        with urllib.request.urlopen(
-            f"{address}/api/v1/query_range?{urllib.parse.urlencode(about)}", timeout=60
-        ) as reply:
-            return json.load(reply)["data"]["result"]
-
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + 120
-            while True:
-                try:
-                    urllib.request.urlopen(f"{address}/-/ready", timeout=5).close()
-                    break
-                except OSError:
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline, (folder / "log").read_text()
-                    time.sleep(0.2)
-            yield ask
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def as_grafana_asks(query):
-    """A query with Grafana's variables filled in."""
-    return query.replace("$__rate_interval", "60s").replace("$session", ".*")
+    """A real Prometheus that holds the recording."""
+    with recorded_job(tmp_path_factory.mktemp("prometheus")) as job:
+        yield job
 
 
 def values(series):
@@ -120,7 +72,7 @@ def values(series):
 @pytest.mark.system
 @pytest.mark.parametrize("panel", QUERIES)
 def test_every_query_gives_numbers_over_a_recorded_job(prometheus, panel):
-    result = prometheus(as_grafana_asks(QUERIES[panel]))
+    result = prometheus.over_time(as_grafana_asks(QUERIES[panel]))
     assert any(values(series) for series in result), QUERIES[panel]
 
 
@@ -129,7 +81,7 @@ def test_the_panels_tell_what_the_recorded_job_did(prometheus):
     def last(panel):
         return {
             series["metric"].get("stage", ""): values(series)[-1]
-            for series in prometheus(as_grafana_asks(QUERIES[panel]))
+            for series in prometheus.over_time(as_grafana_asks(QUERIES[panel]))
         }
 
     assert last("Clips done/A") == {"": 1}
@@ -137,5 +89,5 @@ def test_the_panels_tell_what_the_recorded_job_did(prometheus):
     assert last("Failures/A") == {"decode": 2}
     assert set(last("Slots/A")) == {"decode", "compress", "answer"}
     assert 0 < last("Tokens kept/A")[""] < 1
-    for series in prometheus(as_grafana_asks(QUERIES["Busy share/A"])):
+    for series in prometheus.over_time(as_grafana_asks(QUERIES["Busy share/A"])):
         assert all(0 <= value <= 1.5 for value in values(series))

@@ -1,0 +1,138 @@
+"""Every analysis of an encoder on Qwen3-VL and on InternVL, from a recipe to its tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import pytest
+from internvl_checkpoints import build_internvl, save_internvl
+from jobs_for_tests import job
+from qwen3_checkpoints import build_qwen3, save_qwen3
+from rich.console import Console
+
+from jobs.analysis.activations import ActivationOptions, analyze_activations
+from jobs.analysis.attention import analyze_attention
+from jobs.analysis.clusters import ClusterOptions, analyze_clusters
+from jobs.analysis.command import Places
+from jobs.analysis.coverage import analyze_coverage
+from jobs.analysis.sinks import SinkOptions, analyze_sinks
+from tango_core import decode_frames, load_encoder
+from tango_core.analysis.sinks import SinkRule
+from tango_core.benchmarks import build_benchmark
+
+NUM_CLIPS = 2
+QUIET = Console(file=io.StringIO())
+METHODS = [
+    {"name": "full"},
+    {"name": "tango", "retention": 0.3},
+    {"name": "topk", "retention": 0.1},
+    {"name": "fastv", "retention": 0.7, "layer": 2},
+]
+QWEN3 = {"num_frames": 8, "max_pixels": 2000, "min_pixels": 64}
+# Model -> checkpoint, temporal positions, tokens of a frame, patches along an axis, blocks.
+MODELS = {
+    "qwen3-vl-8b": (save_qwen3, build_qwen3, QWEN3, 4, 25, 10, 5),
+    "internvl3.5-8b": (save_internvl, build_internvl, {"num_frames": 4}, 4, 16, 8, 3),
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def folder(request, tmp_path_factory):
+    """Where a model's checkpoint, clips and caches are; its name is the model's."""
+    save, build, *_ = MODELS[request.param]
+    folder = tmp_path_factory.mktemp("models") / request.param
+    save(build(), folder / "checkpoint")
+    return folder
+
+
+@pytest.fixture
+def recipe(folder):
+    """A recipe about two generated clips, whose features are stored."""
+    options = MODELS[folder.name][2]
+    model = {"name": folder.name, "path": str(folder / "checkpoint"), **options}
+    return job(
+        folder / "shapes",
+        model=model,
+        methods=METHODS,
+        limit=NUM_CLIPS,
+        executor="local",
+        cache={"features": "all"},
+    )
+
+
+@pytest.fixture
+def places(folder, tmp_path):
+    return Places(tmp_path / "page", str(folder / "cache"))
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_attention(recipe, places):
+    assert analyze_attention(recipe, places, QUIET) == 0
+    num_tokens = MODELS[recipe.model.name][4]
+    rows = rows_of(places.folder / "positions.csv")
+    for signal in ("p-attn", "attn"):
+        values = [float(row["mean signal"]) for row in rows if row["signal"] == signal]
+        assert len(values) == num_tokens
+        assert all(value > 0 for value in values)
+    for name in ("sorted", "mean_maps", "ranks"):
+        assert (places.folder / f"{name}.png").stat().st_size > 10_000
+
+
+def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_path):
+    file = tmp_path / "sinks.json"
+    # With rules that every position meets, so that there are some.
+    options = SinkOptions(file, "attention", SinkRule(max_mean_rank=0.5, max_spread=1))
+    assert analyze_sinks(recipe, options, places, QUIET) == 0
+    found = json.loads(file.read_text())
+    _, _, settings, _, num_tokens, *_ = MODELS[folder.name]
+    assert math.prod(found["grid"]) == num_tokens
+    assert 0 < len(found["sinks"]) < num_tokens
+    checkpoint = str(folder / "checkpoint")
+    encoder = load_encoder(folder.name, checkpoint, sinks=str(file), **settings)
+    (clip,) = build_benchmark("shapes", root=str(folder / "shapes")).items(1)
+    frames = decode_frames(clip.path, encoder.spec.frames, clip.clip)
+    assert encoder.encode(frames).sinks == tuple(found["sinks"])
+
+
+def test_activations(recipe, places):
+    *_, side, num_layers = MODELS[recipe.model.name]
+    layers = (0, num_layers)
+    assert analyze_activations(recipe, ActivationOptions(layers), places, QUIET) == 0
+    rows = rows_of(places.folder / "activations.csv")
+    assert {int(row["layer"]) for row in rows} == set(layers)
+    for layer in layers:
+        own = [row for row in rows if int(row["layer"]) == layer]
+        assert sum(int(row["positions"]) for row in own) == side * side
+        assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
+    norms = rows_of(places.folder / "norms.csv")
+    assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
+
+
+def test_clusters(recipe, places):
+    options = ClusterOptions(share=0.25, window=2, examples=1)
+    assert analyze_clusters(recipe, options, places, QUIET) == 0
+    _, _, _, num_positions, num_tokens, *_ = MODELS[recipe.model.name]
+    total = rows_of(places.folder / "fragmentation.csv")[0]
+    windows = NUM_CLIPS * num_positions // 2
+    assert (total["clip"], total["clusters"]) == ("all", str(windows * (2 * num_tokens // 4)))
+    assert (places.folder / "maps_1.png").stat().st_size > 10_000
+
+
+def test_coverage(recipe, places):
+    said = io.StringIO()
+    assert analyze_coverage(recipe, None, places, Console(file=said, width=200)) == 0
+    assert "1 cell(s) left out, which drop tokens inside the language model" in said.getvalue()
+    cells = {row["cell"]: row for row in rows_of(places.folder / "coverage.csv")}
+    assert cells["full"]["worst"] == "1.0000"
+    for cell, share in (("tango r=0.3", 30), ("topk r=0.1", 10)):
+        assert float(cells[cell]["kept %"]) == pytest.approx(share, abs=5)
+        assert float(cells[cell]["worst"]) <= float(cells[cell]["mean"]) < 1
