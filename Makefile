@@ -6,12 +6,14 @@
 #                 empty: the index pip is configured with
 #   GPU_PYTHON    interpreter with torch and transformers, for the targets that need a GPU
 #   GPU_RESULTS   where those write what they found
-#   PROCESSES     processes that share out the tests, or `logical` for one per processor
+#   SEEDS         where `make seeds` keeps its models and runs (an hour of a core per model, half an hour per table)
+#   PROCESSES     processes that share out the tests (one more than processors: many wait for others)
 
 PYTHON      ?= python3
 VENV        ?= .venv
 TORCH_INDEX ?=
-PROCESSES   ?= logical
+SEEDS       ?= runs/seeds
+PROCESSES   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -27,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos fuzz lint types format methods \
+.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos fuzz seeds lint types format methods \
         bench bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
@@ -82,6 +84,24 @@ format: $(READY)  ## Rewrite the code in the project's style
 
 methods: $(READY)  ## Record the sources and outputs of shipped methods, after one was edited
 	@$(BIN)/python tests/fixtures/method_outputs.py
+
+# Trainings and tables are independent of each other: `make --jobs 2 seeds` uses two cores for them.
+.SECONDARY: $(SEEDS)/model1/model.safetensors $(SEEDS)/model2/model.safetensors
+seeds: $(SEEDS)/replicates.md  ## Train two more seeds of the embedded model; every method on all three
+
+$(SEEDS)/model%/model.safetensors: | $(READY)
+	@$(BIN)/tango train-tiny --seed $* --output $(@D) --resume
+
+$(SEEDS)/table0/finished: jobs/recipes/shapes_table.yaml | $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/tango sweep $< --output $(@D) --continue
+	@touch $@
+
+$(SEEDS)/table%/finished: jobs/recipes/shapes_table.yaml $(SEEDS)/model%/model.safetensors
+	@OMP_NUM_THREADS=1 $(BIN)/tango sweep $< --set model.path=$(SEEDS)/model$* --output $(@D) --continue
+	@touch $@
+
+$(SEEDS)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/finished)
+	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/*-shapes-*) --output $(@D)
 
 bench: $(READY)  ## Measure speed against floors and references, as ratios
 	@$(BIN)/python -m tests.perf.bench
