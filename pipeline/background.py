@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -69,17 +69,22 @@ def is_lasting(thread: threading.Thread) -> bool:
 
 
 def iterate(
-    source: Callable[[], Iterator[T]], meanwhile: Callable[[], None] = lambda: None
-) -> Iterator[T]:
+    source: Callable[[], Iterator[T]],
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    ahead: int = 0,
+) -> Generator[T]:
     """What an iterator gives, made and advanced in a lasting thread, one item at a time.
 
-    It never runs ahead: the next item is begun when it is asked for. When this generator is closed
-    the iterator is, too, and its end awaited, unless a signal ends the process.
+    When this generator is closed the iterator is, too, and its end awaited, unless a signal ends
+    the process.
 
     Args:
         source: Makes the iterator.
         meanwhile: Called every few milliseconds while an item is awaited. If it raises, the
             iterator is left to itself.
+        ahead: Items that are made before they are asked for; those that nobody takes are dropped,
+            with their errors.
 
     Raises:
         Stopped: If a signal comes while the main thread waits.
@@ -87,12 +92,13 @@ def iterate(
     """
     wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
     given: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    over = threading.Event()
 
     def serve() -> Callable[[], None]:
         iterator: Any = None
         last: tuple[str, Any] = ("end", None)
         try:
-            while wanted.get():
+            while wanted.get() and not over.is_set():
                 iterator = iterator if iterator is not None else iter(source())
                 given.put(("item", next(iterator)))
         except StopIteration:
@@ -103,26 +109,29 @@ def iterate(
             if hasattr(iterator, "close"):
                 iterator.close()
         except BaseException as error:
-            last = ("error", error)
+            last = ("not closed", error)
         return partial(given.put, last)
 
     LastingThread.start_on(serve)
     kind, value = "item", None
     try:
+        for _ in range(ahead):
+            wanted.put(True)
         while True:
             wanted.put(True)
             kind = "awaited"
             kind, value = _awaited(given, meanwhile=meanwhile)
-            if kind == "error":
+            if kind in ("error", "not closed"):
                 raise value
             if kind == "end":
                 return
             yield value
     finally:
+        over.set()
         wanted.put(False)  # one that is left to itself ends when it comes back
-        if kind == "item" and not stopping.is_asked():
+        while kind == "item" and not stopping.is_asked():
             kind, value = _awaited(given)
-            if kind == "error":
+            if kind == "not closed":
                 raise value
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from zlib_ng.zlib_ng import crc32
 
 from pipeline.storage import Storage
 
@@ -77,7 +77,7 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
         state.update(_bytes_of(values.cast(pa.large_binary())))
     elif pa.types.is_large_binary(kind):
         state.update(pc.binary_length(values).to_numpy(zero_copy_only=False).tobytes())
-        state.update(f"{zlib.crc32(_bytes_of(values)):08x}".encode())
+        state.update(f"{crc32(_bytes_of(values)):08x}".encode())
     elif pa.types.is_timestamp(kind):
         state.update(values.cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes())
     else:

@@ -22,7 +22,7 @@ EXTRAS = {
         "tokenizers",
         "transformers",
     ),
-    "pipeline": ("fsspec", "pyarrow", "ray"),
+    "pipeline": ("fsspec", "pyarrow", "ray", "zlib_ng"),
     "jobs": (
         "duckdb",
         "jinja2",

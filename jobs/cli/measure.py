@@ -33,7 +33,7 @@ from jobs.cli.options import (
     expanded,
 )
 from jobs.cli.output import Json, Quiet, announce, console_of, display_of
-from jobs.cli.path_checks import check_jobs
+from jobs.cli.path_checks import check_jobs, check_methods
 from pipeline.loading import loading
 from pipeline.redaction import redacted
 
@@ -101,9 +101,11 @@ def _evaluate(
     if dry_run.only:
         from jobs.run.evaluate import single
 
+        check_methods([job], recipe)
         return dry_run.estimate([single(job)], "evaluate", locations)
-    announce([job], "evaluate", quiet)
     with _early_ray([job], locations) as early:
+        check_methods([job], recipe)
+        announce([job], "evaluate", quiet)
         with loading():
             from jobs.run.evaluate import evaluate as run
 
@@ -125,9 +127,11 @@ def _sweep(
     resume = None if len(jobs) > 1 else locations.resume
     check_jobs(jobs, recipe, locations.output, resume, locations.cache)
     if dry_run.only:
+        check_methods(jobs, recipe)
         return dry_run.estimate(jobs, "sweep", locations)
-    announce(jobs, "sweep", quiet)
     with _early_ray(jobs, locations) as early:
+        check_methods(jobs, recipe)
+        announce(jobs, "sweep", quiet)
         with loading():
             from jobs.run.sweep import sweep as run
 
@@ -170,9 +174,11 @@ def precompute(
     check_jobs(jobs, recipe, locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
+        check_methods(jobs, recipe)
         _exit(how.estimate(jobs, "precompute", locations))
-    announce(jobs, "precompute", quiet)
     with _early_ray(jobs, locations) as early:
+        check_methods(jobs, recipe)
+        announce(jobs, "precompute", quiet)
         with loading():
             from jobs.run.precompute import precompute as run
 

@@ -30,7 +30,7 @@ def check_jobs(
     resume: str | None = None,
     cache: str | None = None,
 ) -> None:
-    """Refuse an output, a benchmark, a checkpoint, a run or a method that cannot be used.
+    """Refuse an output, a benchmark, a checkpoint, a run or a name of a method that cannot be used.
 
     Args:
         jobs: What the recipe stands for.
@@ -43,7 +43,7 @@ def check_jobs(
         ValueError: In one line that names the setting.
         FileNotFoundError: Likewise.
     """
-    from jobs.config.methods import raise_if_unknown_methods, raise_if_wrong_methods
+    from jobs.config.methods import raise_if_unknown_methods
     from jobs.results.facts import JOB_FILE
     from jobs.run.directories import no_run
     from jobs.run.locations import raise_if_unusable
@@ -62,6 +62,16 @@ def check_jobs(
         for path in (place(resume), output / resume)
     ):
         raise no_run(resume, output)
+
+
+def check_methods(jobs: Sequence[Job], recipe: Path) -> None:
+    """Refuse a method that cannot be built; imports torch, which takes a second.
+
+    Raises:
+        ValueError: In one line that names the method.
+    """
+    from jobs.config.methods import raise_if_wrong_methods
+
     with _naming(recipe):
         for job in jobs:
             raise_if_wrong_methods(job.all_methods)

@@ -7,7 +7,6 @@ room that no reader of Parquet looks at. There stand `MARK` and the CRC-32 of al
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from zlib_ng.zlib_ng import crc32
 
 MARK = b"tangoCRC"
 _LENGTH = 8  # at the end of a file of Parquet: four bytes say how long its footer is, four are PAR1
@@ -72,7 +72,7 @@ def _check(tail: bytes, at: int) -> None:
 
 
 def _checksum(footer: bytes) -> bytes:
-    return zlib.crc32(footer).to_bytes(4, "little")
+    return crc32(footer).to_bytes(4, "little")
 
 
 @contextmanager

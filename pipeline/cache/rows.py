@@ -7,7 +7,6 @@ pandas, pyarrow and DuckDB read every column without Ray or torch. The shape is 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from pipeline.cache.companions import joined, parted
 from pipeline.cache.sealed_rows import (
@@ -218,6 +218,4 @@ def _from_row(row: Mapping[str, Any]) -> Entry:
 
 def _checksum_0_1(tokens: bytes, indices: list[int]) -> str:
     """The checksum of release 0.1: CRC-32 of the payload."""
-    return (
-        f"crc32:{zlib.crc32(np.asarray(indices, dtype=np.int32).tobytes(), zlib.crc32(tokens)):08x}"
-    )
+    return f"crc32:{crc32(np.asarray(indices, dtype=np.int32).tobytes(), crc32(tokens)):08x}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
 
 from pipeline.cache.sealed_rows import CacheError
 
@@ -78,7 +78,7 @@ class TokenLayout:
 
 def crcs_of(rows: Iterable[npt.NDArray[np.uint8]], num_rows: int) -> npt.NDArray[np.uint32]:
     """(N,) CRC-32 of each of N rows of bytes."""
-    return np.fromiter((zlib.crc32(row.data) for row in rows), np.uint32, num_rows)
+    return np.fromiter((crc32(row.data) for row in rows), np.uint32, num_rows)
 
 
 def bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:

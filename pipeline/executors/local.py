@@ -1,10 +1,12 @@
-"""One process, one clip at a time: the stages without Ray."""
+"""The stages without Ray: one process, which decodes the next clip while it works on one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from itertools import chain
 
+from pipeline.background import iterate
 from pipeline.devices import HALVES
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
@@ -20,9 +22,10 @@ from pipeline.streams import RowStream, stream_of
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Yield a `rows.RESULT` per clip of the plan, in the plan's order.
 
-    A clip is decoded and compressed when the answer stage has room for it, which may answer several
-    at once. A profile starts with a clip that is done twice: its first time includes what only the
-    first clip has to wait for. The board shows what the stages have done.
+    A clip is compressed when the answer stage has room for it, which may answer several at once;
+    the one after it is decoded meanwhile. A profile starts with a clip that is done twice: its
+    first time includes what only the first clip has to wait for. The board shows what the stages
+    have done.
 
     Raises:
         WorkerError: If this process can use its GPU no more.
@@ -52,6 +55,11 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         ) from error
 
 
+def _ahead(rows: Callable[[], Iterator[Row]]) -> Generator[Row]:
+    """Rows two at a time before they are asked for: the next clip, and the same decoded."""
+    return iterate(rows, ahead=2)
+
+
 class _Stages:
     """All stages for some clips; models are loaded when the first clip needs them."""
 
@@ -60,7 +68,7 @@ class _Stages:
         self.settings = settings
         self.last: Row = {}
         self._board = board
-        self._started: dict[str, RowStream] = {}
+        self._ready: dict[str, RowStream] = {}
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Run clips to their `rows.RESULT`, in their order."""
@@ -72,12 +80,22 @@ class _Stages:
 
     def _filled(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Clips that have been through the stages that fill caches, if those take them."""
-        fillers = [stage for stage in stages_of(self.plan) if not stage.on_hits]
+        decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
+        with closing(_ahead(lambda: self._decoded(decode, rows))) as coming:
+            for clip in coming:
+                stages = [stage for stage in others if stage.takes(clip)]
+                for stage in stages:
+                    self._started(stage)  # while the first clip is decoded
+                self.last = row = next(coming)
+                for stage in stages:
+                    (row,) = self._through(stage, [row])
+                yield row
+
+    def _decoded(self, decode: Stage, rows: Iterable[Row]) -> Iterator[Row]:
+        """Every clip twice: as it is in the plan, and after its decoding, if it needs that."""
         for clip in rows:
-            self.last = row = clip
-            for stage in [stage for stage in fillers if stage.takes(clip)]:
-                (row,) = self._through(stage, [row])
-            yield row
+            yield clip
+            yield from self._through(decode, [clip]) if decode.takes(clip) else [clip]
 
     def _through(self, stage: Stage, rows: Iterable[Row]) -> Iterator[Row]:
         """Clips through one stage."""
@@ -90,14 +108,17 @@ class _Stages:
 
         def run(rows: Iterable[Row]) -> Iterator[Row]:
             first = next(iter(rows), None)
-            if first is None:
-                return
-            if stage.name not in self._started:
-                started = stream_of(self._start(stage))
-                self._started[stage.name] = Metered(started, stage.name, self._board)
-            yield from self._started[stage.name](chain([first], rows))
+            if first is not None:
+                yield from self._started(stage)(chain([first], rows))
 
         return run
+
+    def _started(self, stage: Stage) -> RowStream:
+        """The stage, ready."""
+        if stage.name not in self._ready:
+            started = stream_of(self._start(stage))
+            self._ready[stage.name] = Metered(started, stage.name, self._board)
+        return self._ready[stage.name]
 
     @loading()
     def _start(self, stage: Stage) -> Callable[[Row], Row]:

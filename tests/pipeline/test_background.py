@@ -47,6 +47,36 @@ def test_nothing_is_made_before_it_is_asked_for():
     assert made == [0]
 
 
+def test_items_are_made_ahead_and_those_that_nobody_takes_are_dropped_with_their_errors():
+    made = []
+
+    def numbers():
+        for number in range(5):
+            made.append(number)
+            if number == 3:
+                raise ValueError("nobody asks for this one")
+            yield number
+
+    def wait_for(number):
+        deadline = time.monotonic() + 120
+        while len(made) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    items = iterate(numbers, ahead=2)
+    assert next(items) == 0
+    wait_for(3)
+    time.sleep(0.1)
+    assert made == [0, 1, 2]
+    assert next(items) == 1
+    wait_for(4)
+    items.close()
+    wait_until_idle()
+    assert made == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="nobody asks"):
+        list(iterate(numbers, ahead=2))
+
+
 def test_closing_closes_the_iterator_and_waits_for_its_end():
     closed = threading.Event()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from jobs.cli.path_checks import check_jobs
+from jobs.cli.path_checks import check_jobs, check_methods
 from jobs.config.recipe import load_jobs, parse_job
 from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told
@@ -78,6 +78,7 @@ def _read(path: Path, folder: Path, *, whole: bool) -> str:
         if again != job:
             raise WrongEndError(f"read again from its own YAML the recipe differs: {again}")
     told(lambda: check_jobs(jobs, path, folder / "runs"))
+    told(lambda: check_methods(jobs, path))
     return "accepted"
 
 

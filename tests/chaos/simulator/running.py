@@ -145,8 +145,10 @@ class Running:
                 ("jobs.tracking.live.Spool", SimulatedSpool),
                 ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.object_lease.process", table),
-                # In a store several clips are read at once, by threads that would take turns.
+                # In a store several clips are read at once, by threads that would take turns;
+                # in a loop the next clip is decoded by one.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
+                ("pipeline.executors.local._ahead", lambda rows: rows()),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
