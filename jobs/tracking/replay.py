@@ -41,10 +41,7 @@ class Replay:
         self._points = []  # of a request that failed; they are read again
         for name in (EVENTS, SYSTEM):
             path = self.files.path / FOLDER / name
-            offset = self.sent.offsets.get(name, 0)
-            if path.is_file() and path.stat().st_size < offset:
-                offset = 0  # another spool than the one that was sent
-            self._send_file(name, read_events(path, offset))
+            self._send_file(name, read_events(path, self.sent.offset_in(path)))
         return bool(self.sent.run)
 
     def _send_file(self, name: str, events: Iterable[tuple[Event, int]]) -> None:

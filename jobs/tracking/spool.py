@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,14 @@ class Sent:
     Attributes:
         run: Id of the MLflow run; empty before it was made.
         offsets: File of events -> bytes of it that the store has.
+        heads: File of events -> digest of its first event; offsets count in that file alone.
     """
 
     path: Path
     store: str
     run: str
     offsets: dict[str, int]
+    heads: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, run_dir: Path, tracking_uri: str) -> Sent:
@@ -98,12 +100,26 @@ class Sent:
         path = run_dir / FOLDER / SENT
         store = store_key(tracking_uri)
         found = _stores(path).get(store, {})
-        offsets = found.get("offsets")
-        return cls(path, store, str(found.get("run", "")), dict(offsets or {}))
+        offsets, heads = (dict(found.get(name) or {}) for name in ("offsets", "heads"))
+        return cls(path, store, str(found.get("run", "")), offsets, heads)
+
+    def offset_in(self, path: Path) -> int:
+        """Bytes of a file of events that the store has; 0 for another spool than the one sent.
+
+        Of two drivers of a run in a store each has a spool of its own, and either may be kept.
+        """
+        name, head = path.name, _head(path)
+        size = path.stat().st_size if path.is_file() else 0
+        offset = self.offsets.get(name, 0)
+        if self.heads.get(name, head) != head or size < offset:
+            offset = 0
+        self.heads[name], self.offsets[name] = head, offset
+        return offset
 
     def save(self) -> None:
         """Put it in place whole."""
-        stores = _stores(self.path) | {self.store: {"run": self.run, "offsets": self.offsets}}
+        known = {"run": self.run, "offsets": self.offsets, "heads": self.heads}
+        stores = _stores(self.path) | {self.store: known}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_suffix(f".{os.getpid()}.tmp")
         aside.write_text(json.dumps(stores, indent=1))
@@ -128,6 +144,16 @@ def last_steps(run_dir: Path) -> dict[str, int]:
         for name in event.get("metrics", ()):
             steps[name] = max(steps.get(name, 0), int(event.get("step", 0)))
     return steps
+
+
+def _head(path: Path) -> str:
+    """A digest of the first event; "" where there is none yet."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return ""
+    return hashlib.sha256(line).hexdigest()[:12] if line.endswith(b"\n") else ""
 
 
 def _ends_torn(path: Path) -> bool:

@@ -83,10 +83,11 @@ class _Stages:
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
         with closing(_ahead(lambda: self._decoded(decode, rows))) as coming:
             for clip in coming:
+                self.last = clip
                 stages = [stage for stage in others if stage.takes(clip)]
                 for stage in stages:
                     self._started(stage)  # while the first clip is decoded
-                self.last = row = next(coming)
+                row = next(coming)
                 for stage in stages:
                     (row,) = self._through(stage, [row])
                 yield row

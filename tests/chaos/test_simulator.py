@@ -46,6 +46,17 @@ def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another
     assert outcome.attempts[0].startswith("driver-0: LeaseError")
 
 
+def test_offsets_of_one_drivers_spool_are_not_taken_for_those_of_another():
+    # Found by a seed: two drivers of a run in a store end one after the other; the events of one
+    # were kept with what the other had sent, and the next upload left some of them out.
+    met = (
+        Arrive(at=13, role="continue", machine=0),
+        Switch(at=26, to=0),
+        Pause(at=28, seconds=100.0),
+    )
+    assert not problem_of(Schedule(world="store", clips=2, faults=met))
+
+
 def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it_again():
     # Found by a seed, a fault of the judgement: the driver that was to look was killed too early.
     rotted = (Kill(at=65), Rot(at=115, kind="flip", of="part", which=9), Kill(at=119))

@@ -10,12 +10,12 @@ from tests.chaos.trials.rows import CELLS, CLIPS, ROWS
 INTRO = f"""# Trials with real processes
 
 Made by `python -m tests.chaos.trials`: {CLIPS} generated clips, {CELLS} methods, the embedded
-model, on two cores shared with up to forty busy processes. Something happens to a `tango sweep` at
-a random moment, drawn from the seed; then it is resumed in a loop until it ends well. After every
-attempt and at the end the oracle of the simulator judges the files: every planned answer once,
-equal to an undisturbed run, token sets bit for bit, counts as on disk, nothing half written,
-nothing done again that was there. *Wrong* counts trials in which it was not so. Drivers are forked
-from a process that has imported the libraries.
+model, on two cores, some of the tries beside up to forty busy processes. Something happens to a
+`tango sweep` at a random moment, drawn from the seed; then it is resumed in a loop until it ends
+well. After every attempt and at the end the oracle of the simulator judges the files: every planned
+answer once, equal to an undisturbed run, token sets bit for bit, counts as on disk, nothing half
+written, nothing done again that was there. *Wrong* counts trials in which it was not so. Drivers
+are forked from a process that has imported the libraries.
 
 | what happens | tries | exit codes (how often) | s to its end | resumes | encoded again | wrong |
 |---|---|---|---|---|---|---|

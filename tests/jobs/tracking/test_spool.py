@@ -67,6 +67,35 @@ def test_what_was_sent_is_kept_per_store_and_without_secrets(tmp_path):
     assert Sent.load(tmp_path, first).run == ""
 
 
+def test_what_was_sent_of_one_spool_says_nothing_of_another(tmp_path):
+    path = tmp_path / "tracking" / "events.jsonl"
+    own = Spool(path)
+    for step in range(2):
+        own.write({"driver": 1, "step": step})
+    sent = Sent.load(tmp_path, "http://one")
+    assert sent.offset_in(path) == 0
+    sent.offsets[path.name] = path.stat().st_size
+    sent.save()
+    own.write({"driver": 1, "step": 2})
+    known = Sent.load(tmp_path, "http://one")
+    assert known.offset_in(path) == sent.offsets[path.name]
+    path.unlink()
+    other = Spool(path)
+    for step in range(9):
+        other.write({"driver": 2, "step": step})
+    assert known.offset_in(path) == 0
+    assert known.offsets == {path.name: 0}
+
+
+def test_offsets_of_a_release_that_knew_no_heads_still_count(tmp_path):
+    path = tmp_path / "tracking" / "events.jsonl"
+    Spool(path).write({"step": 1})
+    sent = Sent.load(tmp_path, "http://one")
+    sent.offsets = {path.name: 5}
+    sent.save()
+    assert Sent.load(tmp_path, "http://one").offset_in(path) == 5
+
+
 def test_secrets_of_urls_do_not_reach_the_disk(tmp_path):
     path = tmp_path / "events.jsonl"
     Spool(path).write({"reason": "GET s3://key:p%40ss@bucket/x and https://u:p@h/y?z=1 failed"})
