@@ -23,7 +23,8 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     """One column per retention, one line per method, a row of columns per benchmark.
 
     Methods stand in the order of their mean over the retentions they were asked at; controls are
-    hollow. The dashed line is the mean of all tokens.
+    hollow. A retention at which controls alone were asked has no column. The dashed line is the
+    mean of all tokens.
 
     Args:
         found: Cells of several trainings.
@@ -31,7 +32,9 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     """
     benchmarks = list(dict.fromkeys(one.cell.benchmark for one in found))
     pruned = [one for one in found if not one.cell.is_baseline]
-    shares = sorted({one.cell.retention_requested for one in pruned})
+    methods = [one for one in pruned if one.cell.method not in CONTROLS] or pruned
+    shares = sorted({one.cell.retention_requested for one in methods})
+    pruned = [one for one in pruned if one.cell.retention_requested in shares]
     heights = [len(_series(pruned, name)) for name in benchmarks]
     size = (2.6 + _COLUMN * len(shares), sum(1.1 + _ROW * height for height in heights))
     figure, panels = new_figure(
