@@ -204,17 +204,19 @@ def _cell(rows: pd.DataFrame) -> CellRates:
 
 
 def _unaccounted(facts: JobFacts, answers: pd.DataFrame) -> float | None:
-    """Wall time that no clip accounts for; `None` where stages overlapped."""
+    """Wall time of a loop that no clip accounts for; `None` where more stages overlapped."""
     if facts.wall_s is None or len(answers) >= _MOST_ROWS:
         return None
     decode = _once_per_clip(answers[answers["cache"] == "miss"], per_cell=False)
     per_cell = _once_per_clip(answers, per_cell=True)
-    busy = (
-        decode[_VIDEO_DECODE_MS].sum()
-        + decode["encode_ms"].sum()
+    others = (
+        decode["encode_ms"].sum()
         + per_cell["compress_ms"].sum()
         + per_cell["cache_read_ms"].sum()
         + answers["prefill_ms"].sum()
         + answers["decode_ms"].sum()
-    ) / 1000
-    return max(0.0, facts.wall_s - float(busy)) if busy < facts.wall_s else None
+    )
+    decode_s, others_s = float(decode[_VIDEO_DECODE_MS].sum()) / 1000, float(others) / 1000
+    if decode_s + others_s >= facts.wall_s:
+        return None
+    return facts.wall_s - max(decode_s, others_s)

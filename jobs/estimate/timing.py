@@ -85,7 +85,7 @@ def time_job(
     Args:
         seconds: From `stage_seconds`.
         pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
-            where they add up.
+            where the next clip is decoded while one is in work, and all else adds up.
         num_cpus: CPUs of all nodes together.
         start_s: What a loop takes apart from the clips; `None` if it was not measured.
         price_per_hour: Of all nodes together.
@@ -98,7 +98,9 @@ def time_job(
     wall: float | None = None
     if not unknown:
         if pools is None:
-            wall = sum(stage.busy_s for stage in stages) + (start_s or 0.0)
+            decode = sum(stage.busy_s for stage in stages if stage.name == "decode")
+            others = sum(stage.busy_s for stage in stages) - decode
+            wall = loop_s(decode, others, num_cpus) + (start_s or 0.0)
         else:
             alone = max((stage.wall_s for stage in stages), default=0.0)
             wall = max(alone, _on_cpus_s(stages, pools, num_cpus)) + RAY_START_S
@@ -110,6 +112,17 @@ def time_job(
         unknown=unknown,
         cost=None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
     )
+
+
+def loop_s(decode: float, others: float, num_cpus: float) -> float:
+    """Seconds of a loop, which decodes in a process of its own beside everything else.
+
+    Args:
+        decode: Busy seconds of decoding.
+        others: Busy seconds of the other stages.
+        num_cpus: CPUs of the machine.
+    """
+    return max(decode, others) if num_cpus >= 2 else decode + others
 
 
 def _on_cpus_s(stages: Sequence[StageTime], pools: Pools, num_cpus: float) -> float:

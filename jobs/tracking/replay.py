@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 from jobs.tracking.datasets import datasets_of
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG
@@ -41,10 +42,10 @@ class Replay:
         self._points = []  # of a request that failed; they are read again
         for name in (EVENTS, SYSTEM):
             path = self.files.path / FOLDER / name
-            self._send_file(name, read_events(path, self.sent.offset_in(path)))
+            self._send_file(path, read_events(path, self.sent.offset_in(path)))
         return bool(self.sent.run)
 
-    def _send_file(self, name: str, events: Iterable[tuple[Event, int]]) -> None:
+    def _send_file(self, path: Path, events: Iterable[tuple[Event, int]]) -> None:
         """All new events of one file, metrics in requests as large as the store takes."""
         for event, offset in events:
             kind = event.get("kind")
@@ -57,11 +58,11 @@ class Replay:
                     self._start(event)
                 elif kind == "end" and self.sent.run:
                     self._end(event)
-                self._sent_until(name, offset)
+                self.sent.sent_until(path, offset)
             reached = offset
         if self._points:
             self._flush()
-            self._sent_until(name, reached)
+            self.sent.sent_until(path, reached)
 
     def _flush(self) -> None:
         """Send the points that are pending."""
@@ -98,10 +99,6 @@ class Replay:
         reason = str(event.get("reason", ""))
         self.runs.tags(self.sent.run, {"ended": reason} if reason else {})
         self.runs.end(self.sent.run, str(event["status"]), int(event["time"]))
-
-    def _sent_until(self, name: str, offset: int) -> None:
-        self.sent.offsets[name] = offset
-        self.sent.save()
 
 
 def _points(event: Event) -> list[Point]:

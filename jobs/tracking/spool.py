@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "tracking"
 EVENTS, SYSTEM, SENT = "events.jsonl", "system.jsonl", "sent.json"
+_MARKED = 4096  # bytes in front of an offset that tell a spool from another one
 MAX_BYTES = 64 * 2**20
 
 Event = dict[str, Any]
@@ -85,14 +86,15 @@ class Sent:
     Attributes:
         run: Id of the MLflow run; empty before it was made.
         offsets: File of events -> bytes of it that the store has.
-        heads: File of events -> digest of its first event; offsets count in that file alone.
+        marks: File of events -> digest of the last of these bytes: the offset counts in a file that
+            has them there, and in no other.
     """
 
     path: Path
     store: str
     run: str
     offsets: dict[str, int]
-    heads: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, run_dir: Path, tracking_uri: str) -> Sent:
@@ -100,25 +102,26 @@ class Sent:
         path = run_dir / FOLDER / SENT
         store = store_key(tracking_uri)
         found = _stores(path).get(store, {})
-        offsets, heads = (dict(found.get(name) or {}) for name in ("offsets", "heads"))
-        return cls(path, store, str(found.get("run", "")), offsets, heads)
+        offsets, marks = (dict(found.get(name) or {}) for name in ("offsets", "marks"))
+        return cls(path, store, str(found.get("run", "")), offsets, marks)
 
     def offset_in(self, path: Path) -> int:
         """Bytes of a file of events that the store has; 0 for another spool than the one sent.
 
         Of two drivers of a run in a store each has a spool of its own, and either may be kept.
         """
-        name, head = path.name, _head(path)
-        size = path.stat().st_size if path.is_file() else 0
-        offset = self.offsets.get(name, 0)
-        if self.heads.get(name, head) != head or size < offset:
-            offset = 0
-        self.heads[name], self.offsets[name] = head, offset
-        return offset
+        offset = self.offsets.get(path.name, 0)
+        mark = _mark(path, offset)
+        return offset if mark and self.marks.get(path.name, mark) == mark else 0
+
+    def sent_until(self, path: Path, offset: int) -> None:
+        """Keep that the store has the first `offset` bytes of a file of events."""
+        self.offsets[path.name], self.marks[path.name] = offset, _mark(path, offset)
+        self.save()
 
     def save(self) -> None:
         """Put it in place whole."""
-        known = {"run": self.run, "offsets": self.offsets, "heads": self.heads}
+        known = {"run": self.run, "offsets": self.offsets, "marks": self.marks}
         stores = _stores(self.path) | {self.store: known}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_suffix(f".{os.getpid()}.tmp")
@@ -146,14 +149,16 @@ def last_steps(run_dir: Path) -> dict[str, int]:
     return steps
 
 
-def _head(path: Path) -> str:
-    """A digest of the first event; "" where there is none yet."""
+def _mark(path: Path, offset: int) -> str:
+    """A digest of the last bytes in front of an offset; "" if the file does not reach it."""
+    start = max(0, offset - _MARKED)
     try:
         with path.open("rb") as file:
-            line = file.readline()
+            file.seek(start)
+            found = file.read(offset - start)
     except FileNotFoundError:
         return ""
-    return hashlib.sha256(line).hexdigest()[:12] if line.endswith(b"\n") else ""
+    return hashlib.sha256(found).hexdigest()[:12] if len(found) == offset - start else ""
 
 
 def _ends_torn(path: Path) -> bool:

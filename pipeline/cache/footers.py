@@ -1,8 +1,10 @@
-"""Footers of Parquet files, with a checksum that is checked before anything parses them.
+"""Footers of Parquet files, with a checksum that is checked before a footer is parsed.
 
 Parquet has no checksum of its footer, and pyarrow ends the process on some damaged ones:
 `RowGroupMetaData.column` lets an exception of C++ through. Between the last page and the footer is
-room that no reader of Parquet looks at. There stand `MARK` and the CRC-32 of all that follows.
+room that no reader of Parquet looks at. There stand `MARK` and the CRC-32 of all that follows. A
+footer is read where the length at the end of the file says: one of more than `_TAIL_BYTES` whose
+length is damaged to a smaller one counts as that of an earlier release, and its parser refuses it.
 """
 
 from __future__ import annotations

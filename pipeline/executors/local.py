@@ -32,20 +32,21 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
     """
     board = board or JobBoard()
     board.plan(plan)
-    stages = _Stages(plan, settings, board)
     clips = (
         row for batch in plan.clips.to_batches(max_chunksize=1024) for row in batch.to_pylist()
     )
+    stages = _Stages(plan, settings, board)
     try:
-        if not settings.profile:
-            yield from stages(clips)
-            return
-        warm = False
-        for row in clips:
-            (done,) = stages([row])
-            if not warm and not has_failed(done):
-                (done,), warm = stages([row]), True
-            yield done
+        with closing(stages):
+            if not settings.profile:
+                yield from stages(clips)
+                return
+            warm = False
+            for row in clips:
+                (done,) = stages([row])
+                if not warm and not has_failed(done):
+                    (done,), warm = stages([row]), True
+                yield done
     except DeviceError as error:
         raise WorkerError(
             f"the GPU failed on clip {stages.last['video_id']} of {stages.last['benchmark']}, or "
@@ -56,7 +57,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
 
 
 def _ahead(rows: Callable[[], Iterator[Row]]) -> Generator[Row]:
-    """Rows two at a time before they are asked for: the next clip, and the same decoded."""
+    """Rows, two of them before they are asked for: the next clip, and the same decoded."""
     return iterate(rows, ahead=2)
 
 
@@ -69,6 +70,7 @@ class _Stages:
         self.last: Row = {}
         self._board = board
         self._ready: dict[str, RowStream] = {}
+        self._coming: Generator[Row] | None = None
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Run clips to their `rows.RESULT`, in their order."""
@@ -78,19 +80,24 @@ class _Stages:
         assert stages[-1].on_hits
         return self._through(stages[-1], self._filled(rows))
 
+    def close(self) -> None:
+        """Decode no more; waits for the clip that is being decoded."""
+        if self._coming is not None:
+            self._coming.close()
+
     def _filled(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Clips that have been through the stages that fill caches, if those take them."""
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
-        with closing(_ahead(lambda: self._decoded(decode, rows))) as coming:
-            for clip in coming:
-                self.last = clip
-                stages = [stage for stage in others if stage.takes(clip)]
-                for stage in stages:
-                    self._started(stage)  # while the first clip is decoded
-                row = next(coming)
-                for stage in stages:
-                    (row,) = self._through(stage, [row])
-                yield row
+        coming = self._coming = _ahead(lambda: self._decoded(decode, rows))
+        for clip in coming:
+            self.last = clip
+            stages = [stage for stage in others if stage.takes(clip)]
+            for stage in stages:
+                self._started(stage)  # while the first clip is decoded
+            row = next(coming)
+            for stage in stages:
+                (row,) = self._through(stage, [row])
+            yield row
 
     def _decoded(self, decode: Stage, rows: Iterable[Row]) -> Iterator[Row]:
         """Every clip twice: as it is in the plan, and after its decoding, if it needs that."""

@@ -1,6 +1,6 @@
 """Clips per second of whole jobs: `make bench-gpu-overlap`, or `python -m tests.gpu.overlap`.
 
-The same job in one process, where decoding, encoding and answering follow each other, and on Ray,
+The same job in one process, which decodes the next clip beside everything else, and on Ray,
 where clips are decoded on the CPUs beside both halves, which share the GPU. Needs all packages.
 """
 

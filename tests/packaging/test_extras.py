@@ -15,7 +15,7 @@ from jobs.cli.entry import EXTRAS, STORES, explain
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "jobs/recipes/shapes_tiny.yaml"
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "zlib-ng": "zlib_ng"}
 
 
 @pytest.fixture(scope="module")

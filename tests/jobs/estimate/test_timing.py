@@ -1,4 +1,4 @@
-"""Time on the clock from busy seconds: in a loop they add up, on Ray the slowest stage counts."""
+"""Time on the clock from busy seconds: what overlaps in a loop and on Ray, and what adds up."""
 
 from __future__ import annotations
 
@@ -58,11 +58,14 @@ def test_what_was_never_measured_is_not_known():
     assert (timing.wall_s, timing.bottleneck, timing.cost) == (None, None, None)
 
 
-def test_stages_add_up_in_a_loop():
-    timing = time_job({"decode": 8, "answer": 500}, None, 8, start_s=3, price_per_hour=3.6)
-    assert timing.wall_s == 511
+def test_a_loop_decodes_beside_the_other_stages_which_add_up():
+    seconds = {"decode": 8, "compress": 20, "answer": 500}
+    timing = time_job(seconds, None, 8, start_s=3, price_per_hour=3.6)
+    assert timing.wall_s == 523
     assert timing.bottleneck == "answer"
-    assert timing.cost == pytest.approx(0.511)
+    assert timing.cost == pytest.approx(0.523)
+    assert time_job({**seconds, "decode": 800}, None, 8, start_s=3).wall_s == 803
+    assert time_job(seconds, None, 1, start_s=3).wall_s == 531, "one CPU does one thing at a time"
 
 
 def test_the_slowest_stage_counts_on_ray():

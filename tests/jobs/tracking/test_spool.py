@@ -74,17 +74,23 @@ def test_what_was_sent_of_one_spool_says_nothing_of_another(tmp_path):
         own.write({"driver": 1, "step": step})
     sent = Sent.load(tmp_path, "http://one")
     assert sent.offset_in(path) == 0
-    sent.offsets[path.name] = path.stat().st_size
-    sent.save()
+    base = path.read_bytes()
+    sent.sent_until(path, len(base))
     own.write({"driver": 1, "step": 2})
     known = Sent.load(tmp_path, "http://one")
-    assert known.offset_in(path) == sent.offsets[path.name]
-    path.unlink()
-    other = Spool(path)
-    for step in range(9):
-        other.write({"driver": 2, "step": step})
+    assert known.offset_in(path) == len(base)
+    path.write_bytes(b"")
     assert known.offset_in(path) == 0
-    assert known.offsets == {path.name: 0}
+    # Both drivers took up what an earlier attempt had said, and went on from there.
+    for driver, num_events in ((2, 9), (3, 20)):
+        path.write_bytes(base)
+        other = Spool(path)
+        for step in range(num_events):
+            other.write({"driver": driver, "step": step})
+        if driver == 2:
+            assert known.offset_in(path) == len(base)
+            known.sent_until(path, path.stat().st_size)
+    assert known.offset_in(path) == 0
 
 
 def test_offsets_of_a_release_that_knew_no_heads_still_count(tmp_path):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from fresh_python import printed_by
 from jobs_for_tests import job, plan_of
 
+from pipeline.background import LastingThread
+from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors import local
+from pipeline.metrics import JobBoard
 from pipeline.rows import RESULT
 from pipeline.settings import Settings
+from pipeline.stages.child import ChildStartError
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
 from tango_core.compressors.full import Full
 
@@ -110,3 +120,91 @@ def test_a_loop_never_imports_ray():
         "print('ray' in sys.modules)"
     )
     assert printed_by(code) == "False"
+
+
+class Steps:
+    """Three stages for clips that are only numbers: each notes its work and may be held up.
+
+    Args:
+        before: (stage, clip) -> called before that work.
+    """
+
+    def __init__(self, before):
+        self.before, self.done = before, []
+
+    def stages(self, plan):
+        return tuple(
+            SimpleNamespace(
+                name=name,
+                on_hits=name == "answer",
+                takes=lambda row: True,
+                input=SimpleNamespace(names=()),
+                start=lambda plan, settings, name=name: partial(self.work, name),
+            )
+            for name in ("decode", "compress", "answer")
+        )
+
+    def work(self, name, row):
+        self.before.get((name, row["video_id"]), lambda: None)()
+        self.done.append((name, row["video_id"]))
+        return row
+
+
+class Board(JobBoard):
+    def plan(self, plan):
+        """Of numbers there is no plan."""
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """`steps(before)` gives the stages that a stream of five clips goes through, and the stream."""
+
+    def started(before):
+        found = Steps(before)
+        monkeypatch.setattr(local, "stages_of", found.stages)
+        clips = [{"benchmark": "b", "video_id": f"{at}", "status": "ok"} for at in range(5)]
+        plan = SimpleNamespace(answer=True, clips=pa.Table.from_pylist(clips))
+        return found, local.stream(plan, SETTINGS, Board())
+
+    return started
+
+
+def test_the_next_clip_is_decoded_while_one_is_in_work_and_no_other(steps):
+    decoded, beside = threading.Event(), []
+
+    def wait():
+        beside.append(decoded.wait(60))
+
+    found, stream = steps({("decode", "1"): decoded.set, ("compress", "0"): wait})
+    assert next(stream)["video_id"] == "0"
+    assert beside == [True]
+    stream.close()
+    assert {("decode", "3"), ("decode", "4")}.isdisjoint(found.done)
+
+
+def test_what_fails_ahead_is_raised_in_its_turn(steps):
+    def fail():
+        raise ChildStartError("no child")
+
+    _, stream = steps({("decode", "1"): fail})
+    assert next(stream)["video_id"] == "0"
+    with pytest.raises(ChildStartError, match="no child"):
+        next(stream)
+
+
+def test_after_an_error_nothing_is_decoded_any_more(steps):
+    def fail():
+        raise DeviceError("the GPU is lost")
+
+    found, stream = steps({("answer", "1"): fail})
+    gc.disable()
+    try:
+        with pytest.raises(WorkerError, match="clip 1 of b"):
+            list(stream)
+        deadline = time.monotonic() + 60
+        while LastingThread.is_busy() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not LastingThread.is_busy()
+    finally:
+        gc.enable()
+    assert ("decode", "4") not in found.done
