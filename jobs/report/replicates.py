@@ -59,8 +59,12 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
         FileNotFoundError: If a directory is not a run or holds no answers.
         ValueError: If there are fewer than two runs, or they have no question or cell in common.
     """
+    if len({one.resolve() for one in run_dirs}) < len(run_dirs):
+        raise ValueError("a run is named twice; replicates are runs of several trainings")
     runs = [compared_runs([one], across=False) for one in run_dirs]
     found = replicated_cells([(run.cells, run.answers) for run in runs])
+    if all(one.cell.is_baseline for one in found):
+        raise ValueError("the runs share no cell of a method or a control")
     names = _told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, numbers_csv(found, names).encode())
@@ -198,10 +202,10 @@ def _sentence(found: Sequence[ReplicatedCell], level: Agreement) -> str:
         f"At {100 * level.retention:g} %{where} {best.cell.series} is first on average "
         f"({percent(best.mean)}, from {percent(min(best.values))} to {percent(max(best.values))})"
     ]
-    firsts = list(dict.fromkeys(level.firsts))
-    parts.append(
-        " and in every run." if firsts == [best.cell.series] else f"; by run: {', '.join(firsts)}."
-    )
+    if set(level.firsts) == {best.cell.series}:
+        parts.append(" and in every run.")
+    else:
+        parts.append(f"; by run: {', '.join(level.firsts)}.")
     if level.correlations:
         low, high = min(level.correlations), max(level.correlations)
         parts.append(f" Rank correlation between two runs: {low:.2f} to {high:.2f}.")

@@ -27,14 +27,14 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     mean of all tokens.
 
     Args:
-        found: Cells of several trainings.
+        found: Cells of several trainings, not all of them those of all tokens.
         theme: Colours.
     """
-    benchmarks = list(dict.fromkeys(one.cell.benchmark for one in found))
     pruned = [one for one in found if not one.cell.is_baseline]
     methods = [one for one in pruned if one.cell.method not in CONTROLS] or pruned
     shares = sorted({one.cell.retention_requested for one in methods})
     pruned = [one for one in pruned if one.cell.retention_requested in shares]
+    benchmarks = list(dict.fromkeys(one.cell.benchmark for one in pruned))
     heights = [len(_series(pruned, name)) for name in benchmarks]
     size = (2.6 + _COLUMN * len(shares), sum(1.1 + _ROW * height for height in heights))
     figure, panels = new_figure(

@@ -114,10 +114,14 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
         In the order of the first run's cells.
 
     Raises:
-        ValueError: If there are fewer than two runs, or they share no cell with answers.
+        ValueError: If there are fewer than two runs, they share no cell or no question, or are of
+            different models.
     """
     if len(runs) < 2:
         raise ValueError(f"replicates need two runs or more, got {len(runs)}")
+    models = sorted({cell.model for cells, _ in runs for cell in cells if cell.model})
+    if len(models) > 1:
+        raise ValueError(f"replicates are runs of one model, got {', '.join(models)}")
     places = _common(runs)
     if not places:
         raise ValueError(
@@ -196,6 +200,9 @@ def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> RightWrong:
     """Scores of one cell averaged over the replicates, on the questions that all were asked."""
     every = [answers(index) for (_, answers), index in zip(runs, at, strict=True)]
     common = reduce(np.intersect1d, [one.questions for one in every])
+    if not len(common):
+        name = runs[0][0][at[0]].name
+        raise ValueError(f"the runs were asked no common question of cell {name!r}")
     scores = [one.on(common)[0] for one in every]
     return RightWrong(common, every[0].on(common)[1], np.mean(scores, axis=0), right_wrong=False)
 

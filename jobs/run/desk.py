@@ -56,17 +56,19 @@ def desk_of(run_dir: Place, every_s: float) -> Iterator[Desk]:
     if isinstance(run_dir, Path):
         yield Desk(run_dir)
         return
-    with local_copy(run_dir, lambda name: name == JOB_FILE, is_spool) as path:
+    with local_copy(
+        run_dir, lambda name: name == JOB_FILE, lambda name: is_spool(name) and kept.is_whole
+    ) as path:
         kept = KeptSpool(run_dir, path, every_s)
         try:
             yield Desk(path, kept)
         except LeaseError:  # another driver goes on with the run
-            kept.stop()
+            kept.leave()
             raise
         except BaseException:
             kept.last_send()
             raise
-        kept.stop()
+        kept.close()
     kept.forget_parts()
 
 

@@ -43,9 +43,10 @@ def begun(tracking_uri: str, pattern: Path | None = None) -> Iterator[None]:
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:
-    """The file of a SQLite store; `None` for another store, or one with options of its own."""
+    """The file of a SQLite store; `None` for one without, another store, or one with options."""
     parts = urlparse(tracking_uri)
     plain = parts.scheme == "sqlite" and not (parts.netloc or parts.query or parts.fragment)
+    plain = plain and parts.path != "/:memory:"
     return Path(parts.path[1:]) if plain and len(parts.path) > 1 else None
 
 

@@ -49,6 +49,10 @@ class KeptSpool:
         desk: Local directory whose `tracking/` is the spool.
         every_s: Seconds between two samples of the job.
         clock: Calls at intervals.
+
+    Attributes:
+        is_whole: Whether what earlier attempts said is all here, so that the files here may take
+            the place of those in the store.
     """
 
     def __init__(
@@ -63,11 +67,13 @@ class KeptSpool:
         self._earlier: list[str] = []
         self._parts: list[_Parts] = []
         self._sent = b""
-        self._warned = False
+        self.is_whole = False
+        self._closed = self._warned = False
 
     def start(self) -> None:
         """Bring here what earlier attempts said, and copy from now on."""
         folder = self._run_dir / FOLDER
+        pairs: list[tuple[str, Path]] = []
         try:
             entries = self._store.tree(folder.path)
             names = [entry.path[len(self._run_dir.path) + 1 :] for entry in entries]
@@ -79,8 +85,11 @@ class KeptSpool:
             for _, target in pairs:
                 target.parent.mkdir(parents=True, exist_ok=True)
             self._store.download_all(pairs)
+            self.is_whole = True
         except OSError as error:
             self._warn(error)
+            for _, target in pairs:
+                target.unlink(missing_ok=True)
         self._earlier = put_together(self._desk)
         attempt = f"{self._clock.now():%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}"
         self._parts = [
@@ -92,14 +101,32 @@ class KeptSpool:
         self._ticker = self._clock.repeat(self._tick, self._every_s, "tango-kept-spool")
         self._ticker.start()
 
-    def stop(self) -> None:
-        """Copy no more; what is under way goes on."""
+    def close(self) -> None:
+        """Copy no more; what is under way is awaited.
+
+        Where the files here are not whole, what is new is copied once more.
+        """
+        self._stop()
+        if not self.is_whole:
+            self.send()
+        with self._lock:
+            self._closed = True
+
+    def leave(self) -> None:
+        """Copy no more, at once: the run is another driver's."""
+        self._stop()
+        self._closed = True
+
+    def _stop(self) -> None:
+        """Copy at intervals no more; what is under way goes on."""
         if self._ticker:
             self._ticker.stop(wait=False)
 
     def send(self) -> None:
         """Copy what is new: at most one object for each file, unless much is."""
         with self._lock:
+            if self._closed:
+                return
             self._sent_at = self._clock.monotonic()
             try:
                 # Before the events: offsets must not be ahead of the bytes that they count.
@@ -111,7 +138,7 @@ class KeptSpool:
                     self._earlier = []
                 for part in self._parts:
                     part.send()
-                if sent != self._sent:
+                if sent and sent != self._sent:
                     self._store.write((self._run_dir / FOLDER / SENT).path, sent)
                     self._sent = sent
             except OSError as error:
@@ -119,7 +146,7 @@ class KeptSpool:
 
     def last_send(self) -> None:
         """Copy what is new, for at most seconds: the job ends badly, and perhaps soon."""
-        self.stop()
+        self._stop()
         if not self._parts:  # another driver has the run
             return
         done = threading.Event()
@@ -130,10 +157,12 @@ class KeptSpool:
 
         LastingThread.start_on(work)
         done.wait(_LAST_SEND_S)
+        self._closed = True
 
     def forget_parts(self) -> None:
-        """Remove the parts; the whole files are in the store."""
-        self.stop()
+        """Remove the parts if the whole files are in the store."""
+        if not self.is_whole:
+            return
         with self._lock:
             names = [name for part in self._parts for name in part.names()]
             with suppress(OSError):

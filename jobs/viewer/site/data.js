@@ -100,8 +100,13 @@
   let matched = { key: "", parts: new Map() };
   function repliesOf(part, key, test) {
     if (matched.key !== key) matched = { key, parts: new Map() };
-    if (!matched.parts.has(part)) matched.parts.set(part, piece(`replies/${part}`, false).then(test));
-    return matched.parts.get(part);
+    const { parts } = matched;
+    if (!parts.has(part)) {
+      const own = piece(`replies/${part}`, false).then(test);
+      own.catch(() => parts.delete(part)); // the next search asks again
+      parts.set(part, own);
+    }
+    return parts.get(part);
   }
   async function chosen(pairs) {
     const all = await list(tango.query.needsWords(pairs));

@@ -12,7 +12,7 @@ CLIPS = np.repeat(np.arange(40), 4)
 QUESTIONS = np.array([f"q{number:03}" for number in range(160)])
 
 
-def _run(rights, retention=0.1, order=slice(None)):
+def _run(rights, retention=0.1, order=slice(None), model="tiny"):
     """A run of named cells; `rights` is how many of the 160 questions each answers, and which."""
     cells, answers = [], []
     for method, right in rights.items():
@@ -25,7 +25,7 @@ def _run(rights, retention=0.1, order=slice(None)):
                 retention_requested=share,
                 equivalent_retention=share,
                 scores={"accuracy": clustered_accuracy(right, CLIPS)},
-                model="tiny",
+                model=model,
             )
         )
         answers.append(RightWrong(QUESTIONS[order], CLIPS[order], right[order].astype(float)))
@@ -120,3 +120,16 @@ def test_runs_that_share_nothing_are_refused_with_what_is_meant():
         replicated_cells([_run({"topk": _right(80)}), _run({"evs": _right(80)})])
     with pytest.raises(ValueError, match="two runs or more, got 1"):
         replicated_cells([_run({"topk": _right(80)})])
+
+
+def test_runs_of_two_models_are_refused():
+    runs = [_run({"topk": _right(90)}, model=model) for model in ("tiny", "other")]
+    with pytest.raises(ValueError, match="runs of one model, got other, tiny"):
+        replicated_cells(runs)
+
+
+def test_runs_without_a_common_question_are_refused():
+    halves = (slice(0, 80), slice(80, 160))
+    runs = [_run({"topk": _right(90)}, order=half) for half in halves]
+    with pytest.raises(ValueError, match=r"no common question of cell 'topk r=0.1'"):
+        replicated_cells(runs)

@@ -214,6 +214,14 @@ def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_pat
     assert "not asked the same questions" in page  # 12 and 10 clips
 
 
+def test_a_run_that_is_named_twice_is_no_replicate(root, tango, tmp_path):
+    where = ("--root", root, "--output", tmp_path / "out")
+    code, _, err = tango("runs", "replicates", FINISHED, FINISHED, *where)
+    assert code == 2
+    assert "a run is named twice" in err
+    assert not (tmp_path / "out" / "replicates.csv").exists()
+
+
 def test_replicates_that_began_in_one_second_have_their_folder_in_their_names(
     root, tango, tmp_path
 ):

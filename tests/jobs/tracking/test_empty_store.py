@@ -96,6 +96,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(empty_store, tmp_path):
         ("sqlite:///mlflow.db", Path("mlflow.db")),
         ("sqlite:///mlflow.db?timeout=9", None),
         ("sqlite://", None),
+        ("sqlite:///:memory:", None),
         ("postgresql://host/mlflow", None),
         ("http://host:5000", None),
     ],

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,12 @@ def names(run_dir):
     """What is in the store of the spool."""
     start = len(run_dir.path) + 1
     return [entry.path[start:] for entry in ObjectStore("s3").tree((run_dir / "tracking").path)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine has more than seconds for what a job sends last."""
+    monkeypatch.setattr("jobs.tracking.kept._LAST_SEND_S", 60.0)
 
 
 @pytest.fixture
@@ -162,6 +169,50 @@ def test_a_store_that_is_away_costs_one_warning_and_gets_it_later(
     (record,) = [one for one in caplog.records if one.name == "jobs.tracking.kept"]
     assert "not kept in the store" in record.getMessage()
     kept.send()
+    with spool_at_hand(run_dir) as there:
+        assert steps(there) == [0, 1]
+
+
+def test_what_could_not_be_brought_here_is_not_replaced(run_dir, tmp_path, server, kept_at):
+    kept, spool = kept_at(tmp_path / "first")
+    for step in range(2):
+        spool.write({"step": step})
+        kept.send()
+    a_job(run_dir)  # its whole file is there now
+    kept, spool = kept_at(tmp_path / "killed")
+    spool.write({"step": 2})
+    kept.send()
+    before = names(run_dir)
+    with desk_of(run_dir, EVERY_S) as desk:
+        with server.with_rule(times(9, "503", "GET", "tracking/events")):
+            desk.started(plan(), 0)
+        Spool(desk.path / "tracking" / "events.jsonl").write({"step": 3})
+    assert set(before) < set(names(run_dir))
+    with spool_at_hand(run_dir) as there:
+        assert sorted(steps(there)) == [0, 1, 1, 2, 3]
+
+
+def test_a_copy_under_way_comes_before_the_whole_files(run_dir, tmp_path, server, kept_at):
+    kept, spool = kept_at(tmp_path / "killed")
+    spool.write({"step": 0})
+    kept.send()
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slowly(request):
+        whole = request.method == "PUT" and request.path.endswith("tracking/events.jsonl")
+        if whole and not under_way.is_set():
+            under_way.set()
+            go_on.wait(60)
+
+    with server.with_rule(slowly), desk_of(run_dir, EVERY_S) as desk:
+        desk.started(plan(), 0)
+        Spool(desk.path / "tracking" / "events.jsonl").write({"step": 1})
+        sender = threading.Thread(target=desk._kept.send)
+        sender.start()
+        assert under_way.wait(60)
+        threading.Timer(1.0, go_on.set).start()
+    sender.join()
+    assert names(run_dir) == ["tracking/events.jsonl"]
     with spool_at_hand(run_dir) as there:
         assert steps(there) == [0, 1]
 
