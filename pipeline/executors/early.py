@@ -16,6 +16,7 @@ from pipeline.background import LastingThread
 from pipeline.loading import loading
 
 _CLOSED_WITHIN_S = 30.0
+_IMPORTED_WITHIN_S = 5.0
 
 
 class EarlyRay:
@@ -26,17 +27,21 @@ class EarlyRay:
     """
 
     def __init__(self, address: str | None) -> None:
-        """Begin to connect; returns at once.
+        """Begin to connect; returns when Ray is imported.
+
+        Imports of two threads hold each other up, and Ray's own processes start after this one.
 
         Args:
             address: As for `cluster.connected`.
         """
         self._address = address
+        self._imported = threading.Event()
         self._connected = threading.Event()
         self._over = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
         LastingThread.start_on(self._live)
+        self._imported.wait(_IMPORTED_WITHIN_S)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until Ray is connected.
@@ -66,11 +71,13 @@ class EarlyRay:
             with loading():
                 from pipeline.executors import cluster
 
+            self._imported.set()
             cluster.connect(self._address)
         except BaseException as error:
             self._error = error
             return self._ended.set
         finally:
+            self._imported.set()
             self._connected.set()
         try:
             if not self._over.is_set():
