@@ -60,16 +60,30 @@ def plan_methods(
     compressors: dict[str, Compressor] = {}
     caches: dict[str, TokenCache] = {}
     for name, method in methods:
-        missing = method.compressor.needs - model.provides
-        if missing:
-            raise ValueError(
-                f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
-                f"{model.name!r} does not provide (it provides: "
-                f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
-                "SigLIP checkpoint with its pooling head, or choose another score"
-            )
+        raise_if_not_served(name, method, model)
         cache = open_cache(cache_root, model, method.compressor, clock, features)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
         planned.append(PlannedMethod(name, method, cache.name))
     return tuple(planned), compressors, caches
+
+
+def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
+    """Refuse a method that needs what the encoder cannot compute.
+
+    Args:
+        name: Of the cell.
+        method: What needs signals.
+        model: What gives them.
+
+    Raises:
+        ValueError: In one line that names both.
+    """
+    missing = method.compressor.needs - model.provides
+    if missing:
+        raise ValueError(
+            f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
+            f"{model.name!r} does not provide (it provides: "
+            f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
+            "SigLIP checkpoint with its pooling head, or choose another score"
+        )

@@ -20,7 +20,7 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.features import open_store
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.loading import loading
-from pipeline.methods import plan_methods
+from pipeline.methods import plan_methods, raise_if_not_served
 from pipeline.plan import Plan, plan_clips
 from pipeline.pools import Pools
 from pipeline.redaction import redacted
@@ -92,6 +92,8 @@ def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
         model = model_of(job, cluster)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)
+        for name, method in built:
+            raise_if_not_served(name, method, model)
     except (ValueError, TypeError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if len(benchmarks) != len(job.all_benchmarks):

@@ -8,6 +8,8 @@ from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.cell_summary import BASELINE
+from jobs.run.build import build
+from jobs.run.devices import Cluster
 from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
@@ -28,7 +30,9 @@ def evaluate(
     Raises:
         RecipeError: If the recipe names several methods or benchmarks.
     """
-    return measure(single(job), "evaluate", locations, display or Display.on(console), early)[0]
+    job = single(job)
+    built = build(job, Cluster(locations.address, early))
+    return measure(job, built, "evaluate", locations, display or Display.on(console), early)[0]
 
 
 def single(job: Job) -> Job:

@@ -8,10 +8,9 @@ from importlib.util import find_spec
 
 from jobs import exit_codes
 from jobs.config.recipe import Job
-from jobs.run.build import build
+from jobs.run.build import BuiltJob
 from jobs.run.continuing import unfinished_run
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
-from jobs.run.devices import Cluster
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
 from jobs.run.driver import JobResult, Kind, execute
@@ -32,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 def measure(
     job: Job,
+    built: BuiltJob,
     kind: Kind,
     locations: Locations,
     display: Display,
@@ -44,6 +44,7 @@ def measure(
 
     Args:
         job: The recipe.
+        built: What it names.
         kind: The command.
         locations: Where the job reads and writes.
         display: Where progress and tables go.
@@ -56,7 +57,6 @@ def measure(
         are there in both cases. Then the run directory.
     """
     _raise_if_not_installed()
-    built = build(job, Cluster(locations.address, early))
     output, open_storage = locations.output, locations.open_storage
     run_dir = None
     if locations.resume:

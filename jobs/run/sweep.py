@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from rich.console import Console
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.run.build import build
+from jobs.run.devices import Cluster
 from jobs.run.directories import make_run_dir
 from jobs.run.display import Display
 from jobs.run.locations import Locations
@@ -36,7 +38,7 @@ def sweep(
         display: How progress is shown beside them.
 
     Raises:
-        RecipeError: If several jobs are to continue one run.
+        RecipeError: If several jobs are to continue one run, or one names what is not there.
     """
     if len(jobs) > 1 and locations.resume:
         raise RecipeError(
@@ -44,9 +46,12 @@ def sweep(
             "resume each with the job.yaml in its directory"
         )
     shown, several = display or Display.on(console), len(jobs) > 1
+    cluster = Cluster(locations.address, early)
+    built = [build(job, cluster) for job in jobs]  # what the last one lacks ends all, at once
     measured = [
         measure(
             job,
+            parts,
             "sweep",
             locations,
             shown,
@@ -54,7 +59,7 @@ def sweep(
             one_of_several=several,
             is_last=number == len(jobs),
         )
-        for number, job in enumerate(jobs, 1)
+        for number, (job, parts) in enumerate(zip(jobs, built, strict=True), 1)
     ]
     if several:
         compare(jobs, [run_dir for _, run_dir in measured], locations, shown)
