@@ -17,6 +17,7 @@ def main() -> int:
     run = options((__doc__ or "").split("\n")[0])
     # What takes seconds to import is not needed to say that there is no GPU.
     from tests.gpu.bench_answers import bench_batches, bench_prefix
+    from tests.gpu.bench_compile import bench_compile
     from tests.gpu.bench_compress import bench_compress
     from tests.gpu.bench_ttft import bench_ttft
 
@@ -25,6 +26,7 @@ def main() -> int:
         ("Time to first token at 7B", bench_ttft),
         ("Prefix sharing", bench_prefix),
         ("Batches", bench_batches),
+        ("Compiled tower", bench_compile),
     )
     do_parts(run, "bench", parts)
     print(f"\nmeasured in {run.elapsed_s:.0f} s", flush=True)

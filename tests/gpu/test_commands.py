@@ -75,7 +75,8 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
 @pytest.mark.slow
 def test_every_benchmark_runs(tmp_path):
     parts = results("tests.gpu.bench", tmp_path)
-    assert list(parts) == ["Compress", "Time to first token at 7B", "Prefix sharing", "Batches"]
+    titles = ["Compress", "Time to first token at 7B", "Prefix sharing", "Batches"]
+    assert list(parts) == [*titles, "Compiled tower"]
     assert len({row["clip"] for row in parts["Compress"]}) == 2
     first = parts["Time to first token at 7B"]
     assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
@@ -85,6 +86,9 @@ def test_every_benchmark_runs(tmp_path):
         assert min(row["vision ms"], row["compress ms"], row["prefill ms"]) > 0
     assert [row["paper"] for row in first] == [None, 1.63, 1.88]
     assert all(row["questions/s"] > 0 for row in parts["Prefix sharing"] + parts["Batches"])
+    eager, compiled = parts["Compiled tower"]
+    assert compiled["relative difference"] < 1e-3
+    assert compiled["speed-up"] == pytest.approx(eager["clip ms"] / compiled["clip ms"])
 
 
 @pytest.mark.slow
