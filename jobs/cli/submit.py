@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,7 @@ import typer
 
 from jobs.cli.path_checks import check_names
 from jobs.cli.submit_options import read_resources, read_runtime_env, split_options
+from jobs.user import user_name
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head
@@ -106,7 +106,7 @@ def submit(
         directory=directory,
         python=python,
         version=None if carries_code else __version__,
-        user=getpass.getuser(),
+        user=user_name(),
         new=new,
         runtime_env=read_runtime_env(runtime_env, env),
         resources=read_resources(

@@ -37,9 +37,10 @@ def split_options(
     from jobs.config.recipe import Job
 
     parent: Any = context.parent
-    parsed = parent.command.commands[command].make_context(
-        command, [str(recipe), *options], parent=parent
-    )
+    arguments = [str(recipe), *options]
+    parsed = parent.command.commands[command].make_context(command, [*arguments], parent=parent)
+    # As written: a `~` is the home directory there, not here.
+    written, _, _ = parsed.command.make_parser(parsed).parse_args([*arguments])
     given = {
         one.name: (one, parsed.params[one.name])
         for one in parsed.command.params
@@ -50,13 +51,15 @@ def split_options(
             "--address behind -- is not for submitted jobs: they join the cluster they are "
             "submitted to; remove it"
         )
-    keys = {one.name for one in fields(Job)}  # options that are named as keys of recipes
+    # Options that are named as keys of recipes; the key `cache` is a section, `--cache` a place.
+    keys = {one.name for one in fields(Job)} - {"cache"}
     changes = list(parsed.params.get("set_", ()))
     changes += [f"{name}={value}" for name, (_, value) in given.items() if name in keys]
     rest: list[str] = []
-    for name, (option, value) in given.items():
+    for name, (option, _) in given.items():
         if name in _OURS or name in keys:
             continue
+        value = written[name]
         for one in value if isinstance(value, (list, tuple)) else [value]:
             rest += [option.opts[0]] if option.is_flag else [option.opts[0], str(one)]
     return changes, rest
@@ -87,13 +90,33 @@ def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, An
                 f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "
                 "needed, without working_dir: that is --working-dir"
             )
-    found = dict(content.get("env_vars") or {})
+    found = _variables(path, content.get("env_vars") or {})
     for variable in variables:
         name, equals, value = variable.partition("=")
+        if not name:
+            raise ValueError(f"--env {variable} names no variable; write --env NAME=VALUE")
         if not equals and name not in os.environ:
             raise ValueError(f"--env {name} is not set here; set it, or write --env {name}=VALUE")
         found[name] = value if equals else os.environ[name]
     return {**content, "env_vars": found} if found else content
+
+
+def _variables(path: Path | None, given: Any) -> dict[str, str]:
+    """`env_vars` of a runtime environment; YAML reads `1` as a number, and Ray takes text alone.
+
+    Raises:
+        ValueError: If it is no mapping of names to single values.
+    """
+    if not isinstance(given, dict) or any(
+        not isinstance(value, (str, int, float)) for value in given.values()
+    ):
+        raise ValueError(
+            f"--runtime-env {path}: env_vars is a mapping of names to values: {{NAME: value}}"
+        )
+    return {
+        str(name): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
 
 
 def read_resources(
@@ -111,6 +134,8 @@ def read_resources(
     for text in custom:
         name, _, amount = text.partition("=")
         try:
+            if not name:
+                raise ValueError
             amounts[name] = float(amount)
         except ValueError:
             raise ValueError(

@@ -21,7 +21,7 @@ from jobs.harness.answers import NO_REPLIES, replies_by_cell
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
 from jobs.report.page import write_report
-from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
+from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import failed_rows, write_summary
 from jobs.run.directories import make_run_dir
@@ -137,7 +137,7 @@ def import_answers(
     write_sealed(table, storage.child("answers"), "part-00000.parquet", run_dir.name)
     failed = failed_rows(rows).reindex(columns=FAILURE.names)
     failures = pa.Table.from_pandas(failed, schema=FAILURE, preserve_index=False)
-    write_sealed(failures, storage, "failures.parquet", run_dir.name)
+    write_sealed(failures, storage, FAILURES_FILE, run_dir.name)
     facts = replace(facts, run_id=run_dir.name)
     facts.save(run_dir)
     summary = write_summary(run_dir)

@@ -16,6 +16,7 @@ from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
 FACTS_FILE = "facts.json"
+FAILURES_FILE = "failures.parquet"
 JOB_FILE = "job.yaml"
 
 

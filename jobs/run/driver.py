@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts, WorkCounts
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, CellFacts, JobFacts, WorkCounts
+from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, make_plan, make_settings
 from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
@@ -186,8 +187,10 @@ def _execute(
     names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
     counts = dict.fromkeys(names, 0)
     failures: list[Row] = []
-    if plan.clips.num_rows and storage.exists(FACTS_FILE):
-        storage.delete(FACTS_FILE)  # until all is asked again this is no finished run
+    if plan.clips.num_rows:  # until all is asked again this is no finished run
+        for name in (FACTS_FILE, SUMMARY_FILE):
+            if storage.exists(name):
+                storage.delete(name)
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
     # A signal is heard between two clips, so no answers are cut in the middle.
@@ -219,9 +222,7 @@ def _execute(
         failures += [_failure(answer, None) for answer in missing]
         counts["missing"] = len(missing)
     table = to_table(failures, FAILURE)
-    insist(
-        lambda: write_sealed(table, storage, "failures.parquet", run_dir.name), str(run_dir), clock
-    )
+    insist(lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock)
     facts = JobFacts(
         run_id=run_dir.name,
         kind=kind,

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from jobs import exit_codes
 from jobs.config.recipe import Job
+from jobs.results.facts import FAILURES_FILE
 from jobs.run.build import BuiltJob
 from jobs.run.continuing import unfinished_run
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
@@ -166,6 +167,6 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
         "%d clip(s) failed and max_failures is %d: see %s",
         job_result.num_failed_clips,
         job.max_failures,
-        run_dir / "failures.parquet",
+        run_dir / FAILURES_FILE,
     )
     return exit_codes.FAILED

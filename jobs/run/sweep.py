@@ -7,8 +7,10 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
+from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import build
+from jobs.run.continuing import finished_of_round
 from jobs.run.devices import Cluster
 from jobs.run.directories import make_run_dir
 from jobs.run.display import Display
@@ -48,22 +50,27 @@ def sweep(
     shown, several = display or Display.on(console), len(jobs) > 1
     cluster = Cluster(locations.address, early)
     built = [build(job, cluster) for job in jobs]  # what the last one lacks ends all, at once
-    measured = [
-        measure(
-            job,
-            parts,
+    finished = (
+        finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
+        if several and locations.continues
+        else {}
+    )
+    run_dirs, code = dict(finished), exit_codes.OK
+    for number in (left := [one for one in range(len(jobs)) if one not in finished]):
+        own_code, run_dirs[number] = measure(
+            jobs[number],
+            built[number],
             "sweep",
             locations,
             shown,
             early,
             one_of_several=several,
-            is_last=number == len(jobs),
+            is_last=number == left[-1],
         )
-        for number, (job, parts) in enumerate(zip(jobs, built, strict=True), 1)
-    ]
+        code = max(code, own_code)
     if several:
-        compare(jobs, [run_dir for _, run_dir in measured], locations, shown)
-    return max(code for code, _ in measured)
+        compare(jobs, [run_dirs[number] for number in range(len(jobs))], locations, shown)
+    return code
 
 
 def compare(

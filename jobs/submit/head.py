@@ -15,6 +15,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from pipeline.executors.address import raise_if_unreachable
+from pipeline.redaction import redacted
 
 PREFIX = "tango-"
 _TIMEOUT_S = 60.0
@@ -59,8 +60,8 @@ def dashboard_url(address: str | None) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise HeadError(
-            f"--address {given} is not the address of a dashboard; jobs are sent to the head over "
-            "HTTP: http://head:8265"
+            f"--address {redacted(given)} is not the address of a dashboard; jobs are sent to the "
+            "head over HTTP: http://head:8265"
         )
     return url.rstrip("/")
 
@@ -71,17 +72,21 @@ class Head:
     Args:
         address: As for `dashboard_url`.
 
+    Attributes:
+        url: Of the dashboard, as it may be shown: without a password.
+
     Raises:
         HeadError: If no Ray dashboard answers there.
     """
 
     def __init__(self, address: str | None) -> None:
-        self.url = dashboard_url(address)
-        raise_if_unreachable(self.url)
+        url = dashboard_url(address)
+        self.url = redacted(url)
+        raise_if_unreachable(url)
         for name in ("job.sdk", "dashboard_sdk"):  # they have levels of their own
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
         with self._asked(), _without_ray_variables():
-            self._client = _Client(self.url)
+            self._client = _Client(url)
 
     def submit(
         self,
@@ -186,6 +191,8 @@ class Head:
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
         except (TimeoutError, OSError) as error:
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
+        except TypeError as error:  # Ray's own checks of a runtime environment
+            raise HeadError(f"--runtime-env is refused: {_short(error)}") from error
         except RuntimeError as error:
             if "WebSocket" in str(error):
                 raise HeadLostError(f"{self.url}: {_short(error)}") from error
@@ -204,7 +211,8 @@ def _without_ray_variables() -> Iterator[None]:
 
 def _short(error: BaseException) -> str:
     """An error in one short line; Ray sends whole tracebacks, whose last line says it."""
-    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
-    text = lines[-1] if lines else type(error).__name__
+    text = redacted(str(error).replace("\\n", "\n"))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else type(error).__name__
     first = lines[0] if lines else ""
-    return (text if first.endswith("(most recent call last):") else " ".join(lines))[:300]
+    return (last if first.endswith("(most recent call last):") else " ".join(lines))[:300]

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.config.bounded_yaml import load_yaml
-from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from pipeline.remote.copies import home_of
 from pipeline.remote.urls import Place
 from tango_core.local_files import parse_json, read_text
 
-ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", "failures.parquet")
+ARTIFACTS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
 FOLDERS = ("answers", "plots")
 
 

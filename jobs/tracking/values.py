@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.plain import to_plain
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunSummary
+from jobs.user import user_name
 
 
 def cell_metrics(cell: CellSummary) -> dict[str, float]:
@@ -176,7 +176,7 @@ def source_tags(kind: str) -> dict[str, str]:
         "kind": kind,
         "mlflow.source.name": f"tango {kind}",
         "mlflow.source.type": "LOCAL",
-        "mlflow.user": _user(),
+        "mlflow.user": user_name(),
     }
 
 
@@ -226,14 +226,6 @@ def _listed(names: Iterable[str]) -> str:
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
     """Values that say something."""
     return {key: value for key, value in values.items() if value}
-
-
-def _user() -> str:
-    """Who runs the job; empty for a user id without a name, as containers have."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 from pipeline.errors import ClusterError
+from pipeline.redaction import redacted
 
 
 def raise_if_unreachable(address: str | None) -> None:
@@ -23,4 +24,5 @@ def raise_if_unreachable(address: str | None) -> None:
     try:
         socket.create_connection((parts.hostname, parts.port), timeout=10).close()
     except OSError as error:
-        raise ClusterError(f"no Ray cluster at --address {address}: {error}") from error
+        where = redacted(str(address))
+        raise ClusterError(f"no Ray cluster at --address {where}: {error}") from error

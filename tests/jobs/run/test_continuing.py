@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from fake_clock import FakeClock
 from jobs_for_tests import job
 
 from jobs.config.identity import job_digest, jobs_digest
-from jobs.run.continuing import PatientLease, unfinished_run
+from jobs.run.continuing import PatientLease, finished_of_round, unfinished_run
 from jobs.run.directories import claim, new_run_dir
+from jobs.run.driver import FAILURE
 from pipeline.lease import EXPIRES_S, FileLease, LeaseError
+from pipeline.seal import write_sealed
 from pipeline.storage import Storage
 
 
@@ -18,13 +21,16 @@ def started(tmp_path):
     """`started(**changes)` leaves a run that has begun, each a second after the last one."""
     clock = FakeClock()
 
-    def start(finished=False, answers=True, **changes):
+    def start(finished=False, answers=True, failed=(), **changes):
         clock.sleep(1)
         recipe = job(tmp_path / "shapes", **changes)
         run_dir = new_run_dir(recipe, tmp_path / "runs", clock=clock)
         claim(run_dir, recipe, answers=answers)
         for name in ("facts.json", "summary.json") if finished else ():
             (run_dir / name).write_text("{}")
+        rows = [dict.fromkeys(FAILURE.names, clip) for clip in failed]
+        table = pa.Table.from_pylist(rows, FAILURE)
+        write_sealed(table, Storage.at(run_dir), "failures.parquet", run_dir.name)
         return run_dir
 
     return start
@@ -49,6 +55,40 @@ def test_a_run_without_a_summary_is_unfinished(started, tmp_path):
     assert found(tmp_path) is None
     (run_dir / "summary.json").unlink()
     assert found(tmp_path) == run_dir
+
+
+def test_a_run_is_unfinished_while_more_clips_failed_than_allowed(started, tmp_path):
+    run_dir = started(finished=True, failed=["a.mp4", "a.mp4", "b.mp4"])
+    assert found(tmp_path, max_failures=2) is None
+    assert found(tmp_path, max_failures=1) == run_dir
+    (run_dir / "failures.parquet").write_bytes(b"PAR1")
+    assert found(tmp_path, max_failures=2) == run_dir
+
+
+class TestSeveralJobs:
+    CHANGES = tuple({"limit": number} for number in (1, 2, 3))
+
+    def finished(self, tmp_path):
+        jobs = [job(tmp_path / "shapes", **changes) for changes in self.CHANGES]
+        return finished_of_round(jobs, tmp_path / "runs")
+
+    def test_what_is_finished_is_not_run_again(self, started, tmp_path):
+        assert self.finished(tmp_path) == {}
+        first = started(finished=True, **self.CHANGES[0])
+        assert self.finished(tmp_path) == {0: first}
+        started(**self.CHANGES[1])
+        assert self.finished(tmp_path) == {0: first}
+
+    def test_after_a_whole_sweep_the_next_one_starts_from_nothing(self, started, tmp_path):
+        for changes in self.CHANGES:
+            started(finished=True, **changes)
+        assert self.finished(tmp_path) == {}
+        again = started(finished=True, **self.CHANGES[0])
+        assert self.finished(tmp_path) == {0: again}, "the others are of the sweep before"
+        second = started(finished=True, failed=["a.mp4"], **self.CHANGES[1])
+        third = started(finished=True, **self.CHANGES[2])
+        assert self.finished(tmp_path) == {0: again, 2: third}
+        assert unfinished_run(job(tmp_path / "shapes", limit=2), tmp_path / "runs") == second
 
 
 def test_a_run_that_fills_the_cache_only_is_not_continued(started, tmp_path):
