@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -41,6 +41,7 @@ _OF_ACCELERATOR = re.compile(
     r"|\b(CUBLAS|CUDNN|CUFFT|CUSOLVER)_STATUS_",
     re.IGNORECASE,
 )
+_ACCELERATOR_ERROR: Any = getattr(torch, "AcceleratorError", ())  # since torch 2.8
 
 
 def poison_of(error: BaseException, device_works: Callable[[], bool] | None = None) -> str | None:
@@ -54,7 +55,7 @@ def poison_of(error: BaseException, device_works: Callable[[], bool] | None = No
         if not isinstance(one, RuntimeError) or is_out_of_memory(one):
             continue
         text = str(one)
-        is_of_accelerator = isinstance(one, torch.AcceleratorError) or _OF_ACCELERATOR.search(text)
+        is_of_accelerator = isinstance(one, _ACCELERATOR_ERROR) or _OF_ACCELERATOR.search(text)
         if not is_of_accelerator:
             continue
         if _STICKY.search(text) or not (device_works or _devices_work)():

@@ -11,7 +11,7 @@ that makes it fail; after a lack of memory, batches are half as large from then 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -101,7 +101,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._prefill(parts)
         if self._running:
             self._decode()
-        if not self._running and self._loop.device.type == "cpu":
+        if not self._running and self._loop.device.type == "cpu" and not self._held(self._waiting):
             self._forget_arena()  # elsewhere its graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
@@ -122,6 +122,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         front = self._waiting[0]
         most = 1 if self._one_by_one else MAX_SEQUENCES
         slots = capacity = tokens = 0
+        chosen: list[Part] = []
         on_cpu = self._loop.device.type == "cpu"
         for part in self._waiting:
             larger, more = max(capacity, part.need), slots + len(part.members)
@@ -130,7 +131,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             if part is not front and (more > most or tokens > self._budget):
                 break
             slots, capacity = more, larger
-        if not self._arena_for(slots, capacity, front):
+            chosen.append(part)
+        if not self._arena_for(slots, capacity, front, self._held(chosen)):
             return []
         return self._take(capacity, slots, self._budget)
 
@@ -147,14 +149,20 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._one_by_one = max(0, self._one_by_one - len(taken))
         return taken
 
-    def _arena_for(self, slots: int, capacity: int, front: Part) -> bool:
+    @staticmethod
+    def _held(parts: Iterable[Part]) -> int:
+        """Slots of prefixes whose sequence has ended, in which questions of these parts go on."""
+        prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
+        return sum(one.slot is not None and not one.decoding for one in prefixes.values())
+
+    def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
         """Make sure that there is an arena; `False` if not even the front part has room."""
         capacity = -(-capacity // _ROUNDED_TO) * _ROUNDED_TO
         arena = self._arena
         if (
             arena is not None
             and capacity <= arena.capacity <= 2 * capacity
-            and slots <= arena.num_free
+            and slots <= arena.num_free + held
         ):
             return True
         self._forget_arena()
@@ -165,7 +173,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             if not is_out_of_memory(error):
                 raise
             free_memory()
-            self._budget = max(1, slots * capacity // 2)
+            self._budget = max(1, min(self._budget, slots * capacity // 2))
             if slots <= len(front.members):
                 self._waiting.popleft()
                 self._split_or_fail(front, error)
@@ -177,7 +185,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._arena = self._decoding = None
         for part in self._waiting:
             if part.prefix is not None:
-                part.prefix.slot = None
+                part.prefix.slot, part.prefix.decoding = None, False
 
     # Prefill
 
@@ -226,7 +234,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         except Exception:
             self._running = [one for one in self._running if one not in sequences]
             if self._decoding is not None:
-                self._decoding.end({*layout.taken})
+                self._decoding.end({one.slot for one in sequences})
             layout.undo()
             raise
         waited = self._engine.clock() - start
@@ -315,8 +323,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     def _split_or_fail(self, part: Part, error: Exception) -> None:
         """A part has failed alone: its prompts are tried one by one if memory was short."""
         if len(part.members) > 1 and is_out_of_memory(error):
-            if part.prefix is not None:
-                part.prefix.waiting -= 1
+            self._waits_no_more(part)
             self._waiting.extendleft(reversed(single_parts(part.work, part.members)))
             self._one_by_one += len(part.members)
         else:
@@ -328,9 +335,19 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             return
         work.failed = True
         for part in [part for part in self._waiting if part.work is work]:
-            if part.prefix is not None:
-                part.prefix.waiting -= 1
+            self._waits_no_more(part)
             self._waiting.remove(part)
         for one in [one for one in self._running if one.work is work]:
             self._retire(one)
         self._finished.append((work.request, error))
+
+    def _waits_no_more(self, part: Part) -> None:
+        """A part will not be prefilled; the slot of its prefix is free if it was the last one."""
+        prefix = part.prefix
+        if prefix is None:
+            return
+        prefix.waiting -= 1
+        if not prefix.waiting and prefix.slot is not None and not prefix.decoding:
+            assert self._arena is not None
+            self._arena.give_back(prefix.slot)
+            prefix.slot = None

@@ -22,8 +22,9 @@ from tango_core.models.memory_faults import cuda_is_in_use
 
 logger = logging.getLogger(__name__)
 
-# Steps done one by one before a graph is recorded: libraries set themselves up in the first ones.
-_WARM_UP = 2
+# Steps done one by one before a graph is recorded: recording costs as much as dozens of steps, and
+# replies of one letter end before the first look at their tokens.
+_WARM_UP = 8
 
 
 class Decoding:
@@ -151,12 +152,14 @@ class Decoding:
     def _record(self) -> None:
         """Record a step as a graph, and run it; what cannot be recorded is computed as before."""
         graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream(self._all.device)
         try:
             with torch.cuda.graph(graph):
                 self._compute()
         except RuntimeError as error:
             logger.warning("decoding goes on without a CUDA graph: %s", str(error).split("\n")[0])
             self._records = False
+            torch.cuda.set_stream(stream)  # a recording that broke off stays on one of its own
             self._compute()
             return
         self._graph = graph

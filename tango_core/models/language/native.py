@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.models.frame_batches import free_bytes
 from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token
 from tango_core.models.language.batching import BatchSession
@@ -109,12 +110,24 @@ class NativeEngine(Engine):
         """
         request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
         session = self._alone if use_cache else OneByOne(self._without_cache)
-        session.add(request)
-        while True:
-            for _, answers in session.step():
-                if isinstance(answers, Exception):
-                    raise answers
-                return answers
+        answers = self._answered(session, request)
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    def _answered(
+        self, session: BatchSession | OneByOne[LaidOutRequest], request: LaidOutRequest
+    ) -> list[Answer] | Exception:
+        """What a session gives for a request."""
+        try:
+            session.add(request)
+            while True:
+                for done, answers in session.step():
+                    if done is request:
+                        return answers
+        except BaseException:  # Ctrl-C in a notebook: what is half done must not meet the next one
+            self._alone = BatchSession(self, 1)
+            raise
 
     @torch.inference_mode()
     def _without_cache(self, request: LaidOutRequest) -> list[Answer]:
@@ -176,8 +189,8 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     """
     if layer_loop.device.type != "cuda" or not cuda_is_in_use():
         return budget.on_cpu(sum(int(one.nbytes) for one in layer_loop.layers[0].parameters()))
-    free, _ = torch.cuda.mem_get_info(layer_loop.device)
+    free = free_bytes(layer_loop.device)
     config = layer_loop.config
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
     row = budget.row_bytes(config.hidden_size, config.intermediate_size, itemsize)
-    return budget.on_gpu(int(free), bytes_per_token(layer_loop.layers) + row)
+    return budget.on_gpu(free or 0, bytes_per_token(layer_loop.layers) + row)

@@ -66,6 +66,7 @@ class PassLayout:
     def __init__(self, arena: KVArena) -> None:
         self._arena = arena
         self._fresh: list[Prefix] = []
+        self._resumed: list[Prefix] = []
         self.segments: list[Segment] = []
         self.sequences: list[DecodedSequence] = []
         self.ends: list[int] = []
@@ -95,6 +96,8 @@ class PassLayout:
         """Give back what the pass has taken; its prefixes are nowhere again."""
         for prefix in self._fresh:
             prefix.slot, prefix.decoding = None, False
+        for prefix in self._resumed:
+            prefix.decoding = False
         for slot in self.taken:
             self._arena.give_back(slot)
 
@@ -105,10 +108,14 @@ class PassLayout:
         return slot
 
     def _begin_prefix(self, part: Part) -> int | None:
-        """The slot of a prefix that no earlier pass holds; it goes on as the first question's."""
+        """The slot of a prefix in which no question is decoded; it goes on as the first one's."""
         prefix = part.prefix
-        if prefix is None or prefix.slot is not None:
+        if prefix is None or (prefix.slot is not None and prefix.decoding):
             return None
+        if prefix.slot is not None:
+            self._resumed.append(prefix)
+            prefix.decoding = True
+            return prefix.slot
         slot = self._take()
         self._fresh.append(prefix)
         prefix.slot, prefix.decoding = slot, True
