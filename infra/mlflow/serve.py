@@ -6,6 +6,8 @@
     MLFLOW_AUTH_ADMIN_PASSWORD      of the user `admin`, 12 characters or more; MLflow reads it when
                                     it finds no users
     MLFLOW_FLASK_SERVER_SECRET_KEY  any long random text, the same in all servers of one database
+    TANGO_MLFLOW_HOSTS              names, with commas between them, under which others reach the
+                                    server: MLflow refuses all but localhost and private addresses
     MLFLOW_S3_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
                                     for an s3:// URL
 
@@ -68,12 +70,24 @@ def settings(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     # The file is read by configparser, to which a single % means something else.
     file.write_text(AUTHENTICATION.format(database=database.replace("%", "%%")))
     return {
+        **allowed_hosts(environment.get("TANGO_MLFLOW_HOSTS", "")),
         "MLFLOW_BACKEND_STORE_URI": database,
         "MLFLOW_AUTH_CONFIG_PATH": str(file),
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Seven more processes for the evaluation of prompts, which this project does not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
+
+
+def allowed_hosts(names: str) -> dict[str, str]:
+    """The setting with which MLflow takes more names than its own; what is set replaces those."""
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    if not given:
+        return {}
+    from mlflow.server.security_utils import get_default_allowed_hosts
+
+    patterns = [pattern for name in given for pattern in (name, f"{name}:*")]
+    return {"MLFLOW_SERVER_ALLOWED_HOSTS": ",".join([*get_default_allowed_hosts(), *patterns])}
 
 
 def make_bucket(url: str) -> None:

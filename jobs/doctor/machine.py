@@ -12,9 +12,9 @@ from packaging.requirements import Requirement
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.units import human_bytes
+from pipeline.cgroups import CGROUPS, num_cpus, number
 
 PACKAGE = "tango-video"
-CGROUPS = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
 
 # A driver, one worker per stage and Ray itself, with the embedded model.
@@ -99,29 +99,11 @@ def accelerators() -> CheckResult:
     return ok(f"{build}; {len(devices)} GPU(s): {', '.join(devices)}; {half}")
 
 
-def num_cpus(cgroups: Path = CGROUPS) -> int:
-    """CPUs that a Ray started here counts: those of the machine, or of its container.
-
-    Ray reads the quota of cgroups (version 1 or 2) and rounds it down. It ignores the CPUs that
-    `taskset` or a batch system binds this process to.
-    """
-    limits = [
-        limit for limit in (_quota(cgroups), _cpuset(cgroups / "cpuset/cpuset.cpus")) if limit
-    ]
-    return max(1, int(min(limits))) if limits else os.cpu_count() or 1
-
-
 def cpus(cgroups: Path = CGROUPS) -> CheckResult:
-    """Compare the CPUs of the machine, of its container and of this process."""
-    total, counted = os.cpu_count() or 1, num_cpus(cgroups)
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    if bound < counted:
-        return note(
-            f"this process is bound to {bound} of {counted} CPUs, but Ray counts {counted}: keep "
-            f"the pools' num_cpus within {bound}"
-        )
-    if counted < total:
-        return ok(f"{counted} of the machine's {total}: the limit of this container")
+    """Compare the CPUs of the machine with those that this process may use."""
+    total, ours = os.cpu_count() or 1, num_cpus(cgroups)
+    if ours < total:
+        return ok(f"{ours} of the machine's {total}: the limit of this container or process")
     return ok(f"{total}")
 
 
@@ -144,7 +126,7 @@ def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
-        limit, used = _number(cgroups / limit_file), _number(cgroups / used_file)
+        limit, used = number(cgroups / limit_file), number(cgroups / used_file)
         if limit is not None and used is not None and limit < total:
             return int(limit), min(available, max(0, int(limit - used)))
     return total, available
@@ -174,37 +156,3 @@ def object_store(shared: int, available: int) -> int:
     """
     largest = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
     return min(int(_STORE_SHARE * available), largest)
-
-
-def _quota(cgroups: Path) -> float | None:
-    """CPUs of a container's quota, or `None` if it has none."""
-    quota = _number(cgroups / "cpu/cpu.cfs_quota_us")
-    period = _number(cgroups / "cpu/cpu.cfs_period_us")
-    if quota is None or period is None:
-        words = _read(cgroups / "cpu.max").split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
-            return None
-        quota, period = float(words[0]), float(words[1])
-    return quota / period if quota > 0 and period > 0 else None
-
-
-def _cpuset(file: Path) -> int | None:
-    """Number of CPUs in a list such as `0-3,8`."""
-    ranges = [part.split("-") for part in _read(file).strip().split(",") if part]
-    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges) or None
-
-
-def _number(file: Path) -> float | None:
-    """The number in a file, or `None` if there is none."""
-    try:
-        return float(_read(file))
-    except ValueError:
-        return None
-
-
-def _read(file: Path) -> str:
-    """Content of a small file; "" if it cannot be read."""
-    try:
-        return file.read_text()
-    except OSError:
-        return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
-from jobs.doctor.machine import num_cpus
+from pipeline.cgroups import num_cpus
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.provenance import device_name
 from pipeline.cache.folders import existing_caches
+from pipeline.cgroups import num_cpus
 from pipeline.devices import device_of
 from pipeline.plan import Plan
 from pipeline.pools import Pools
@@ -229,7 +229,7 @@ def _nodes(address: str | None) -> list[dict[str, float]]:
             return nodes
     return [
         {
-            "CPU": float(os.cpu_count() or 1),
+            "CPU": float(num_cpus()),
             "GPU": float(torch.cuda.device_count()),
             "memory": 0.7 * psutil.virtual_memory().total,  # the share that Ray gives to workers
         }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import ray
 
+from pipeline.cgroups import num_cpus
 from pipeline.errors import ClusterError
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.executors.early import EarlyRay, started_early
@@ -77,6 +78,8 @@ def connect(address: str | None) -> None:
         with without_native_lines():
             ray.init(
                 address=address or "local",
+                # Ray's own count ignores the CPUs that a batch system binds this process to.
+                num_cpus=num_cpus() if address is None else None,
                 include_dashboard=False if address is None else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,

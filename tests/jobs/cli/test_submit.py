@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+from unittest.mock import Mock
+
 import pytest
 import yaml
 from fake_head import JOB, fake_head, whole
+from typer.main import get_command
+
+from jobs.cli import main
+from jobs.cli.submit_options import read_runtime_env, split_options
 
 RECIPE = {"benchmark": {"name": "shapes"}, "method": {"name": "tango", "retention": 0.1}}
 # Nothing listens there: whoever asks it has sent something.
@@ -32,6 +39,8 @@ def recipe(tmp_path):
         (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password or a token"),
         (["--command", "precompute", "--", "--mode", "profile"], "no such option: --mode"),
         (["--command", "analyze"], "'analyze'"),
+        (["--env", "=x"], "--env =x names no variable"),
+        (["--entrypoint-resource", "=1"], "--entrypoint-resource =1 is not of the form"),
         (["--env", "NOT_SET_HERE"], "--env NOT_SET_HERE is not set here"),
         (["--runtime-env", "nowhere.yaml"], "--runtime-env nowhere.yaml cannot be read"),
         (["--entrypoint-resource", "disk"], "--entrypoint-resource disk is not of the form"),
@@ -44,6 +53,54 @@ def test_a_mistake_is_one_line(tango, recipe, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1, err
+
+
+def test_a_password_in_the_address_is_not_shown(tango, recipe):
+    code, _, err = tango("submit", recipe, "--address", "http://me:topsecret9@127.0.0.1:9")
+    assert code == 2
+    assert "no Ray cluster at --address http://***@127.0.0.1:9" in err
+    assert "topsecret9" not in err
+    with fake_head() as head:
+        address = head.url.replace("http://", "http://me:topsecret9@")
+        code, out, err = tango("jobs", "logs", "-f", JOB, "--address", address)
+    assert "topsecret9" not in out + err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "sweep", "precompute"])
+def test_options_for_the_cluster_are_handed_on_as_written(command, recipe):
+    given = ["--cache", "s3://bucket/cache", "--output", "~/runs", "--limit", "3", "--quiet"]
+    app = get_command(main.app)
+    context = app.commands["submit"].make_context(
+        "submit", [str(recipe)], parent=app.make_context("tango", ["submit"])
+    )
+    changes, rest = split_options(context, command, recipe, given)
+    assert changes == ["limit=3"]
+    assert rest == ["--output", "~/runs", "--cache", "s3://bucket/cache", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("env_vars: {OMP_NUM_THREADS: 1, A: true, B: b}", {"OMP_NUM_THREADS": "1", "A": "true"}),
+        ("env_vars: ['A=1']", None),
+        ("env_vars: {A: [1]}", None),
+    ],
+)
+def test_variables_are_text(tmp_path, text, found):
+    path = tmp_path / "env.yaml"
+    path.write_text(text)
+    if found is None:
+        with pytest.raises(ValueError, match="env_vars is a mapping of names to values"):
+            read_runtime_env(path, [])
+    else:
+        assert read_runtime_env(path, ["B=c"]) == {"env_vars": {**found, "B": "c"}}
+
+
+def test_a_user_without_a_name_is_no_mistake(tango, recipe, monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", Mock(side_effect=KeyError("getpwuid()")))
+    code, _, err = tango("submit", recipe, *NOWHERE)
+    assert code == 2
+    assert "no Ray cluster" in err
 
 
 def test_several_frame_counts_are_no_single_evaluation(tango, recipe):

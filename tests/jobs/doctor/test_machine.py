@@ -100,7 +100,9 @@ def test_cpus_and_objects_are_counted_as_ray_counts_them():
         ({}, os.cpu_count()),
     ],
 )
-def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus):
+def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus, monkeypatch):
+    everything = set(range(os.cpu_count() if cpus == os.cpu_count() else 64))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: everything, raising=False)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -108,11 +110,12 @@ def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus):
     assert machine.cpus(tmp_path).status in ("ok", "note")
 
 
-def test_a_process_bound_to_fewer_cpus_than_ray_counts_is_noted(tmp_path):
-    (tmp_path / "cpu.max").write_text("100000000 100000")
-    result = machine.cpus(tmp_path)
-    assert result.status == "note"
-    assert "Ray counts 1000" in result.text
+def test_a_process_that_is_bound_has_no_more_cpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 5}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    assert machine.cpus(tmp_path).text.startswith("2 of the machine's 128")
+    (tmp_path / "cpu.max").write_text("100000 100000")
+    assert machine.num_cpus(tmp_path) == 1
 
 
 def test_a_container_has_the_memory_of_its_limit(tmp_path):

@@ -1,0 +1,59 @@
+"""What the system lets this process use: limits of its container, CPUs that it is bound to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def num_cpus(cgroups: Path = CGROUPS) -> int:
+    """CPUs that this process may use.
+
+    The quota of cgroups (version 1 or 2), rounded down, as Ray counts, and the CPUs that `taskset`
+    or a batch system binds this process to, which Ray ignores.
+    """
+    limits = [_quota(cgroups), _cpuset(cgroups / "cpuset/cpuset.cpus"), _affinity()]
+    return max(1, int(min(limit for limit in limits if limit)))
+
+
+def _affinity() -> int:
+    """CPUs that this process is bound to; all where the system knows no such thing."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
+
+
+def _quota(cgroups: Path) -> float | None:
+    """CPUs of a container's quota, or `None` if it has none."""
+    quota = number(cgroups / "cpu/cpu.cfs_quota_us")
+    period = number(cgroups / "cpu/cpu.cfs_period_us")
+    if quota is None or period is None:
+        words = _read(cgroups / "cpu.max").split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            return None
+        quota, period = float(words[0]), float(words[1])
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _cpuset(file: Path) -> int | None:
+    """Number of CPUs in a list such as `0-3,8`."""
+    ranges = [part.split("-") for part in _read(file).strip().split(",") if part]
+    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges) or None
+
+
+def number(file: Path) -> float | None:
+    """The number in a file, or `None` if there is none."""
+    try:
+        return float(_read(file))
+    except ValueError:
+        return None
+
+
+def _read(file: Path) -> str:
+    """Content of a small file; "" if it cannot be read."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
