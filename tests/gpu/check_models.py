@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,9 +17,10 @@ from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, equal_replies
-from tests.gpu.halves import described, geometry, noise_frames
+from tests.gpu.halves import described, geometry, noise_frames, write_pooling_head
 
-FAMILIES = ("llava-onevision-7b", "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
+HEADLESS = "llava-onevision-7b"  # its tower comes without the head that gives saliency
+FAMILIES = (HEADLESS, "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
 NUM_FRAMES, NEW_TOKENS = 4, 6
 # Largest relative difference of a tower's output.
@@ -44,10 +46,13 @@ def small_models(run: Run) -> Iterator[dict[str, Path]]:
 def check_towers(run: Run) -> Rows:
     """Tokens and signals of all encoders."""
     rows = []
-    with small_models(run) as paths:
+    with small_models(run) as paths, tempfile.TemporaryDirectory(prefix="tango-head-") as folder:
+        head = write_pooling_head(paths[HEADLESS], Path(folder))
         for family, path in paths.items():
+            options = {"saliency_from": str(head)} if family == HEADLESS else {}
             for dtype in DTYPES:
-                rows += _tower(family, described(family, path, run.device, dtype, NUM_FRAMES))
+                spec = described(family, path, run.device, dtype, NUM_FRAMES, **options)
+                rows += _tower(family, spec)
     return rows
 
 

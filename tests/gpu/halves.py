@@ -6,6 +6,7 @@ seconds; the weights are drawn on the device afterwards.
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import SiglipVisionConfig, SiglipVisionModel
 
 from tango_core.models import ModelSpec, describe_model, load_encoder, load_language_model
 from tango_core.models.random_weights import GEOMETRIES, write_random_checkpoint
@@ -39,11 +41,22 @@ def geometry(name: str, *, shrink: int = 1, drawn: bool = False) -> Iterator[Pat
 
 
 def described(
-    name: str, path: Path, device: torch.device, dtype: str, num_frames: int
+    name: str, path: Path, device: torch.device, dtype: str, num_frames: int, **options: Any
 ) -> ModelSpec:
     """The model of a directory."""
-    model = GEOMETRIES[name].model
-    return describe_model(model, str(path), device=device.type, dtype=dtype, num_frames=num_frames)
+    model, where = GEOMETRIES[name].model, device.type
+    return describe_model(
+        model, str(path), device=where, dtype=dtype, num_frames=num_frames, **options
+    )
+
+
+def write_pooling_head(path: Path, folder: Path) -> Path:
+    """A SigLIP with a pooling head, of the width of a LLaVA checkpoint's tower."""
+    vision = json.loads((path / "config.json").read_text())["vision_config"]
+    config = SiglipVisionConfig(**{**vision, "num_hidden_layers": 1, "vision_use_head": True})
+    torch.manual_seed(0)
+    SiglipVisionModel(config).save_pretrained(folder)
+    return folder
 
 
 def loaded_encoder(spec: ModelSpec) -> Any:

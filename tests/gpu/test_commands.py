@@ -34,7 +34,7 @@ def command(module: str, *arguments: str, code: str = WITHOUT) -> subprocess.Com
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
     )
 
 

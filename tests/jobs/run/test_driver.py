@@ -105,8 +105,10 @@ def test_time_is_that_of_the_clock(run):
 def test_a_continued_run_asks_only_for_what_is_missing_and_has_no_wall_time(run, tmp_path):
     clock = FakeClock()
     run(Executor(clock, failing=[0, 2]), clock)
+    (tmp_path / "run" / "summary.json").write_text("{}")
     again = Executor(clock)
     job_result = run(again, clock)
+    assert not (tmp_path / "run" / "summary.json").exists(), "it is of the attempt before"
     (plan,) = again.plans
     assert (plan.clips.num_rows, job_result.num_clips) == (2, 2)
     assert job_result.facts.wall_s is None

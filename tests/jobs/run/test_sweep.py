@@ -54,6 +54,28 @@ def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shap
     assert not runs.exists()
 
 
+def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
+    several = [
+        job(shapes, executor="local", limit=1, model={"name": "tiny", "num_frames": count})
+        for count in (2, 4, 8)
+    ]
+
+    def swept():
+        where = Locations(tmp_path, continues=True)
+        assert sweep(several, where, Console(file=io.StringIO(), width=200)) == 0
+        return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
+
+    first = swept()
+    assert len(first) == 3
+    (tmp_path / first[1] / "summary.json").unlink()
+    finished = (tmp_path / first[0] / "summary.json").stat()
+    assert swept() == first
+    assert (tmp_path / first[0] / "summary.json").stat() == finished
+    assert (tmp_path / first[1] / "summary.json").exists()
+    assert len(list(tmp_path.glob("*-comparison*"))) == 2
+    assert len(swept()) == 6, "all were finished, so all are measured again"
+
+
 @pytest.mark.slow
 def test_real_shards_make_the_whole_run(shapes, tmp_path):
     methods = [{"name": "full"}, {"name": "uniform", "retention": 0.5}]
