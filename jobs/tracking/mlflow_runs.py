@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.results.facts import JOB_FILE
+from jobs.tracking.drivers import DIRECTORY_TAG
 from pipeline.redaction import redacted
+from pipeline.remote.urls import is_url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,6 +40,20 @@ def shown_name(run_id: str) -> str:
     return f"{stamp[2]} {stamp[1]}" if stamp else run_id
 
 
+def _is_the_same(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    """Whether a run in the store with our directory's name is ours.
+
+    Two jobs that start in the same second below different directories have one name. One whose
+    directory has been moved is still found; one whose directory is still there is another.
+    """
+    if any(tags.get(name) != own.get(name) for name in (CELL_TAG, PARENT_TAG)):
+        return False
+    there = tags.get(DIRECTORY_TAG)
+    if not there or is_url(there) or there == own.get(DIRECTORY_TAG):
+        return True
+    return not (Path(there) / JOB_FILE).is_file()
+
+
 @dataclass(frozen=True)
 class MlflowRuns:
     """Writes the MLflow runs of one run directory.
@@ -58,7 +75,7 @@ class MlflowRuns:
         own = self._clean({**tags, RUN_TAG: self.run_id})
         query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
         for run in self.client.search_runs([self.experiment], query):
-            if run.data.tags.get(CELL_TAG) == own.get(CELL_TAG):
+            if _is_the_same(run.data.tags, own):
                 self.progress()
                 self.tags(run.info.run_id, own)
                 return str(run.info.run_id)

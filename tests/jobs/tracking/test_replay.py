@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from live_jobs import RECIPE, finish, new_run
 
@@ -154,3 +156,23 @@ def test_an_error_of_a_server_does_not_name_its_password(run_dir):
     with pytest.raises(TrackingError) as error:
         log_run(run_dir, f"foo://me:{SECRET}@host")
     assert SECRET not in str(error.value)
+
+
+def test_jobs_of_one_second_in_two_directories_are_two_runs(tmp_path, store):
+    one, other = (new_run(tmp_path / folder / "run") for folder in ("0", "1"))
+    found = []
+    for run_dir in (one, other, one, other):
+        start(run_dir)
+        found.append(replay(run_dir, store))
+    assert found == [*found[:2], *found[:2]]
+    assert found[0] != found[1]
+
+
+def test_a_directory_that_was_moved_has_its_run_still(tmp_path, store):
+    before = new_run(tmp_path / "before" / "run")
+    start(before)
+    found = replay(before, store)
+    after = new_run(tmp_path / "after" / "run")
+    shutil.rmtree(before)
+    start(after)
+    assert replay(after, store) == found
