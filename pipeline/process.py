@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import socket
@@ -13,6 +14,14 @@ from typing import NoReturn
 def host() -> str:
     """Name of this machine."""
     return socket.gethostname()
+
+
+def user() -> str:
+    """Name of who runs this; empty for a user id without a name, as containers have."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def pid() -> int:

@@ -10,7 +10,7 @@ import typer
 
 from jobs.cli.path_checks import check_names
 from jobs.cli.submit_options import read_resources, read_runtime_env, split_options
-from jobs.user import user_name
+from pipeline import process
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head
@@ -106,7 +106,7 @@ def submit(
         directory=directory,
         python=python,
         version=None if carries_code else __version__,
-        user=user_name(),
+        user=process.user(),
         new=new,
         runtime_env=read_runtime_env(runtime_env, env),
         resources=read_resources(

@@ -11,7 +11,7 @@ from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.plain import to_plain
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunSummary
-from jobs.user import user_name
+from pipeline import process
 
 
 def cell_metrics(cell: CellSummary) -> dict[str, float]:
@@ -176,7 +176,7 @@ def source_tags(kind: str) -> dict[str, str]:
         "kind": kind,
         "mlflow.source.name": f"tango {kind}",
         "mlflow.source.type": "LOCAL",
-        "mlflow.user": user_name(),
+        "mlflow.user": process.user(),
     }
 
 

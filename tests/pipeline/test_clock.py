@@ -13,8 +13,8 @@ from pipeline.clock import SYSTEM_CLOCK
 ROOT = Path(__file__).parents[2]
 # They ask other machines, look at source videos, installed software or the environment.
 OTHERS = {
-    "fingerprint.py", "address.py", "cluster.py", "provenance.py", "build.py", "locations.py",
-    "object_lease.py", "redaction.py",
+    "fingerprint.py", "address.py", "cgroups.py", "cluster.py", "provenance.py", "build.py",
+    "locations.py", "object_lease.py", "redaction.py",
 }  # fmt: skip
 # Processes, signals and the terminal, and times that are shown while a job runs: no result and no
 # file of a run depends on them.
