@@ -84,7 +84,17 @@ def connect(address: str | None) -> None:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
+            _keep_off_stdout()
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         what = f"no Ray cluster at --address {address}" if address else "Ray did not start"
         raise ClusterError(f"{what}: {reason[:300]}") from error
+
+
+def _keep_off_stdout() -> None:
+    """Leave standard output to our own results.
+
+    Ray prints there what goes wrong in the cluster, such as a lost node with the end of its log,
+    with `log_to_driver` or without. This is the switch of its own debugger; its log files keep all.
+    """
+    ray._private.worker._worker_logs_enabled = False

@@ -76,8 +76,10 @@ def check_all_is_there(output, whole):
 
 
 @pytest.mark.parametrize("node", ["encode", "answer"])
-def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whole, nodes):
-    output = work / f"replaced-{node}"
+def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(
+    node, work, whole, nodes, tmp_path
+):
+    output = tmp_path / "runs"
     with tango(*SWEEP, "--address", nodes.address, cwd=work, output=output) as job:
         lose(node, nodes, job)
         time.sleep(1)
@@ -89,8 +91,8 @@ def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whol
     check_all_is_there(output, whole)
 
 
-def test_a_lost_node_that_is_not_replaced_ends_the_job_in_one_line(work, whole, nodes):
-    output = work / "gone"
+def test_a_lost_node_that_is_not_replaced_ends_the_job_in_one_line(work, whole, nodes, tmp_path):
+    output = tmp_path / "runs"
     limit = f"cluster.lost_timeout_s={WAIT_IN_VAIN_S}"
     with tango(*SWEEP, "--address", nodes.address, "--set", limit, cwd=work, output=output) as job:
         try:
