@@ -91,6 +91,16 @@ def connect(address: str | None) -> None:
         raise ClusterError(f"{what}: {reason[:300]}") from error
 
 
+def disconnect() -> None:
+    """Disconnect, and end the Ray that `connect` started; only another `connect` starts one again.
+
+    Threads of Ray Data outlive a job that is given up. Whatever they ask of Ray next would connect
+    to any cluster that is there, or start one of its own.
+    """
+    ray._private.auto_init_hook.enable_auto_connect = False
+    ray.shutdown()
+
+
 def _keep_off_stdout() -> None:
     """Leave standard output to our own results.
 

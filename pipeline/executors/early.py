@@ -85,9 +85,7 @@ class EarlyRay:
                     from pipeline.executors import ray_data  # noqa: F401
             self._over.wait()
         finally:
-            import ray
-
-            ray.shutdown()
+            cluster.disconnect()
         return self._ended.set
 
 

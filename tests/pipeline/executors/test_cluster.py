@@ -38,3 +38,18 @@ def test_what_ray_says_of_a_cluster_does_not_mix_with_our_output():
         "    print('our own line')"
     )
     assert printed_by(code) == "our own line"
+
+
+@pytest.mark.ray
+def test_a_thread_that_outlives_the_job_starts_no_other_ray():
+    code = (
+        "import ray\n"
+        "from pipeline.executors.cluster import connected\n"
+        "with connected():\n"
+        "    assert ray.is_initialized()\n"
+        "try:\n"
+        "    ray.put(1)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, ray.is_initialized())"
+    )
+    assert printed_by(code) == "RaySystemError False"
