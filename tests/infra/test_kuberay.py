@@ -123,6 +123,44 @@ def nodes_of(cluster):
     return nodes
 
 
+def num_bytes(quantity):
+    """Of Kubernetes' `8Gi`."""
+    number, unit = re.fullmatch(r"(\d+)([KMGT]i)", quantity).groups()
+    return int(number) << (10 * (1 + "KMGT".index(unit[0])))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_object_store_of_every_group_is_in_memory(name, monkeypatch):
+    """Asked of Ray: where is a store of this size, if /dev/shm is as large as the volume?"""
+    from ray._private import services, utils
+
+    cluster = cluster_of(loaded(name))
+    parameters = {"head": cluster["headGroupSpec"]["rayStartParams"]}
+    parameters |= {one["groupName"]: one["rayStartParams"] for one in cluster["workerGroupSpecs"]}
+    for group, pod in pods_of(cluster).items():
+        (container,) = pod["containers"]
+        (volume,) = (
+            mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm"
+        )
+        (room,) = (
+            num_bytes(one["emptyDir"]["sizeLimit"])
+            for one in pod["volumes"]
+            if one["name"] == volume
+        )
+        memory = num_bytes(container["resources"]["limits"]["memory"])
+        monkeypatch.setattr(utils, "get_shared_memory_bytes", lambda room=room: room)
+        monkeypatch.setattr("ray._common.utils.get_system_memory", lambda memory=memory: memory)
+
+        def place(given, memory=memory):
+            size = utils.resolve_object_store_memory(memory, given)
+            return services.determine_plasma_store_config(size, "/tmp")[0]
+
+        assert place(int(parameters[group]["object-store-memory"])) == "/dev/shm", group
+        # What Ray would do by itself in a pod of this size.
+        assert (place(None) == "/dev/shm") == (memory < 32 << 30), group
+        assert room < memory
+
+
 def test_the_pools_of_the_recipe_land_on_their_groups():
     """Every actor has room on one group only, and all of them have room at the start."""
     pools = yaml.safe_load((FOLDER / "recipe.yaml").read_text())["pools"]
