@@ -180,6 +180,33 @@ def test_the_pools_of_the_recipe_land_on_their_groups():
                 room[0][1][kind] = room[0][1].get(kind, 0) - amount
 
 
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_autoscaler_logs_where_the_head_reads(name):
+    """KubeRay mounts the volume `ray-logs` at /tmp/ray into both, and makes it where it is not."""
+    for pod in pods_of(cluster_of(loaded(name))).values():
+        mounts = {one["mountPath"]: one["name"] for one in pod["containers"][0]["volumeMounts"]}
+        assert mounts["/tmp/ray"] == "ray-logs"
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_prometheus_finds_the_metrics_of_every_pod_of_ray(name):
+    monitor = loaded("podmonitor.yaml")
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert set(endpoint) <= {"port", "path", "interval"}
+    cluster = cluster_of(loaded(name))
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        (container,) = group["template"]["spec"]["containers"]
+        ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+        # 8080 is what KubeRay makes `ray start` export to.
+        assert "metrics-export-port" not in group["rayStartParams"]
+        assert ports[endpoint["port"]] == 8080
+        # KubeRay adds the labels of its own.
+        labels = {**group["template"]["metadata"]["labels"], "ray.io/is-ray-node": "yes"}
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
 def test_the_job_runs_a_recipe_that_is_one():
     entrypoint = loaded("rayjob.yaml")["spec"]["entrypoint"].split()
     assert entrypoint[:4] == ["exec", "tango", "sweep", "/recipes/recipe.yaml"]
