@@ -209,7 +209,7 @@ def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
-    """Only Slurm itself is played: Ray, the wait for it, and the job are real."""
+    """Only Slurm itself is played: Ray, its token, the wait for it, and the job are real."""
     recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     (tmp_path / "programs").mkdir()
@@ -228,7 +228,8 @@ def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
             only=("scontrol", "srun", "hostname"),
             ADDRESSES="",
             SLURM_JOB_ID=number,
-            RAY_AUTH_MODE="disabled",
+            # As on a cluster, where the script makes a token; elsewhere the suite needs none.
+            RAY_AUTH_MODE="token",
         )
     output, _ = process.communicate(timeout=480)
     assert process.returncode == 0, output
