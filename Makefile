@@ -37,6 +37,7 @@ help:  ## List the targets
 
 setup: $(READY)  ## Create the virtual environment (once; everything else does it by itself)
 
+# An index of PyTorch has few versions of other packages: what torch needs comes with the rest.
 # The marker is written last, so an interrupted set-up is taken up again and a finished one reused.
 $(READY): infra/constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -44,7 +45,7 @@ $(READY): infra/constraints.txt pyproject.toml
 	@rm -f $(READY)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "setting up $(VENV) (a few minutes, once)"
-	@$(PIP) --quiet torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@$(PIP) --quiet torch $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX))
 	@$(PIP) --quiet --editable '.[dev]'
 	@touch $(READY)
 

@@ -54,17 +54,30 @@ def holds_credentials(text: str) -> bool:
     return "://" in text and redacted(text, {}) != text
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is a secret by its name or its value.
+
+    Stricter than what `redacted` hides: a short password counts, a short number does not
+    (`MAX_TOKENS`), nor does the place of a file with secrets.
+    """
+    named = bool(_SECRET_VARIABLE.search(name)) and _may_be_secret(value)
+    number = len(value) < _SHORTEST and value.isdigit()
+    return redacted(value) != value or (named and not number and value != "")
+
+
 def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     """Values to hide as they are and as they stand in a URL, the longest first."""
     found = {
         value
         for name, value in environment.items()
-        if _SECRET_VARIABLE.search(name)
-        and len(value) >= _SHORTEST
-        and value.lower() not in _NO_SECRETS
-        and not value.startswith(("/", "~", "file:"))  # the place of a file with secrets
+        if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST and _may_be_secret(value)
     }
     yield from sorted(found | {quote(value, safe="") for value in found}, key=len, reverse=True)
+
+
+def _may_be_secret(value: str) -> bool:
+    """Whether a value is neither an ordinary word nor the place of a file with secrets."""
+    return value.lower() not in _NO_SECRETS and not value.startswith(("/", "~", "file:"))
 
 
 class RedactingFilter(logging.Filter):

@@ -52,7 +52,16 @@ def submit(
     env: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME[=VALUE]", help="Environment variable; NAME alone: as it is here."
+            metavar="NAME[=VALUE]",
+            help="Environment variable that is no secret; NAME alone: as it is here.",
+        ),
+    ] = [],  # noqa: B006
+    env_visible: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="The same for a secret: everybody who reaches the dashboard can read it "
+            "there, and it stands in Ray's logs.",
         ),
     ] = [],  # noqa: B006
     runtime_env: Annotated[
@@ -108,7 +117,7 @@ def submit(
         version=None if carries_code else __version__,
         user=process.user(),
         new=new,
-        runtime_env=read_runtime_env(runtime_env, env),
+        runtime_env=read_runtime_env(runtime_env, env, env_visible),
         resources=read_resources(
             entrypoint_num_cpus, entrypoint_num_gpus, entrypoint_memory, entrypoint_resource
         ),

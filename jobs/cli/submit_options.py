@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from pipeline.redaction import is_secret
 
 if TYPE_CHECKING:
     from jobs.submit.request import Resources
@@ -65,15 +67,21 @@ def split_options(
     return changes, rest
 
 
-def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, Any]:
+def read_runtime_env(
+    path: Path | None, variables: list[str], visible: Sequence[str] = ()
+) -> Mapping[str, Any]:
     """Ray's runtime environment.
+
+    Ray's dashboard gives it to everybody who asks, and its agents log it.
 
     Args:
         path: YAML file, or `None`.
         variables: `NAME=VALUE`, or `NAME` for the value that it has here.
+        visible: The same, for variables that may be secrets.
 
     Raises:
-        ValueError: If the file is no runtime environment, or a variable is not set.
+        ValueError: If the file is no runtime environment, a variable is not set, or one that is not
+            in `visible` is a secret.
     """
     from jobs.config.bounded_yaml import YamlError, load_yaml
 
@@ -91,14 +99,50 @@ def read_runtime_env(path: Path | None, variables: list[str]) -> Mapping[str, An
                 "needed, without working_dir: that is --working-dir"
             )
     found = _variables(path, content.get("env_vars") or {})
+    shown = _given("--env-visible", visible)
+    for option, values in (
+        (f"env_vars of --runtime-env {path}", {**found}),
+        ("--env", _given("--env", variables)),
+    ):
+        _raise_if_secret(option, {name: values[name] for name in values.keys() - shown.keys()})
+        found |= values
+    found |= shown
+    return {**content, "env_vars": found} if found else content
+
+
+def _given(option: str, variables: Sequence[str]) -> dict[str, str]:
+    """Name -> value of what stands behind an option.
+
+    Raises:
+        ValueError: If a name is empty or not set here.
+    """
+    found: dict[str, str] = {}
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise ValueError(f"--env {variable} names no variable; write --env NAME=VALUE")
+            raise ValueError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
         if not equals and name not in os.environ:
-            raise ValueError(f"--env {name} is not set here; set it, or write --env {name}=VALUE")
+            raise ValueError(
+                f"{option} {name} is not set here; set it, or write {option} {name}=VALUE"
+            )
         found[name] = value if equals else os.environ[name]
-    return {**content, "env_vars": found} if found else content
+    return found
+
+
+def _raise_if_secret(option: str, values: Mapping[str, str]) -> None:
+    """Refuse variables that everybody who reaches the dashboard could read.
+
+    Raises:
+        ValueError: With the names, without the values.
+    """
+    names = sorted(name for name, value in values.items() if is_secret(name, value))
+    if names:
+        raise ValueError(
+            f"{option}: {', '.join(names)} looks like a secret, and everybody who reaches the "
+            "dashboard can read what is sent with a job; set it on the nodes (their environment, a "
+            "secret of Kubernetes, the file that the service reads there: ~/.mlflow/credentials, "
+            f"~/.aws/credentials), or, if all may read it, send it by --env-visible {names[0]}"
+        )
 
 
 def _variables(path: Path | None, given: Any) -> dict[str, str]:

@@ -139,6 +139,7 @@ def raise_if_secret(options: Sequence[str]) -> None:
         if holds_credentials(value):
             raise ValueError(
                 f"{option} holds a password or a token, and Ray shows command lines in its "
-                "dashboard; take it out of the URL and give it as an environment variable: "
-                "--env NAME, where NAME is e.g. MLFLOW_TRACKING_PASSWORD"
+                "dashboard; take it out of the URL and set it on the nodes: in their environment, "
+                "e.g. as MLFLOW_TRACKING_PASSWORD, or in the file that the service reads there, "
+                "e.g. ~/.mlflow/credentials"
             )

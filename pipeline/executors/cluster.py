@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+from ray.exceptions import AuthenticationError
 
 from pipeline.cgroups import num_cpus
 from pipeline.errors import ClusterError
@@ -16,6 +17,7 @@ from pipeline.executors.early import EarlyRay, started_early
 from pipeline.executors.quiet import without_native_lines
 
 START_TIMEOUT_S = 120.0
+_TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
 
 @contextmanager
@@ -85,10 +87,19 @@ def connect(address: str | None) -> None:
                 logging_level=logging.ERROR,
             )
             _keep_off_stdout()
+    except AuthenticationError as error:
+        raise ClusterError(f"{_failed(address, error)}; {_TOKEN}") from error
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        what = f"no Ray cluster at --address {address}" if address else "Ray did not start"
-        raise ClusterError(f"{what}: {reason[:300]}") from error
+        # Something listens at the address, and a Ray that refuses a token does not say so.
+        hint = f"; if it asks for a token, {_TOKEN}" if address not in (None, "auto") else ""
+        raise ClusterError(f"{_failed(address, error)}{hint}") from error
+
+
+def _failed(address: str | None, error: Exception) -> str:
+    """What did not work, with the beginning of Ray's reason."""
+    reason = " ".join(str(error).split())
+    what = f"no Ray cluster at --address {address}" if address else "Ray did not start"
+    return f"{what}: {reason[:300]}"
 
 
 def disconnect() -> None:

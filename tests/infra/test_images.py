@@ -52,6 +52,25 @@ def test_the_image_of_the_project_has_a_build_for_cpus_and_one_for_gpus():
     assert stages[-2:] == ["cpu", "cuda"]
     torch = [rest for _, rest in found if rest.rstrip().endswith("torch")]
     assert ["whl/cpu" in rest for rest in torch] == [True, False]
+    assert ["--no-deps" in rest for rest in torch] == [True, False]
+
+
+@pytest.mark.parametrize("index", ["", "https://example.org/whl/cpu"])
+def test_an_index_of_pytorch_is_asked_for_pytorch_alone(tmp_path, index):
+    """Exact versions of what torch needs are on few of them; the next step installs those."""
+    done = subprocess.run(
+        ["make", "--dry-run", "setup", f"VENV={tmp_path}/venv", f"TORCH_INDEX={index}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    torch, rest = (line for line in done.stdout.splitlines() if " install " in line)
+    assert torch.split(" torch")[1].split() == (
+        ["--no-deps", "--index-url", index] if index else []
+    )
+    assert rest.endswith("--constraint infra/constraints.txt --quiet --editable '.[dev]'")
 
 
 @pytest.mark.parametrize("path", compose_files(), ids=name_of)

@@ -123,6 +123,44 @@ def nodes_of(cluster):
     return nodes
 
 
+def num_bytes(quantity):
+    """Of Kubernetes' `8Gi`."""
+    number, unit = re.fullmatch(r"(\d+)([KMGT]i)", quantity).groups()
+    return int(number) << (10 * (1 + "KMGT".index(unit[0])))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_object_store_of_every_group_is_in_memory(name, monkeypatch):
+    """Asked of Ray: where is a store of this size, if /dev/shm is as large as the volume?"""
+    from ray._private import services, utils
+
+    cluster = cluster_of(loaded(name))
+    parameters = {"head": cluster["headGroupSpec"]["rayStartParams"]}
+    parameters |= {one["groupName"]: one["rayStartParams"] for one in cluster["workerGroupSpecs"]}
+    for group, pod in pods_of(cluster).items():
+        (container,) = pod["containers"]
+        (volume,) = (
+            mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm"
+        )
+        (room,) = (
+            num_bytes(one["emptyDir"]["sizeLimit"])
+            for one in pod["volumes"]
+            if one["name"] == volume
+        )
+        memory = num_bytes(container["resources"]["limits"]["memory"])
+        monkeypatch.setattr(utils, "get_shared_memory_bytes", lambda room=room: room)
+        monkeypatch.setattr("ray._common.utils.get_system_memory", lambda memory=memory: memory)
+
+        def place(given, memory=memory):
+            size = utils.resolve_object_store_memory(memory, given)
+            return services.determine_plasma_store_config(size, "/tmp")[0]
+
+        assert place(int(parameters[group]["object-store-memory"])) == "/dev/shm", group
+        # What Ray would do by itself in a pod of this size.
+        assert (place(None) == "/dev/shm") == (memory < 32 << 30), group
+        assert room < memory
+
+
 def test_the_pools_of_the_recipe_land_on_their_groups():
     """Every actor has room on one group only, and all of them have room at the start."""
     pools = yaml.safe_load((FOLDER / "recipe.yaml").read_text())["pools"]
@@ -142,9 +180,39 @@ def test_the_pools_of_the_recipe_land_on_their_groups():
                 room[0][1][kind] = room[0][1].get(kind, 0) - amount
 
 
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_autoscaler_logs_where_the_head_reads(name):
+    """KubeRay mounts the volume `ray-logs` at /tmp/ray into both, and makes it where it is not."""
+    for pod in pods_of(cluster_of(loaded(name))).values():
+        mounts = {one["mountPath"]: one["name"] for one in pod["containers"][0]["volumeMounts"]}
+        assert mounts["/tmp/ray"] == "ray-logs"
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_prometheus_finds_the_metrics_of_every_pod_of_ray(name):
+    monitor = loaded("podmonitor.yaml")
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert set(endpoint) <= {"port", "path", "interval"}
+    cluster = cluster_of(loaded(name))
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        (container,) = group["template"]["spec"]["containers"]
+        ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+        # 8080 is what KubeRay makes `ray start` export to.
+        assert "metrics-export-port" not in group["rayStartParams"]
+        assert ports[endpoint["port"]] == 8080
+        # KubeRay adds the labels of its own.
+        labels = {**group["template"]["metadata"]["labels"], "ray.io/is-ray-node": "yes"}
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
 def test_the_job_runs_a_recipe_that_is_one():
     entrypoint = loaded("rayjob.yaml")["spec"]["entrypoint"].split()
-    assert entrypoint[:4] == ["exec", "tango", "sweep", "/recipes/recipe.yaml"]
+    # test_attempt.py says what this program does; the image has it there.
+    assert entrypoint[:3] == ["exec", "python", "/opt/attempt.py"]
+    assert "/attempt.py /opt/attempt.py\n" in (ROOT / "infra/docker/Dockerfile").read_text()
+    assert entrypoint[3:6] == ["tango", "sweep", "/recipes/recipe.yaml"]
     assert "--continue" in entrypoint
     recipe = yaml.safe_load((FOLDER / "recipe.yaml").read_text())
     for pool in recipe["pools"].values():

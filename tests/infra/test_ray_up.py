@@ -56,6 +56,29 @@ def test_local_files_that_are_sent_exist():
     assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
 
 
+def test_the_head_on_aws_uses_the_boto3_of_the_image():
+    """Another one beside it would come before the versions that the stores were tested with."""
+    content = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())
+    commands = [
+        line
+        for name in (
+            "initialization_commands",
+            "setup_commands",
+            "head_setup_commands",
+            "head_start_ray_commands",
+            "worker_start_ray_commands",
+        )
+        for line in content.get(name, ())
+    ]
+    assert len(commands) >= 4
+    assert not [line for line in commands if "PYTHONPATH" in line or "pip" in line]
+    # It is there: Ray's provider asks for no more than its extra `s3` brings.
+    image = (ROOT / "infra/docker/Dockerfile").read_text()
+    assert image.count('*.whl)[all,s3]"') == 2
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(one.startswith("boto3") for one in project["optional-dependencies"]["s3"])
+
+
 def test_the_machines_hold_the_pools_of_the_recipe_at_the_start():
     types = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())["available_node_types"]
     pools = yaml.safe_load((ROOT / "infra/kuberay/recipe.yaml").read_text())["pools"]

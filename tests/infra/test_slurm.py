@@ -25,8 +25,16 @@ TRAP = 'trap \'echo "$(basename "$0") ended" >> "$SAID"; exit 143\' TERM\n'
 FOR_EVER = "while :; do sleep 0.1; done\n"
 STAND_INS = {
     "scontrol": BASH + SAY + "if [[ $1 == show ]]; then printf 'one\\ntwo\\n'; fi\n",
-    "srun": BASH + 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "hostname": BASH + "echo 127.0.0.1 10.0.0.1\n",
+    # Every step sees the CPUs of its own node; in the job it is those of the first one.
+    "srun": BASH
+    + "while [[ $1 == --* ]]; do\n"
+    + "    case $1 in --nodelist=two) export SLURM_CPUS_ON_NODE=6 ;; esac\n"
+    + '    shift\ndone\nexec "$@"\n',
+    # What Debian says of itself: its name is 127.0.1.1 there.
+    "hostname": BASH
+    + "case $1 in\n"
+    + "-I) echo ${ADDRESSES-fd00::2 127.0.0.1 169.254.3.4 10.0.0.1 172.17.0.1} ;;\n"
+    + "*) echo 127.0.1.1 ;;\nesac\n",
     "ray": BASH + TRAP + SAY + FOR_EVER,
     # The script asks it to wait for as many nodes as its third argument says.
     "python": BASH
@@ -120,18 +128,26 @@ def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
     assert process.returncode == 7, output
     lines = said(tmp_path)
     starts = sorted(line for line in lines if line.startswith("ray start"))
-    common = "--num-cpus=2 --disable-usage-stats --block"
-    head = "--head --node-ip-address=127.0.0.1 --port=20077 --include-dashboard=false"
+    head = "--head --node-ip-address=10.0.0.1 --port=20077 --include-dashboard=false"
     assert starts == [
-        f"ray start --address=127.0.0.1:20077 {common}",
-        f"ray start {head} {common}",
+        f"ray start --num-cpus=2 {head} --disable-usage-stats --block",
+        "ray start --num-cpus=6 --address=10.0.0.1:20077 --disable-usage-stats --block",
     ]
-    assert "python - 127.0.0.1:20077 2" in lines
+    assert "python - 10.0.0.1:20077 2" in lines
     assert (
-        "tango sweep my recipe.yaml --address 127.0.0.1:20077 --continue --output /shared/runs"
+        "tango sweep my recipe.yaml --address 10.0.0.1:20077 --continue --output /shared/runs"
         in lines
     )
     assert lines.count("ray ended") == 2
+
+
+def test_several_nodes_need_a_network(slurm, tmp_path):
+    process = slurm("tango.sbatch", "recipe.yaml", ADDRESSES="127.0.1.1 fd00::2")
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert output.startswith("tango: other nodes cannot reach one: `hostname -I` gives no IPv4")
+    assert len(output.splitlines()) == 1
+    assert not [line for line in said(tmp_path) if line.startswith("ray start")]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +209,7 @@ def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
-    """Only Slurm itself is played: Ray, the wait for it, and the job are real."""
+    """Only Slurm itself is played: Ray, its token, the wait for it, and the job are real."""
     recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     (tmp_path / "programs").mkdir()
@@ -210,8 +226,10 @@ def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
             "tango.sbatch",
             "recipe.yaml",
             only=("scontrol", "srun", "hostname"),
+            ADDRESSES="",
             SLURM_JOB_ID=number,
-            RAY_AUTH_MODE="disabled",
+            # As on a cluster, where the script makes a token; elsewhere the suite needs none.
+            RAY_AUTH_MODE="token",
         )
     output, _ = process.communicate(timeout=480)
     assert process.returncode == 0, output

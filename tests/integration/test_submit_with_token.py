@@ -1,4 +1,4 @@
-"""A head that demands a token (`RAY_AUTH_MODE=token`) of everybody."""
+"""A cluster that demands a token (`RAY_AUTH_MODE=token`) of everybody, and shows it to nobody."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ import sys
 
 import pytest
 import yaml
-from ray_head import NO_TOKEN, ROOT, ray_head
+from ray_head import NO_TOKEN, ROOT, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOKEN, ANOTHER = secrets.token_hex(32), secrets.token_hex(32)
+WRONG = {
+    "nothing set": {},
+    "disabled": NO_TOKEN,
+    "no token": {"RAY_AUTH_MODE": "token"},
+    "another token": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ANOTHER},
+}
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """The dashboard of a cluster."""
-    with ray_head(tmp_path_factory.mktemp("home"), TOKEN) as address:
-        yield address
+def cluster(tmp_path_factory):
+    """Its addresses for clients (the dashboard) and for drivers."""
+    with ray_cluster(tmp_path_factory.mktemp("home"), TOKEN) as addresses:
+        yield addresses
 
 
 @pytest.fixture
-def tango(tmp_path, address):
-    """`tango(environment, *arguments)` is the command of somebody at another machine."""
+def tango(tmp_path):
+    """`tango(environment, *arguments)` is a command that has never seen the cluster.
+
+    No token stands in what it prints.
+    """
     recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
@@ -37,27 +46,66 @@ def tango(tmp_path, address):
                 "PATH": os.defpath,
                 "HOME": str(tmp_path),
                 "PYTHONPATH": str(ROOT),
-                "RAY_ADDRESS": address,
                 **environment,
             },
             capture_output=True,
             text=True,
             timeout=600,
         )
+        assert TOKEN not in done.stdout + done.stderr
+        assert ANOTHER not in done.stdout + done.stderr
         return done.returncode, done.stdout, done.stderr
 
     return call
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{}, NO_TOKEN, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ANOTHER}],
-    ids=["nothing set", "disabled", "another token"],
-)
-def test_without_the_token_everything_is_refused_in_one_line(tango, address, environment):
-    for arguments in (("jobs", "list"), ("submit", "recipe.yaml", "--no-wait")):
-        code, out, err = tango(environment, *arguments)
-        assert code == 2, err
-        assert f"{address} asks for a token: set RAY_AUTH_MODE=token" in err
+@pytest.mark.parametrize("environment", WRONG.values(), ids=WRONG)
+def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, environment):
+    url, _ = cluster
+    for arguments in (
+        ("jobs", "list"),
+        ("jobs", "logs", "-f", "tango-1"),
+        ("submit", "recipe.yaml", "--no-wait"),
+    ):
+        code, out, err = tango(environment, *arguments, "--address", url)
+        assert (code, out) == (2, "")
+        assert f"{url} asks for a token: set RAY_AUTH_MODE=token" in err
         assert len(err.strip().splitlines()) == 1
-        assert ANOTHER not in out + err
+
+
+@pytest.mark.parametrize("name", ["no token", "another token"])
+def test_without_the_token_no_driver_joins(tango, cluster, name):
+    code, out, err = tango(WRONG[name], "evaluate", "recipe.yaml", "--address", cluster[1])
+    assert (code, out) == (2, "")
+    (line,) = (line for line in err.splitlines() if line.startswith("tango: "))
+    assert err.endswith(line + "\n")
+    assert f"no Ray cluster at --address {cluster[1]}" in line
+    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" in line
+
+
+def test_with_the_token_jobs_are_sent_followed_and_run(tango, tmp_path, cluster):
+    """In the environment, and in a file; what a run leaves has no token in it, either."""
+    url, drivers = cluster
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    by_file = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    by_value = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+
+    there = tmp_path / "cluster"
+    submit = ("submit", "recipe.yaml", "--no-wait", "--directory", str(there))
+    code, out, err = tango(by_file, *submit, "--address", url)
+    assert code == 0, err
+    job = out.strip()
+    code, out, err = tango(by_value, "jobs", "logs", "-f", job, "--address", url)
+    assert code == 0, err + out
+    assert "2 decoded, 2 encoded, 0 failed" in out
+    assert f"{job}: SUCCEEDED, exit code 0" in err
+    code, out, _ = tango(by_file, "jobs", "list", "--address", url)
+    assert (code, job in out) == (0, True)
+
+    code, out, err = tango(by_value, "evaluate", "recipe.yaml", "--address", drivers)
+    assert code == 0, err
+    assert "2 decoded, 2 encoded, 0 failed" in out
+    for folder in (there, tmp_path / "runs"):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert len(files) > 5
+        assert not [path for path in files if TOKEN.encode() in path.read_bytes()]

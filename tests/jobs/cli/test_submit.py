@@ -42,6 +42,7 @@ def recipe(tmp_path):
         (["--env", "=x"], "--env =x names no variable"),
         (["--entrypoint-resource", "=1"], "--entrypoint-resource =1 is not of the form"),
         (["--env", "NOT_SET_HERE"], "--env NOT_SET_HERE is not set here"),
+        (["--env-visible", "NOT_SET_HERE"], "--env-visible NOT_SET_HERE is not set here"),
         (["--runtime-env", "nowhere.yaml"], "--runtime-env nowhere.yaml cannot be read"),
         (["--entrypoint-resource", "disk"], "--entrypoint-resource disk is not of the form"),
         (["--entrypoint-memory", "much"], "--entrypoint-memory 'much' is not a size"),
@@ -53,6 +54,42 @@ def test_a_mistake_is_one_line(tango, recipe, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "HF_TOKEN",
+        "DB_PASSWORD=short",
+        "MODEL=https://me:topsecret9@hub/model",
+        "COPY=mine topsecret9",
+    ],
+)
+def test_a_secret_is_not_sent_where_all_can_read_it(tango, recipe, monkeypatch, tmp_path, variable):
+    monkeypatch.setenv("HF_TOKEN", "topsecret9")
+    name, _, value = variable.partition("=")
+    file = tmp_path / "env.yaml"
+    file.write_text(yaml.safe_dump({"env_vars": {name: value or "topsecret9"}}))
+    for option in (["--env", variable], ["--runtime-env", file]):
+        code, out, err = tango("submit", recipe, *NOWHERE, *option)
+        assert (code, out) == (2, "")
+        assert f"{name} looks like a secret" in err
+        assert f"send it by --env-visible {name}" in err
+        assert len(err.strip().splitlines()) == 1, err
+        assert "topsecret9" not in err
+        assert "short" not in err
+    # Whoever asks for it gets it.
+    code, _, err = tango("submit", recipe, *NOWHERE, "--env-visible", variable)
+    assert "no Ray cluster at" in err
+    found = {"env_vars": {name: value or "topsecret9"}}
+    assert read_runtime_env(None, [], [variable]) == found
+    assert read_runtime_env(file, [], [name + "=" + value if value else name]) == found
+
+
+def test_the_place_of_a_secret_is_none():
+    harmless = ["HF_TOKEN_PATH=/shared/hf", "MAX_TOKENS=512", "TOKENIZERS_PARALLELISM=false"]
+    found = read_runtime_env(None, harmless)["env_vars"]
+    assert [f"{name}={value}" for name, value in found.items()] == harmless
 
 
 def test_a_password_in_the_address_is_not_shown(tango, recipe):

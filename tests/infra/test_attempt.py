@@ -1,0 +1,77 @@
+"""A RayJob is not tried again where it would end the same way: its jobs on a real Ray."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psutil
+import pytest
+from infra_files import INFRA
+from ray_head import ray_cluster
+
+WAIT_S = 180
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Its addresses for clients and for drivers."""
+    with ray_cluster(tmp_path_factory.mktemp("home")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def run(cluster):
+    """`run(shell)` gives the job whose command that is, once it is over: status, exit code, log."""
+    from ray.job_submission import JobSubmissionClient
+
+    client = JobSubmissionClient(cluster[0])
+
+    def run(shell):
+        entrypoint = f"exec {sys.executable} {INFRA}/docker/attempt.py bash -c '{shell}'"
+        job = client.submit_job(entrypoint=entrypoint)
+        end = time.monotonic() + WAIT_S
+        while not (status := client.get_job_status(job)).is_terminal():
+            assert time.monotonic() < end, client.get_job_logs(job)
+            time.sleep(0.5)
+        return status.value, client.get_job_info(job).driver_exit_code, client.get_job_logs(job)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("shell", "status"),
+    [
+        ("exit 0", "SUCCEEDED"),
+        ("echo tango: 3 clips failed; exit 1", "STOPPED"),
+        ("echo tango: unknown method; exit 2", "STOPPED"),
+        ("exit 143", "FAILED"),
+        ("kill -KILL $$", "FAILED"),
+    ],
+)
+def test_only_what_another_cluster_may_change_counts_as_failed(run, shell, status):
+    found, _, log = run(shell)
+    assert found == status, log
+    assert ("this job is stopped, not retried" in log) == (status == "STOPPED")
+
+
+def test_the_exit_code_of_a_failure_is_that_of_the_command(run):
+    assert run("exit 143")[1] == 143
+    assert run("kill -KILL $$")[1] == 137
+
+
+def test_a_lost_node_is_a_reason_for_another_cluster(cluster, run):
+    """The last test here: the cluster has one node less afterwards."""
+    from ray.util.state import list_nodes
+
+    url, drivers = cluster
+    for process in psutil.process_iter(["name", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if process.info["name"] == "raylet" and drivers in line and "/sockets/raylet.1 " in line:
+            process.kill()
+    end = time.monotonic() + WAIT_S
+    while all(node.state == "ALIVE" for node in list_nodes(address=url)):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    assert run("exit 2")[:2] == ("FAILED", 2)
