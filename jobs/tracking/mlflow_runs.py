@@ -147,9 +147,9 @@ class MlflowRuns:
 
     def run_on(self, run: str) -> None:
         """Mark a run as at work, whatever was said of its end before."""
+        self._why(run, "")
         self.client.update_run(run, status="RUNNING")
         self.progress()
-        self._why(run, "")
 
     def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
         """Mark a run as ended, at `None` by the store's clock, and say why or nothing."""

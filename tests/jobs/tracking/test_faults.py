@@ -113,7 +113,7 @@ class TestFaults:
                 self.end_headers()
                 self.wfile.write(answer)
 
-            do_GET = do_POST
+            do_GET = do_POST  # noqa: N815
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
             threading.Thread(target=proxy.serve_forever, daemon=True).start()
