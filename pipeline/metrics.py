@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from pipeline.node_usage import Reading
 from pipeline.rows import Row
 from pipeline.stages.declarations import stages_of
 from pipeline.streams import RowStream
@@ -219,10 +220,12 @@ class JobBoard(StageBoard):
     Attributes:
         expected: Stage -> clips that it will have taken at the end; empty before the job starts.
         slots: Stage -> clips it can work on at once.
+        readings: How busy the nodes of a cluster are.
     """
 
     expected: dict[str, int] = field(default_factory=dict)
     slots: dict[str, float] = field(default_factory=dict)
+    readings: Sequence[Reading] = ()
 
     def __post_init__(self) -> None:
         """Begin with nothing counted."""

@@ -49,6 +49,20 @@ def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
     return _TOKENS.sub(HIDDEN, text)
 
 
+def redacted_inside(value: Any) -> Any:
+    """Plain data with every text in it redacted, and numbers as they are.
+
+    Redacting what a number is written as would leave no number: a secret can be one.
+    """
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {redacted_inside(key): redacted_inside(child) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted_inside(child) for child in value]
+    return value
+
+
 def holds_credentials(text: str) -> bool:
     """Whether a setting is a URL with a password, a signature or a token in it."""
     return "://" in text and redacted(text, {}) != text

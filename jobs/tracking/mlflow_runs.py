@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "tango"
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
+ENDED_TAG = "ended"
 # Limits of MLflow's stores: characters, and entries per request.
 _MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
 _MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
@@ -144,10 +145,25 @@ class MlflowRuns:
         self.client.log_artifact(run, str(path), folder)
         self.progress()
 
-    def end(self, run: str, status: str, end_ms: int) -> None:
-        """Mark a run as ended."""
+    def run_on(self, run: str) -> None:
+        """Mark a run as at work, whatever was said of its end before."""
+        self._why(run, "")
+        self.client.update_run(run, status="RUNNING")
+        self.progress()
+
+    def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
+        """Mark a run as ended, at `None` by the store's clock, and say why or nothing."""
+        self._why(run, reason)
         self.client.set_terminated(run, status, end_time=end_ms)
         self.progress()
+
+    def _why(self, run: str, reason: str) -> None:
+        """Replace the reason of an end; without one, that of an earlier end goes."""
+        if reason:
+            self.tags(run, {ENDED_TAG: reason})
+        elif ENDED_TAG in self.client.get_run(run).data.tags:
+            self.client.delete_tag(run, ENDED_TAG)
+            self.progress()
 
     @staticmethod
     def _clean(tags: Mapping[str, str]) -> dict[str, str]:

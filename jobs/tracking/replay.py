@@ -25,11 +25,14 @@ class Replay:
         runs: Writes the MLflow runs.
         files: The run directory.
         sent: What the store has; saved after every request, so that nothing is sent again.
+        driver: Of the attempt that began last among the events sent here and has not ended, as its
+            tag says; empty if there is none.
     """
 
     runs: MlflowRuns
     files: RunDirectory
     sent: Sent
+    driver: str = ""
     _points: list[Point] = field(default_factory=list)
     _heartbeat_ms: int = 0
 
@@ -87,18 +90,19 @@ class Replay:
         )
         tags |= {NOTE_TAG: f"{about}, {tags['num_clips']} clips. It has no results yet."}
         run = self.runs.start(shown_name(self.files.path.name), tags, time_ms)
-        self.runs.client.update_run(run, status="RUNNING")
+        self.runs.run_on(run)
         self.sent.run = run
         self.sent.save()
+        self.driver = tags[DRIVER_TAG]
         if job is not None:
             self.runs.params(run, flatten(job))
             self.runs.inputs(run, datasets_of(job))
 
     def _end(self, event: Event) -> None:
         """Mark the run as ended, and say why."""
-        reason = str(event.get("reason", ""))
-        self.runs.tags(self.sent.run, {"ended": reason} if reason else {})
-        self.runs.end(self.sent.run, str(event["status"]), int(event["time"]))
+        self.driver = ""
+        reason, time_ms = str(event.get("reason", "")), int(event["time"])
+        self.runs.end(self.sent.run, str(event["status"]), time_ms, reason)
 
 
 def _points(event: Event) -> list[Point]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jobs.tracking.live_scores import Cell, LiveScores
+from jobs.tracking.node_samples import NodeNumbers
 from jobs.tracking.values import metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.rows import Row
@@ -23,6 +24,7 @@ class RunningNumbers:
     def __init__(self, board: JobBoard, cells: list[Cell]) -> None:
         self._board = board
         self._scores = LiveScores(cells)
+        self._nodes = NodeNumbers()
         self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
         self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
@@ -63,6 +65,7 @@ class RunningNumbers:
             **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
             **self._scores.metrics(),
             **_stage_metrics(states, busy, passed),
+            **self._nodes.metrics(self._board.readings, now_s),
         }
         busy_now = {stage: state.count.busy_s for stage, state in states.items()}
         self._last = (now_s, self.clips, self.tokens, busy_now)

@@ -21,7 +21,6 @@ from typing import IO, Any
 
 from jobs.tracking.log_run import log_run
 from jobs.tracking.mlflow_runs import EXPERIMENT, MlflowRuns
-from jobs.tracking.repair import repair
 from jobs.tracking.replay import Replay
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
@@ -33,6 +32,7 @@ from jobs.tracking.server import (
     tracking_errors,
 )
 from jobs.tracking.spool import FOLDER, SYSTEM, Sent, Spool
+from jobs.tracking.upkeep import Upkeep
 from pipeline.clock import Ticker
 
 _LONGEST_PAUSE_S = 60.0
@@ -107,7 +107,7 @@ class _Watch:
     def __init__(self, run_dir: Path, uri: str, every_s: float) -> None:
         self.run_dir, self._uri, self._every_s = run_dir, uri, every_s
         self._replay: Replay | None = None
-        self._repaired = False
+        self._upkeep: Upkeep | None = None
 
     def until_told(self, control: _Control) -> str:
         """Send new events at intervals until a command comes, and then once more."""
@@ -146,10 +146,9 @@ class _Watch:
                 experiment = experiment_id(client, EXPERIMENT, self._uri, files.artifact_root())
                 runs = MlflowRuns(client, experiment, self.run_dir.name)
                 self._replay = Replay(runs, files, Sent.load(self.run_dir, self._uri))
-            if self._replay.send() and not self._repaired:
-                runs = self._replay.runs
-                repair(runs.client, runs.experiment, self._uri, spare=self._replay.sent.run)
-                self._repaired = True
+                self._upkeep = Upkeep(self._replay, self._uri)
+            if self._replay.send() and self._upkeep:
+                self._upkeep.now_and_then()
 
 
 class _SystemMetrics:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
+from urllib.parse import ParseResult, urlparse
+from urllib.request import getproxies, proxy_bypass
 
 from jobs.tracking.empty_store import begun
 from pipeline.loading import loading
@@ -89,7 +90,7 @@ def raise_if_retired(tracking_uri: str) -> None:
 def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
     """Refuse the file store; find out within seconds that nobody listens at an address.
 
-    MLflow's client would try again for minutes.
+    MLflow's client would try again for minutes. Behind a proxy only that client can find out.
 
     Raises:
         TrackingError: If nothing listens at the address.
@@ -97,7 +98,7 @@ def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> 
     """
     raise_if_retired(tracking_uri)
     parts = urlparse(tracking_uri)
-    if is_remote(tracking_uri) and parts.hostname:
+    if is_remote(tracking_uri) and parts.hostname and not _is_behind_proxy(parts):
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
             port_check(parts.hostname, port)
@@ -106,6 +107,14 @@ def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> 
                 f"nothing listens at {parts.hostname}:{port} ({error}); "
                 "start the server or change --tracking-uri"
             ) from error
+
+
+def _is_behind_proxy(address: ParseResult) -> bool:
+    """Whether the settings of this machine send requests to an address through a proxy."""
+    proxies = getproxies()
+    return not proxies.keys().isdisjoint((address.scheme, "all")) and not proxy_bypass(
+        address.netloc.rpartition("@")[2]
+    )
 
 
 def raise_if_unreachable(

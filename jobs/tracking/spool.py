@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.redaction import redacted
+from pipeline.redaction import redacted, redacted_inside
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Spool:
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event; on disk when this returns, apart from the disk's own cache."""
-        line = redacted(json.dumps(event, default=str)) + "\n"
+        line = json.dumps(redacted_inside(event), default=lambda it: redacted(str(it))) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A driver that was killed may have left half a line behind.

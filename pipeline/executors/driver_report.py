@@ -20,7 +20,6 @@ from pipeline.metrics import (
     TOKENS,
     JobBoard,
     Metric,
-    StageCount,
 )
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool, Pools
@@ -97,7 +96,8 @@ def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
 def _copy(actor: Any, board: JobBoard) -> None:
     """Once; a cluster that does not answer leaves the last numbers."""
     try:
-        counts: dict[str, StageCount] = ray.get(actor.counts.remote(), timeout=5)
+        counts, readings = ray.get([actor.counts.remote(), actor.readings.remote()], timeout=5)
     except RayError:
         return
     board.show(counts)
+    board.readings = readings

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pipeline.executors.attempts import AttemptLedger
 from pipeline.metrics import StageBoard
+from pipeline.node_usage import UsageBoard
 
 
-class JobLedger(AttemptLedger, StageBoard):
-    """Attempts and counts in one actor, because each is a process that takes a second to start."""
+class JobLedger(AttemptLedger, StageBoard, UsageBoard):
+    """All of it in one actor, because each is a process that takes a second to start."""
 
     def __init__(self) -> None:
         AttemptLedger.__init__(self)
         StageBoard.__init__(self)
+        UsageBoard.__init__(self)

@@ -9,9 +9,11 @@ import time
 from functools import cache
 from typing import Any
 
+import ray
 from ray.util import metrics as ray_metrics
 
 from pipeline.metrics import BUSY, FINISHED, SECONDS, STARTED, Metric, StageBoard
+from pipeline.node_usage import UsageReader
 
 _REPORT_EVERY_S = 1.0
 
@@ -27,15 +29,22 @@ def instrument(metric: Metric) -> Any:
     return kind(metric.name, metric.description, metric.tags)
 
 
+@cache
+def usage_reader() -> UsageReader:
+    """The only one of this process: CPUs are read as a difference."""
+    return UsageReader([str(gpu) for gpu in ray.get_gpu_ids()])
+
+
 class WorkerReport:
     """Where a stage reports inside a worker: to Prometheus at once, to the driver now and then.
 
     Args:
-        board: Actor with the methods of `StageBoard`; `None` where no driver asks.
+        board: Actor with the methods of `StageBoard` and `UsageBoard`; `None` where no driver asks.
+        usage: Reads this node.
     """
 
-    def __init__(self, board: Any) -> None:
-        self._board = board
+    def __init__(self, board: Any, usage: UsageReader) -> None:
+        self._board, self._usage = board, usage
         self._pending = StageBoard()
         self._sent = 0.0
 
@@ -59,6 +68,11 @@ class WorkerReport:
         self._sent = time.monotonic()
         if (counts := self._pending.take()) and self._board is not None:
             self._board.add.remote(counts)
+
+    def usage(self) -> None:
+        """Send how busy this node is, if that is due; nobody waits for the answer."""
+        if self._board is not None and (readings := self._usage.due()):
+            self._board.add_readings.remote(readings)
 
     def _send_now_and_then(self) -> None:
         if time.monotonic() - self._sent > _REPORT_EVERY_S:

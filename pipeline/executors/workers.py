@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from pipeline.clock import Ticker
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
-from pipeline.executors.ray_metrics import WorkerReport
+from pipeline.executors.ray_metrics import WorkerReport, usage_reader
 from pipeline.loading import loading
 from pipeline.metrics import Metered
+from pipeline.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.pools import ActorPool
 from pipeline.process import leave_at_once
 from pipeline.rows import to_table
@@ -38,10 +40,11 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
     function = stage.load()
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        report = WorkerReport(ledger)
+        report = WorkerReport(ledger, usage_reader())
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
         done = to_table(run(block.to_pylist()), stage.output)
         report.flush()
+        report.usage()
         return done
 
     on_block.__name__ = function.__name__  # shown in Ray's dashboard
@@ -70,7 +73,9 @@ class StageActor:
             with room_for(stage.name, pool, arguments.get("model")):
                 run = stream_of(stage.load()(**arguments))
         bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
-        self._report = WorkerReport(ledger)
+        self._report = WorkerReport(ledger, usage_reader())
+        # Beside the clips, one of which may take minutes.
+        Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = stage.output
 

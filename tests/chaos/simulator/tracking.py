@@ -48,7 +48,6 @@ class Client:
 
     def __init__(self, server: Server, process: Process, run_id: str) -> None:
         self._server, self._process, self._run_id = server, process, run_id
-        self.client = self
 
     def _ask(self) -> ServerRun:
         self._process.step("request")
@@ -61,8 +60,8 @@ class Client:
         self._ask().tags |= tags
         return self._run_id
 
-    def update_run(self, run: str, status: str) -> None:
-        self._ask().status = status
+    def run_on(self, run: str) -> None:
+        self._ask().status = "RUNNING"
 
     def tags(self, run: str, tags: Mapping[str, str]) -> None:
         self._ask().tags |= tags
@@ -70,7 +69,7 @@ class Client:
     def metrics(self, run: str, points: Sequence[Point]) -> None:
         self._ask().points |= set(points)
 
-    def end(self, run: str, status: str, end_ms: int) -> None:
+    def end(self, run: str, status: str, end_ms: int, reason: str = "") -> None:
         self._ask().status = status
 
 

@@ -1,6 +1,10 @@
 """Servers, files and clocks that fail while a run is logged."""
 
+import threading
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlparse
+from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
@@ -13,6 +17,7 @@ from jobs.tracking.server import (
     default_tracking_uri,
     mlflow_client,
     raise_if_unreachable,
+    raise_if_unusable,
 )
 
 TANGO = cell("tango", 0.1)
@@ -66,7 +71,11 @@ class TestFaults:
         with pytest.raises(TrackingError, match=r"gone\.html"):
             log_run(run, open_run=VanishedReport)
 
-    def test_a_server_nobody_listens_at_is_found_before_a_client_is_made(self, tmp_path):
+    def test_a_server_nobody_listens_at_is_found_before_a_client_is_made(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setenv("no_proxy", "*")
+
         def refused(host, port):
             raise ConnectionRefusedError(f"{host} {port}")
 
@@ -75,6 +84,45 @@ class TestFaults:
             named = r"nothing listens at mlflow\.example:5000 .*--tracking-uri"
             with pytest.raises(TrackingError, match=named):
                 call(tmp_path, "http://mlflow.example:5000", **asked)
+
+    def test_a_server_behind_a_proxy_is_not_asked_for_directly(self, monkeypatch):
+        def refused(host, port):
+            raise ConnectionRefusedError(f"{host} {port}")
+
+        for scheme, name in (("http", "HTTP_PROXY"), ("https", "https_proxy")):
+            with monkeypatch.context() as environment:
+                server = f"{scheme}://me:word@mlflow.example:5000"
+                environment.setenv(name, "http://proxy.example:3128")
+                environment.setenv("no_proxy", "other.example")
+                raise_if_unusable(server, refused)
+                environment.setenv("no_proxy", "other.example,.example:5000")
+                with pytest.raises(TrackingError, match="nothing listens"):
+                    raise_if_unusable(server, refused)
+
+    @pytest.mark.slow
+    def test_a_server_that_only_a_proxy_reaches_answers(self, mlflow_server, monkeypatch):
+        class Proxy(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                server = f"http://127.0.0.1:{mlflow_server}{urlparse(self.path).path}"
+                request = Request(server, body, {"Content-Type": "application/json"})
+                with build_opener(ProxyHandler({})).open(request, timeout=60) as reply:
+                    answer = reply.read()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            do_GET = do_POST  # noqa: N815
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+            threading.Thread(target=proxy.serve_forever, daemon=True).start()
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+            monkeypatch.setenv("no_proxy", "")
+            try:
+                assert raise_if_unreachable("http://mlflow.invalid:5000")
+            finally:
+                proxy.shutdown()
 
     def test_a_store_that_mlflow_does_not_have_names_the_option(self, run):
         wrong = r"^--tracking-uri foo://bar cannot be opened \(.*\); use sqlite:///"

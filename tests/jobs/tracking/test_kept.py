@@ -322,14 +322,14 @@ def test_mlflow_hears_of_a_killed_driver_whose_server_was_away(
         with desk_of(run_dir, 0.5) as desk, LiveRun(desk.path, uri, "evaluate", every_s=0.5) as on:
             desk.started(plan(), 2)
             on.started(plan(), finished=2)
-            until(lambda: run_of(client, "live/clips"), "what the first driver said", 200)
+            until(lambda: run_of(client, "live/clips", run_dir), "what the first driver said", 200)
             on.end("KILLED")
     else:
         with spool_at_hand(run_dir) as there:
             assert not Sent.load(there, uri).run, "the server had not heard of it"
         command = [sys.executable, "-m", "jobs.cli.entry", "log-run", str(run_dir)]
         subprocess.run([*command, "--tracking-uri", uri], check=True, timeout=300)
-    run = run_of(client, "live/clips")
+    run = run_of(client, "live/clips", run_dir)
     assert run.data.tags["tango.run_dir"] == str(run_dir)
     assert run.data.tags["model"] == "tiny"
     values = {point.value for point in client.get_metric_history(run.info.run_id, "live/clips")}
@@ -340,8 +340,9 @@ def test_mlflow_hears_of_a_killed_driver_whose_server_was_away(
         assert json.loads(ObjectStore("s3").read((run_dir / "tracking/sent.json").path))
 
 
-def run_of(client, metric):
-    """The newest MLflow run with a metric."""
+def run_of(client, metric, run_dir):
+    """The MLflow run of a directory once it has a metric; the server has runs of other tests."""
     experiment = client.get_experiment_by_name("tango")
     runs = client.search_runs([experiment.experiment_id]) if experiment else []
-    return next((run for run in runs if metric in run.data.metrics), None)
+    own = (run for run in runs if run.data.tags.get("tango.run_dir") == str(run_dir))
+    return next((run for run in own if metric in run.data.metrics), None)

@@ -95,6 +95,17 @@ def test_a_job_that_breaks_off_says_how(run_dir, store, client, error, status):
     assert run_of(client).info.status == status
 
 
+def test_a_job_that_somebody_took_for_dead_is_running_again(run_dir, store, client):
+    with LiveRun(run_dir, store, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        run = until(lambda: shown(client, "live/clips"), "a metric").info.run_id
+        client.set_tag(run, "ended", "the driver died without a word")
+        client.set_terminated(run, "KILLED")
+        until(lambda: client.get_run(run).info.status == "RUNNING", "its sender's word", 200)
+        assert "ended" not in client.get_run(run).data.tags
+        live.end("KILLED")
+
+
 def test_a_driver_whose_run_was_taken_leaves_it_alone(run_dir, store, client):
     with pytest.raises(LeaseError):
         break_off(run_dir, store, client, LeaseError("taken over"))

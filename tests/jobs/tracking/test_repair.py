@@ -12,6 +12,8 @@ from live_jobs import finish, new_run
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, SILENT_S, Driver
 from jobs.tracking.repair import repair
 from jobs.tracking.spool import Spool
+from pipeline.lease import EXPIRES_S, FileLease
+from pipeline.storage import Storage
 
 ME = Driver.this()
 DEAD = replace(ME, pid=2**22 + 1)
@@ -30,7 +32,7 @@ def running(client):
         return client.create_run(experiment, start_time=1, tags={**ours, **tags}).info.run_id
 
     def repaired(**options):
-        return repair(client, experiment, "sqlite://", clock=FakeClock(), **options)
+        return repair(client, experiment, "sqlite://", **{"clock": FakeClock(), **options})
 
     make.repair = repaired
     return make
@@ -79,3 +81,12 @@ def test_a_run_whose_results_are_there_has_finished(running, client, tmp_path):
     run = running(DEAD, 60.0, **{DIRECTORY_TAG: str(run_dir), "tango.run_id": "complete"})
     running.repair()
     assert client.get_run(run).info.status == "FINISHED"
+
+
+def test_a_silent_driver_whose_lease_is_renewed_lives(running, client, tmp_path):
+    run_dir = new_run(tmp_path / "shared")
+    run = running(ELSEWHERE, 10 * SILENT_S, **{DIRECTORY_TAG: str(run_dir)})
+    FileLease(Storage.at(run_dir), FakeClock()).take()
+    assert running.repair() == [], "only the tracking server does not hear it"
+    assert running.repair(clock=FakeClock(EXPIRES_S + 1)) == [run]
+    assert client.get_run(run).info.status == "KILLED"

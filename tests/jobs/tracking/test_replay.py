@@ -110,7 +110,19 @@ def test_a_job_says_how_it_ended_and_a_resumed_one_runs_again(run_dir, store, cl
     assert ended.data.tags["ended"] == "a reason"
     start(run_dir, 20_000)
     assert replay(run_dir, store) == run
-    assert client.get_run(run).info.status == "RUNNING"
+    again = client.get_run(run)
+    assert (again.info.status, "ended" in again.data.tags) == ("RUNNING", False)
+
+
+def test_a_finished_run_does_not_say_that_its_driver_died(run_dir, store, client):
+    dead = Driver("gone", Driver.this().machine, 2**22 + 1, "1")
+    start(run_dir, driver=dead)
+    run = log_run(run_dir, store)
+    assert client.get_run(run).data.tags["ended"] == "the driver died without a word"
+    finish(run_dir)
+    assert log_run(run_dir, store) == run
+    finished = client.get_run(run)
+    assert (finished.info.status, "ended" in finished.data.tags) == ("FINISHED", False)
 
 
 def test_results_replace_what_was_shown_on_the_way(run_dir, store, client):

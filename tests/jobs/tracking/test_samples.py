@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from live_jobs import TANGO, result
 
+from jobs.tracking.node_samples import EACH_EVERY_S, MAX_NODES
 from jobs.tracking.samples import RunningNumbers
+from pipeline import process
 from pipeline.metrics import JobBoard, StageCount
+from pipeline.node_usage import Reading
 from tango_core.metrics import clustered_accuracy
 
 CELL = ("shapes", TANGO.name)
@@ -83,3 +86,40 @@ def test_stages_have_queues_and_busy_shares():
 def test_many_workers_share_the_work():
     numbers = RunningNumbers(board_of(slots=4.0, decode=(6, 6, 0, 8.0)), [CELL])
     assert numbers.metrics(4.0)["busy_share/decode"] == 0.5
+
+
+def node_metrics(numbers, now_s):
+    return {name: one for name, one in numbers.metrics(now_s).items() if name.startswith("node_")}
+
+
+def test_gpus_of_other_nodes_are_shown_together_and_by_node():
+    board = JobBoard()
+    board.readings = [
+        Reading("far", "0", "gpu", 90.0),
+        Reading("far", "1", "gpu", 60.0),
+        Reading("near", "0", "gpu", 30.0),
+        Reading("near", "", "cpu", 5.0),
+    ]
+    numbers = RunningNumbers(board, [])
+    together = {"node_gpu_percent/mean": 60, "node_gpu_percent/max": 90}
+    together |= {"node_cpu_percent/mean": 5, "node_cpu_percent/max": 5}
+    nodes = {"node_gpu_percent/far": 75, "node_gpu_percent/near": 30, "node_cpu_percent/near": 5}
+    assert node_metrics(numbers, 10.0) == together | nodes
+    assert node_metrics(numbers, 20.0) == together, "single nodes come more rarely"
+    assert node_metrics(numbers, 10.0 + EACH_EVERY_S) == together | nodes
+
+
+def test_names_of_nodes_do_not_grow_with_a_cluster():
+    board, seen = JobBoard(), set()
+    numbers = RunningNumbers(board, [])
+    for hour in range(10):
+        hosts = [f"node-{hour}-{number}" for number in range(5)]
+        board.readings = [Reading(host, "", "memory", 50.0) for host in hosts]
+        seen |= node_metrics(numbers, 3600.0 * hour).keys()
+    assert len(seen) == MAX_NODES + len(("mean", "max"))
+
+
+def test_the_drivers_own_node_alone_is_left_to_the_system_metrics():
+    board = JobBoard()
+    board.readings = [Reading(process.host(), "", "cpu", 50.0)]
+    assert node_metrics(RunningNumbers(board, []), 1.0) == {}

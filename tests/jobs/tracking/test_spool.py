@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from jobs.tracking.spool import Sent, Spool, last_steps, read_events, store_key
 from pipeline.redaction import redacted
@@ -108,6 +109,15 @@ def test_secrets_of_urls_do_not_reach_the_disk(tmp_path):
     text = path.read_text()
     assert "s3://***@bucket/x and https://***@h/y?z=1 failed" in text
     assert "p%40ss" not in text
+
+
+def test_a_secret_of_digits_costs_no_line_with_such_a_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_PASSWORD", "17408241")
+    path = tmp_path / "events.jsonl"
+    event = {"kind": "sample", "time": 1740824100000, "metrics": {"a": 0.17408241}}
+    Spool(path).write({**event, "reason": ["it is 17408241", Path("17408241")]})
+    ((read, _),) = read_events(path)
+    assert read == {**event, "reason": ["it is ***", "***"]}
 
 
 def test_addresses_without_secrets_stay_as_they_are():

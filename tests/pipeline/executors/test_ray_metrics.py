@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import urllib.request
 
@@ -40,6 +41,9 @@ def test_driver_and_prometheus_see_every_stage(tmp_path, local_ray):
     }
     assert all(count.busy_s > 0 for count in board.counts().values())
     assert board.slots["compress"] == board.slots["answer"] == 1 <= board.slots["decode"]
+    (host,) = {reading.host for reading in board.readings}
+    assert host == socket.gethostname()
+    assert "memory" in {reading.quantity for reading in board.readings}
     wanted = {name for metric in METRICS for name in metric.exported}
     deadline = time.monotonic() + 120
     while missing := {name for name in wanted if name not in page()}:

@@ -1,0 +1,116 @@
+"""How busy the nodes of a job are, in percent, as the workers of its stages read it there.
+
+A worker imports this module, so it imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EVERY_S = 5.0
+"""Between two reports of one process."""
+_FORGOTTEN_S = 60.0
+"""A reading that no worker repeats for so long is of a node or GPU that is no longer used."""
+# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+_TIMES, _IDLE = slice(1, 9), (3, 4)
+
+
+class Reading(NamedTuple):
+    """One number of one node.
+
+    Attributes:
+        host: Name of the node.
+        gpu: Ray's id of the GPU; empty for the node itself.
+        quantity: `cpu`, `memory`, `gpu` or `gpu_memory`.
+        percent: Share in use, by this and all other processes.
+    """
+
+    host: str
+    gpu: str
+    quantity: str
+    percent: float
+
+
+class UsageReader:
+    """Reads the node of this process, and the GPUs on which this process has tensors.
+
+    Args:
+        gpus: Ray's ids of the GPUs that this process sees, in the order of torch.
+        proc: What the kernel says; a system without it gives no readings of the node.
+    """
+
+    def __init__(self, gpus: Sequence[str] = (), proc: Path = Path("/proc")) -> None:
+        self._host, self._gpus, self._proc = socket.gethostname(), gpus, proc
+        self._times = self._cpu_times()
+        self._read_at = float("-inf")
+
+    def due(self) -> list[Reading]:
+        """What is read now; nothing if the last time was only seconds ago."""
+        now = time.monotonic()
+        if now - self._read_at < EVERY_S:
+            return []
+        self._read_at = now
+        return self.read()
+
+    def read(self) -> list[Reading]:
+        """The node since the last call, and the GPUs at this moment."""
+        return [*self._node(), *self._gpu_readings(sys.modules.get("torch"))]
+
+    def _node(self) -> Iterator[Reading]:
+        """CPUs and memory."""
+        (total, idle), now = self._times, self._cpu_times()
+        if (passed := now[0] - total) > 0:
+            self._times = now
+            yield self._reading("cpu", 1 - (now[1] - idle) / passed)
+        with suppress(OSError, ValueError, KeyError):
+            lines = (self._proc / "meminfo").read_text().splitlines()
+            kib = {name: int(number) for name, number, *_ in map(str.split, lines)}
+            yield self._reading("memory", 1 - kib["MemAvailable:"] / kib["MemTotal:"])
+
+    def _gpu_readings(self, torch: Any) -> Iterator[Reading]:
+        """Of every GPU in use here; asking about another one would take memory there."""
+        if torch is None or not torch.cuda.is_initialized():
+            return
+        for index, gpu in enumerate(self._gpus):
+            # A missing nvidia-ml-py, a slice of a GPU, a lost one: no reading, and no harm.
+            with suppress(Exception):
+                if torch.cuda.memory_reserved(index):
+                    free, total = torch.cuda.mem_get_info(index)
+                    yield self._reading("gpu_memory", 1 - free / total, gpu)
+                    yield self._reading("gpu", torch.cuda.utilization(index) / 100, gpu)
+
+    def _reading(self, quantity: str, share: float, gpu: str = "") -> Reading:
+        return Reading(self._host, gpu, quantity, round(100 * min(1.0, max(0.0, share)), 1))
+
+    def _cpu_times(self) -> tuple[int, int]:
+        """All time of the CPUs so far and what of it they were idle, in ticks; 0 if unknown."""
+        try:
+            words = (self._proc / "stat").read_text().split("\n", 1)[0].split()
+            times = [int(word) for word in words[_TIMES]]
+            return sum(times), sum(times[at] for at in _IDLE)
+        except (OSError, ValueError, IndexError):
+            return 0, 0
+
+
+class UsageBoard:
+    """The last readings of all nodes; used by one thread."""
+
+    def __init__(self) -> None:
+        self._readings: dict[tuple[str, str, str], tuple[float, Reading]] = {}
+
+    def add_readings(self, readings: Sequence[Reading]) -> None:
+        """Take what one worker has read."""
+        now = time.monotonic()
+        self._readings |= {reading[:3]: (now, reading) for reading in readings}
+
+    def readings(self) -> list[Reading]:
+        """One of every quantity of every node and GPU, apart from old ones."""
+        oldest = time.monotonic() - _FORGOTTEN_S
+        self._readings = {key: one for key, one in self._readings.items() if one[0] >= oldest}
+        return [reading for _, reading in self._readings.values()]
