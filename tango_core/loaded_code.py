@@ -9,10 +9,10 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 
-def stamp_of(path: Path) -> tuple[int, int, int]:
-    """Size, modification time and inode of a file: they differ after it was saved."""
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Size and modification time of a file: they differ after it was saved."""
     status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    return status.st_size, status.st_mtime_ns
 
 
 def is_as_loaded(module: ModuleType, path: Path) -> bool:

@@ -38,7 +38,7 @@ class _Sources:
     """
 
     digest: str
-    later: Mapping[str, tuple[Path, tuple[int, int, int]]]
+    later: Mapping[str, tuple[Path, tuple[int, int]]]
     edited: Path | None
 
 
@@ -84,7 +84,7 @@ def source_digest(cls: type) -> str:
 def _read_sources(cls: type) -> _Sources:
     """What the source files of a class are now."""
     state = hashlib.sha256()
-    later: dict[str, tuple[Path, tuple[int, int, int]]] = {}
+    later: dict[str, tuple[Path, tuple[int, int]]] = {}
     edited = None
     for name, path in sorted(source_files(cls).items()):
         module, stamp = sys.modules.get(name), stamp_of(path)
