@@ -27,9 +27,8 @@ def shapes(tmp_path_factory):
 
 def evaluated(shapes, output, *methods, stored="all", **changes):
     """A job over four clips in a loop; its result and its answers."""
-    recipe = job(
-        shapes, methods=list(methods), executor="local", cache={"features": stored}, **changes
-    )
+    changes = {"executor": "local", "cache": {"features": stored}, **changes}
+    recipe = job(shapes, methods=list(methods), **changes)
     result, run_dir = run(recipe, output)
     return result, answers_of(run_dir)
 
@@ -68,6 +67,16 @@ def test_plans_for_other_tokens_are_computed_again_from_stored_features(shapes, 
     last, answers = evaluated(shapes, tmp_path, UNIFORM, TOPK)
     assert (last.num_hits, last.num_computed) == (2 * len(keys), 0)
     assert set(answers["status"]) == {"ok"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_they_are_computed_again_on_ray(shapes, tmp_path):
+    evaluated(shapes, tmp_path, UNIFORM)
+    keys = encoded_elsewhere(tmp_path)
+    again, answers = evaluated(shapes, tmp_path, UNIFORM, executor="ray")
+    assert set(answers["status"]) == {"ok"}
+    assert (again.num_decoded, again.num_computed) == (0, len(keys))
 
 
 def test_all_methods_of_a_clip_are_computed_in_one_round(shapes, tmp_path):
