@@ -4,7 +4,7 @@ import importlib
 import sys
 
 import pytest
-from own_methods import FIRST, forget
+from methods_as_files import FIRST, forget
 
 from tango_core.compressors import build_method
 

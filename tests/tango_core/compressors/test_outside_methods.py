@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_methods import COMPRESS, FIRST, HEAD, forget
+from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
 from pipeline.cache.tokens import open_cache
 from tango_core import extensions
