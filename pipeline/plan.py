@@ -99,6 +99,18 @@ def plan_clips(
             chunks.append(to_table(pending, CLIP))
             pending = []
     clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
+    return look_up(clips, caches, features, needs, recompute=recompute)
+
+
+def look_up(
+    clips: pa.Table,
+    caches: Mapping[str, TokenCache],
+    features: FeatureStore | None,
+    needs: Mapping[str, frozenset[str]],
+    *,
+    recompute: bool = False,
+) -> pa.Table:
+    """Rows of `rows.CLIP` with what the caches hold and lack of them now; see `plan_clips`."""
     keys = clips["clip_key"].to_pylist()
     parts = features.cache.parts() if features else {}
     lacking = _lacking(keys, caches, recompute, _Listed(features, parts))

@@ -116,6 +116,7 @@ RESULT = pa.schema(
         ("status", pa.string()),
         ("error", pa.string()),
         ("store_fault", pa.string()),
+        ("outdated", pa.bool_()),
         ("decode_video_ms", pa.float64()),
         ("encode_ms", pa.float64()),
         ("num_misses", pa.int64()),
@@ -156,7 +157,11 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
 
 
 def result(row: Mapping[str, Any], answers: Sequence[Row]) -> Row:
-    """What the driver keeps of a clip: a row of `RESULT`."""
+    """What the driver keeps of a clip: a row of `RESULT`.
+
+    One that is `outdated` failed because a token set that the plan of the job counted on is none
+    any more; see `renewal`.
+    """
     return {
         **{name: row.get(name) for name in RESULT.names},
         "num_misses": len(row["missing"]),

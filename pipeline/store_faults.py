@@ -161,7 +161,7 @@ def patient(
     plan: Plan,
     settings: Settings,
     clock: Clock = SYSTEM_CLOCK,
-) -> Iterator[Row]:
+) -> Generator[Row, None, None]:
     """Run a plan; a store that is away for a while costs a wait and no clip.
 
     Args:

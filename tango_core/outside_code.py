@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakKeyDictionary
 
 from tango_core.imports import file_of, imports_of, with_parents
+from tango_core.loaded_code import is_as_loaded, stamp_of
 
 _PACKAGE = "tango_core"
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -24,21 +27,84 @@ def is_outside(cls: type) -> bool:
     return _top(cls.__module__) != _PACKAGE
 
 
-@cache
+@dataclass(frozen=True)
+class _Sources:
+    """The source files of a class when it was defined.
+
+    Attributes:
+        digest: Of all of them.
+        later: Files of modules that had not been imported then, with their stamps.
+        edited: File of a module that is in memory as it was before an edit; `None` without one.
+    """
+
+    digest: str
+    later: Mapping[str, tuple[Path, tuple[int, int]]]
+    edited: Path | None
+
+
+_DEFINED: WeakKeyDictionary[type, _Sources] = WeakKeyDictionary()
+
+
+def note_sources(cls: type) -> None:
+    """Remember the source files of a class from outside; called while its module is imported.
+
+    A class without source files is passed over: `source_digest` says what is wrong with it.
+    """
+    try:
+        _DEFINED[cls] = _read_sources(cls)
+    except (ValueError, KeyError, OSError):
+        return
+
+
 def source_digest(cls: type) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of a class's source files.
 
-    It is computed once per class: an edited file changes the digest when its module is imported
-    again, together with the code that runs.
+    It is that of the files as they were when the class was defined: an edited file changes the
+    digest when its module is imported again, together with the code that runs.
 
     Raises:
-        ValueError: If the class was not read from a file.
+        ValueError: If the class was not read from a file, or a file was edited between the import
+            of two modules that the class is made of.
     """
+    sources = _DEFINED.get(cls)
+    if sources is None:
+        sources = _DEFINED[cls] = _read_sources(cls)
+    edited = sources.edited
+    for name, (path, stamp) in sources.later.items():
+        if name in sys.modules and (not path.is_file() or stamp_of(path) != stamp):
+            edited = path
+    if edited is not None:
+        raise ValueError(
+            f"{edited} has changed on disk since it was imported, so the results of "
+            f"{cls.__name__} cannot be cached: restart the process"
+        )
+    return sources.digest
+
+
+def _read_sources(cls: type) -> _Sources:
+    """What the source files of a class are now."""
     state = hashlib.sha256()
+    later: dict[str, tuple[Path, tuple[int, int]]] = {}
+    edited = None
     for name, path in sorted(source_files(cls).items()):
+        module, stamp = sys.modules.get(name), stamp_of(path)
         content = path.read_bytes()
         state.update(f"{name} {len(content)}\n".encode() + content)
-    return state.hexdigest()[:16]
+        if module is None:
+            later[name] = path, stamp
+        elif (
+            name != cls.__module__ and _is_older(module) and not is_as_loaded(module, path)
+        ):  # the class's own module is what is being imported
+            edited = path
+    return _Sources(state.hexdigest()[:16], later, edited)
+
+
+def _is_older(module: ModuleType) -> bool:
+    """Whether a module of a user was imported before now; those of installed packages stay."""
+    file, spec = getattr(module, "__file__", None), module.__spec__
+    if not file or _INSTALLED & set(Path(file).parts) or spec is None:
+        return False
+    return not getattr(spec, "_initializing", False)
 
 
 def source_files(cls: type) -> dict[str, Path]:

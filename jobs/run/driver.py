@@ -7,7 +7,7 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,7 @@ from pipeline.object_lease import lease_of
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
+from pipeline.renewal import renewed
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
@@ -193,13 +194,17 @@ def _execute(
                 storage.delete(name)
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
+
+    def attempt(left: Plan) -> Generator[Row, None, None]:
+        return patient(run_plan, left, settings, clock)
+
     # A signal is heard between two clips, so no answers are cut in the middle.
     with (
         stopping.deferred(),
         observed(observers, plan, len(finished)) as tell,
         _flushed(writer, clock),
     ):
-        for result in iterate(lambda: patient(run_plan, plan, settings, clock)):
+        for result in iterate(lambda: renewed(attempt, plan)):
             lease.raise_if_lost()
             tell(result)
             if writer:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipeline.cache.companions import joined
 from pipeline.cache.names import SIGNALS, TOKENS
-from pipeline.cache.quantised import quantise
+from pipeline.cache.quantised import Levels, quantise
 from pipeline.cache.sealed_rows import (
     CHECKSUM,
     CacheError,
@@ -124,6 +124,7 @@ def tokens_table(
     stored_as: str,
     created_at: datetime,
     cache: str,
+    rounded: Levels | None = None,
 ) -> tuple[pa.Table, TokenLayout]:
     """The entry of a clip's tokens, and how they are stored in it.
 
@@ -134,12 +135,17 @@ def tokens_table(
         stored_as: `"auto"` for the dtype of the tokens, or `"int8"`.
         created_at: With its time zone.
         cache: Hash of the cache that it is written to.
+        rounded: The tokens and companions in 8 bits as `quantised.rounded` gave them, so that they
+            are not rounded a second time on another device; `None` to round them here.
     """
     whole = joined(features.tokens, features.companions)
-    flat = whole.detach().flatten(0, 1).cpu()
-    dtype = str(flat.dtype).removeprefix("torch.")
-    stored, scales = quantise(flat) if stored_as == INT8 else (flat, None)
-    data = bytes_of(stored.reshape(len(flat), -1))
+    dtype = str(whole.dtype).removeprefix("torch.")
+    scales = None
+    if stored_as == INT8:
+        whole, scales = rounded or quantise(whole.detach())
+        scales = scales.flatten(0, 1).cpu()
+    stored = whole.detach().flatten(0, 1).cpu()
+    data = bytes_of(stored.reshape(len(stored), -1))
     crcs = crcs_of(data, len(data))
     digest = hashlib.sha256(crcs.tobytes()).hexdigest()[:32]
     shape = tuple(whole.shape)

@@ -7,8 +7,8 @@ model's and how tokens are stored; which signals are there is no setting, so mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from pipeline.cache.feature_rows import (
 from pipeline.cache.footers import checked_writer
 from pipeline.cache.names import TOKENS, entry_name, file_of, signals_part, split
 from pipeline.cache.places import RowPlace, place_in_file
-from pipeline.cache.quantised import FeatureDtype
+from pipeline.cache.quantised import FeatureDtype, Levels
 from pipeline.cache.sealed_rows import (
     CacheError,
     ClipIdentity,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tango_core.types import VisualFeatures
+
+T = TypeVar("T")
 
 KIND = "features"
 """Key of a manifest. A feature cache says there how it stores tokens, and so does a token cache
@@ -79,6 +81,7 @@ class FeatureCache(CacheDirectory):
         features: VisualFeatures,
         signals: Iterable[str],
         ms: tuple[float, float],
+        rounded: Levels | None = None,
     ) -> str:
         """Add the tokens of a clip, and signals; an entry with the same key is replaced.
 
@@ -87,6 +90,7 @@ class FeatureCache(CacheDirectory):
             features: Of the clip.
             signals: Names of the signals to store.
             ms: Times to decode and to encode, in milliseconds.
+            rounded: The tokens in 8 bits, if they have been rounded already; see `rounded`.
 
         Returns:
             The digest of the tokens.
@@ -96,6 +100,7 @@ class FeatureCache(CacheDirectory):
             features,
             ms,
             stored_as=self.dtype,
+            rounded=rounded,
             created_at=self._clock.now(),
             cache=self.hash,
         )
@@ -138,6 +143,26 @@ class FeatureCache(CacheDirectory):
             if not set(part.split("-")) <= last.signals.keys():
                 last.signals |= self._signals(key, part)
         return last
+
+    def using(
+        self, key: str, use: Callable[[StoredFeatures], T], parts: Iterable[str] = (TOKENS,)
+    ) -> T:
+        """Open a clip and do something with it; open it once more if that does not work.
+
+        What is open may be older than what is in place: another process may have encoded the clip
+        again, or moved it into a shard. Only what does not work just after it was opened says
+        something about the features.
+
+        Args:
+            key: Of the clip.
+            use: Receives the clip; what it raises is raised if it is raised twice.
+            parts: See `opened`.
+        """
+        try:
+            return use(self.opened(key, parts))
+        except (FileNotFoundError, CacheError):
+            self._last = None
+        return use(self.opened(key, parts))
 
     def _signals(self, key: str, part: str) -> Mapping[str, Tensor]:
         """The signals in one part; a damaged part is removed, and those in it are lacking then."""
@@ -198,7 +223,17 @@ class FeatureCache(CacheDirectory):
             raise FeaturesDamagedError(str(error)) from error
 
     def _row(self, key: str, entry: str) -> tuple[FeatureRow, RowPlace]:
-        """An entry without its tokens, and where it is."""
+        """An entry without its tokens, and where it is.
+
+        It takes two requests, and another process may put another file in place in between.
+        """
+        try:
+            return self._row_once(key, entry)
+        except FeaturesDamagedError:
+            return self._row_once(key, entry)
+
+    def _row_once(self, key: str, entry: str) -> tuple[FeatureRow, RowPlace]:
+        """The same in one try."""
         place = self.place_of(entry)
         where = self._where(place, entry)
         try:

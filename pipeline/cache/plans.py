@@ -53,6 +53,14 @@ PLAN_SCHEMA = pa.schema(
 _ARRAYS = ["indices", "offsets", "sources", "weights"]
 
 
+class OutdatedPlanError(CacheError):
+    """A plan for other tokens than the feature store holds now, or for tokens that have gone.
+
+    Nothing is damaged: an encoder gives other bits on another device, and features that were
+    removed may have been encoded again there.
+    """
+
+
 @dataclass(frozen=True)
 class PlanEntry:
     """A token set that is stored as a plan.

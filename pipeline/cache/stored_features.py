@@ -17,11 +17,13 @@ from pipeline.cache.sealed_rows import (
     CacheError,
 )
 from pipeline.cache.token_layout import INT8
-from tango_core.types import VisualFeatures
+from tango_core.types import CompressedVideo, VisualFeatures
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from tango_core.combination import Combination
 
 # A request to a store takes as long as this many bytes of a running one.
 _STORE_GAP = 2**20
@@ -156,6 +158,20 @@ class StoredFeatures:
             self._read(_bytes(stored, self.layout.row_bytes), np.arange(len(positions)), positions)
             found = self._restored(stored, wanted)
         return parted(found.view(len(found), *self.layout.shape[2:]), places=1)
+
+    def applied(self, plan: Combination) -> CompressedVideo:
+        """The token set of a plan; of a selection only those tokens are touched that are kept."""
+        import torch
+
+        if plan.sources is None:
+            rows, companions = self.rows(plan.indices)
+            return CompressedVideo(
+                rows, plan.indices, plan.grid, plan.timestamps, companions=companions
+            )
+        wanted = plan.sources
+        if self.anchored:
+            wanted = torch.cat([wanted, plan.indices])
+        return plan.apply(*self.tokens(wanted), anchored=self.anchored)
 
     def _load(self, missing: npt.NDArray[np.int64]) -> None:
         """Read some tokens to their places among all."""

@@ -20,7 +20,13 @@ import pyarrow.parquet as pq
 from pipeline.cache.directory import MANIFEST, CacheDirectory
 from pipeline.cache.features import KIND, FeatureCache, features_for
 from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, split
-from pipeline.cache.plans import PlanEntry, StoredPlan, plan_to_table, read_plan
+from pipeline.cache.plans import (
+    OutdatedPlanError,
+    PlanEntry,
+    StoredPlan,
+    plan_to_table,
+    read_plan,
+)
 from pipeline.cache.rows import (
     WRITE_OPTIONS,
     CacheError,
@@ -37,12 +43,11 @@ from pipeline.cache.token_layout import INT8
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
-from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:
-    from tango_core.combination import Combination
     from tango_core.compressors.base import Compressor
     from tango_core.models.base import ModelSpec
+    from tango_core.types import CompressedVideo
 
 __all__ = [
     "MANIFEST",
@@ -109,6 +114,18 @@ class TokenCache(CacheDirectory):
         for entry in (key, entry_name(key, PLAN)):
             self.discard_entry(entry)
 
+    def drop_outdated(self, key: str) -> None:
+        """Remove the plan of a clip if it is for other tokens than the feature store holds now.
+
+        Both are read for it. What cannot be read stays: for whoever reads it, or for the listing,
+        where a plan without features is none.
+        """
+        with suppress(FileNotFoundError, CacheError):
+            stored = self.read_as_stored(key, [PLAN])
+            assert isinstance(stored, StoredPlan)
+            if self.features and self.features.layout(key).digest != stored.entry.tokens_digest:
+                self.discard_entry(entry_name(key, PLAN))
+
     def discard_entry(self, entry: str) -> None:
         """Remove one entry; one that is not there is no error."""
         if self.storage.exists(file_of(entry)):
@@ -173,21 +190,25 @@ class TokenCache(CacheDirectory):
         """Put the tokens of a plan together.
 
         Raises:
-            CacheError: If the features have gone, are not those of the plan, or are damaged; what
-                is damaged is removed, because a job would compute other plans from it.
+            OutdatedPlanError: If the features have gone or are not those of the plan.
+            CacheError: If they are damaged; then they are removed, because a job would compute
+                other plans from them.
         """
         plan, clip = stored.entry, stored.clip
         features = self.features
         about = f"{self.storage.path(file_of(entry_name(clip.key, PLAN)))} is a plan"
         if features is None or features.name != plan.features:
             raise CacheError(f"{about} for {plan.features}, which is not the one of its settings")
-        try:
-            found = features.opened(clip.key)
+
+        def video_of(found: StoredFeatures) -> CompressedVideo:
             if found.digest != plan.tokens_digest:
-                raise CacheError(f"{about} for other tokens than {features.name} holds now")
-            video = _applied(plan.plan, found)
+                raise OutdatedPlanError(f"{about} for other tokens than {features.name} holds now")
+            return found.applied(plan.plan)
+
+        try:
+            video = features.using(clip.key, video_of)
         except FileNotFoundError as error:
-            raise CacheError(f"{about} whose features have gone: {error}") from error
+            raise OutdatedPlanError(f"{about} whose features have gone: {error}") from error
         except FeaturesDamagedError:
             features.discard(clip.key)
             raise
@@ -200,21 +221,6 @@ class TokenCache(CacheDirectory):
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, **WRITE_OPTIONS)
         self.storage.write(file_of(entry), memoryview(sink.getvalue()))
-
-
-def _applied(plan: Combination, features: StoredFeatures) -> CompressedVideo:
-    """The tokens of a plan; of a selection only those are touched that are kept."""
-    import torch
-
-    if plan.sources is None:
-        rows, companions = features.rows(plan.indices)
-        return CompressedVideo(
-            rows, plan.indices, plan.grid, plan.timestamps, companions=companions
-        )
-    wanted = plan.sources
-    if features.anchored:
-        wanted = torch.cat([wanted, plan.indices])
-    return plan.apply(*features.tokens(wanted), anchored=features.anchored)
 
 
 def _of_tokens(row: StoredRow) -> StoredPlan | StoredClip:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 
 from pipeline.cache.fingerprint import canonical_json, digest
+from pipeline.cache.plans import OutdatedPlanError
 from pipeline.cache.tokens import CacheError, Entry, TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, bounds, questions_of, result, subtitles_of
@@ -31,6 +32,7 @@ from pipeline.stages.answer_rows import (
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
+from pipeline.stages.reading import read_tokens
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
@@ -49,6 +51,7 @@ class _ClipInWork:
         questions: About it.
         protocol: How they are put and read.
         entries: Cache name -> tokens, of those read so far.
+        unread: Cache name -> why its tokens could not be read.
         answers: Of every method the rows of its answers; `None` while they are awaited.
         done: The result, once there is nothing to wait for.
     """
@@ -57,6 +60,7 @@ class _ClipInWork:
     questions: tuple[Question, ...]
     protocol: Protocol
     entries: dict[str, Entry] = field(default_factory=dict)
+    unread: dict[str, CacheError] = field(default_factory=dict)
     answers: list[list[Row] | None] = field(default_factory=list)
     done: Row | None = None
 
@@ -182,7 +186,8 @@ class AnswerQuestions:
         try:
             if planned.cache not in clip.entries:
                 started = time.perf_counter()
-                clip.entries[planned.cache] = self._read(planned.cache, row["clip_key"])
+                read = read_tokens(self.caches, planned.cache, row["clip_key"], clip.unread)
+                clip.entries[planned.cache] = read
                 facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
             asked.prompts += self._prompts(clip, clip.entries[planned.cache])
         except Exception as error:
@@ -212,14 +217,6 @@ class AnswerQuestions:
         watched = replace(Watched.of(self.num_frames, length_s, times[-1]), times=times)
         return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
 
-    def _read(self, cache: str, key: str) -> Entry:
-        """A clip's tokens; a damaged entry is removed, for the next attempt to compute it again."""
-        try:
-            return self.caches[cache].read(key)
-        except CacheError as error:
-            self.caches[cache].discard(key)
-            raise CacheError(f"{error}; it was removed, --resume computes it again") from error
-
     def _take(self, asked: _Asked, found: Sequence[Answer] | Exception) -> None:
         """Take what came of some questions: the one place where what a clip provokes is a row."""
         clip = asked.clip
@@ -234,12 +231,14 @@ class AnswerQuestions:
         raise_if_poisoned(found)
         reason = reason_of(found)
         fault = store_fault(found, root_of(self.caches))
-        if fault:  # it may take long to fail, and would for every other method
+        outdated = isinstance(found, OutdatedPlanError)
+        # A fault may take long, and would for every other method; the other is asked again whole.
+        if fault or outdated:
             for index in range(len(self.methods)):
                 clip.answers[index] = self._failed_rows(
                     clip, index, ANSWER_QUESTIONS.failure, reason
                 )
-            clip.done = result({**clip.row, "store_fault": fault}, _all(clip))
+            clip.done = result({**clip.row, "store_fault": fault, "outdated": outdated}, _all(clip))
         else:
             self._fail(clip, asked.index, ANSWER_QUESTIONS.failure, reason)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pipeline.cache.names import TOKENS
-from pipeline.cache.quantised import quantise, restore
+from pipeline.cache.quantised import rounded
 from pipeline.cache.sealed_rows import (
     CacheError,
     ClipIdentity,
@@ -78,7 +78,7 @@ class FeatureSource:
         """
         features, ms = self._encode(frames, needs)
         if self.store is not None and self.store.cache.dtype == INT8:
-            features = rounded(features)
+            features, _ = rounded(features)
         return ClipFeatures(features, "", decode_video_ms, ms, ms)
 
     def get(
@@ -107,17 +107,17 @@ class FeatureSource:
         assert self.store is not None
         cache = self.store.cache
         if frames is None or decode_video_ms is None:
-            opened = self._open(clip, stored)
+            features, opened = self._read(clip, stored, needs)
             row = opened.row
-            features = self._all(opened, needs)
             return ClipFeatures(features, opened.digest, row.decode_video_ms, row.encode_ms, None)
         signals = frozenset(to_encode) - {TOKENS}
         kept, older = sorted(signals & self.store.signals), needs - signals
         if TOKENS in to_encode:
             features, ms = self._encode(frames, signals)
-            digest = cache.write(clip, features, kept, (decode_video_ms, ms))
+            levels = None
             if cache.dtype == INT8:
-                features = rounded(features)
+                features, levels = rounded(features)
+            digest = cache.write(clip, features, kept, (decode_video_ms, ms), levels)
             if older:  # of a clip whose tokens had gone
                 opened = self._open(clip, stored)
                 own: dict[str, Any] = {n: opened.signals[n].to(self.device) for n in older}
@@ -130,8 +130,8 @@ class FeatureSource:
         fresh = {name: getattr(found, name) for name in signals}
         times = (decode_video_ms, ms)
         cache.write_signals(clip, found, {name: fresh[name] for name in kept}, times)
-        opened = self._open(clip, stored)
-        features = replace(self._all(opened, older), **fresh)
+        features, opened = self._read(clip, stored, older)
+        features = replace(features, **fresh)
         return ClipFeatures(features, opened.digest, decode_video_ms, ms, ms)
 
     def _open(self, clip: ClipIdentity, stored: Sequence[str]) -> StoredFeatures:
@@ -142,12 +142,19 @@ class FeatureSource:
         except FeaturesDamagedError as error:
             raise self._removed(clip.key, error) from error
 
-    def _all(self, opened: StoredFeatures, needs: frozenset[str]) -> VisualFeatures:
+    def _read(
+        self, clip: ClipIdentity, stored: Sequence[str], needs: frozenset[str]
+    ) -> tuple[VisualFeatures, StoredFeatures]:
         """All stored tokens and some signals of a clip; damaged ones are removed."""
+        assert self.store is not None
+
+        def read(opened: StoredFeatures) -> tuple[VisualFeatures, StoredFeatures]:
+            return opened.features(needs, self.device), opened
+
         try:
-            return opened.features(needs, self.device)
+            return self.store.cache.using(clip.key, read, stored)
         except FeaturesDamagedError as error:
-            raise self._removed(opened.row.clip.key, error) from error
+            raise self._removed(clip.key, error) from error
 
     def _removed(self, key: str, error: CacheError) -> CacheError:
         """Make damaged features a miss."""
@@ -162,16 +169,6 @@ class FeatureSource:
         features = with_second_try(partial(encoder.encode, frames, needs))
         synchronize(features.tokens)
         return features, _ms_since(started)
-
-
-def rounded(features: VisualFeatures) -> VisualFeatures:
-    """The features as a store in 8 bits would give them back."""
-    dtype = str(features.tokens.dtype).removeprefix("torch.")
-    companions = features.companions
-    if companions is not None:
-        companions = restore(*quantise(companions), dtype)
-    tokens = restore(*quantise(features.tokens), dtype)
-    return replace(features, tokens=tokens, companions=companions)
 
 
 def synchronize(tensor: torch.Tensor) -> None:

@@ -19,6 +19,7 @@ from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
 from pipeline.stages.clip_features import ClipFeatures, FeatureSource, synchronize
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
+from pipeline.stages.same_code import raise_if_other_code
 from pipeline.store_faults import store_fault
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
@@ -43,6 +44,9 @@ class CompressVideo:
         caches: Cache name -> cache.
         features: The job's feature store, if it has one.
         num_threads: CPU threads of torch in this process.
+
+    Raises:
+        WorkerError: If the code of a method here is not the one that its cache is named by.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class CompressVideo:
         torch.set_num_threads(num_threads)
         self.compressors = dict(compressors)
         self.caches = dict(caches)
+        raise_if_other_code(self.compressors, self.caches)
         device = resolve_device(model.device)
         self.source = FeatureSource(partial(load_encoder, model), features, device)
         if features is None:

@@ -19,7 +19,7 @@ from tango_core.compressors.released import edited_digest
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.precision import full_precision
-from tango_core.outside_code import is_outside, source_digest
+from tango_core.outside_code import is_outside, note_sources, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
 
@@ -65,8 +65,10 @@ class Compressor(ABC):
     retention: float
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Note whether a class plans, or makes tokens itself."""
+        """Note whether a class plans, or makes tokens itself, and what it was read from."""
         super().__init_subclass__(**arguments)
+        if is_outside(cls):
+            note_sources(cls)  # now, while the files still are what is imported
         if vars(cls).keys() & {"_plan", "_plan_in_steps"}:
             cls.has_plan = True
         elif vars(cls).keys() & {"_compress", "_compress_in_steps"}:

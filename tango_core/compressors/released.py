@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from tango_core.imports import file_of, imports_of
+from tango_core.loaded_code import stamp_of
 from tango_core.outside_code import is_outside, source_files
 
 logger = logging.getLogger(__name__)
@@ -49,12 +50,32 @@ def edited_digest(cls: type) -> str | None:
     return _edited_digest(cls)
 
 
+def raise_if_saved() -> None:
+    """Refuse sources that were saved since this module was imported, right before the methods.
+
+    What they hold now is not what runs, and what runs cannot be told from them.
+
+    Raises:
+        ValueError: In one line that names the first of them.
+    """
+    for file, stamp in _IMPORTED.items():
+        if not file.is_file() or stamp_of(file) != stamp:
+            raise ValueError(
+                f"{file} has changed on disk since it was imported, so results of methods cannot "
+                "be cached: restart the process"
+            )
+
+
 @cache
 def edited_files() -> frozenset[str]:
     """Paths below the package of followed files that differ from `released.json`.
 
     They are looked at once per process, as modules are imported once.
+
+    Raises:
+        ValueError: If one was saved since it was imported.
     """
+    raise_if_saved()
     released = json.loads(TABLE.read_text())
     found = current_digests()
     # A file that is missing decides nothing; whoever imported it was edited.
@@ -70,15 +91,15 @@ def edited_files() -> frozenset[str]:
 
 def current_digests() -> dict[str, str]:
     """Path below the package -> digest, of all files that decide tokens of shipped methods."""
+    return {file.relative_to(PACKAGE).as_posix(): digest_of(file) for file in _followed_files()}
+
+
+def _followed_files() -> Iterator[Path]:
+    """All files that decide tokens of shipped methods."""
     files = [PACKAGE / "combination.py"]
     for folder in ("compressors", "ops"):
         files += (PACKAGE / folder).rglob("*.py")
-    digests = {}
-    for file in sorted(files):
-        path = file.relative_to(PACKAGE)
-        if _is_followed(_module(path)):
-            digests[path.as_posix()] = digest_of(file)
-    return digests
+    return (file for file in sorted(files) if _is_followed(_module(file.relative_to(PACKAGE))))
 
 
 def digest_of(file: Path) -> str:
@@ -110,6 +131,7 @@ def _edited_digest(cls: type) -> str | None:
     sources = sources_of(cls)
     if not sources.keys() & edited_files():
         return None
+    raise_if_saved()
     lines = [f"{path} {digest_of(file)}" for path, file in sorted(sources.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -137,3 +159,6 @@ def _is_in(module: str, names: tuple[str, ...]) -> bool:
 def _module(path: Path) -> str:
     """Dotted name of a file below the package; a package's own ends with `__init__`."""
     return ".".join(("tango_core", *path.with_suffix("").parts))
+
+
+_IMPORTED = {file: stamp_of(file) for file in _followed_files()}

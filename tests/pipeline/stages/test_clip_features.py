@@ -8,7 +8,9 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
+from pipeline.cache import feature_rows, quantised
 from pipeline.cache.names import file_of
+from pipeline.cache.quantised import quantise
 from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
@@ -153,6 +155,19 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     compressed(later)
     (one,), (other,) = first.caches.values(), later.caches.values()
     assert torch.equal(one.read(key).video.tokens, other.read(key).video.tokens)
+
+
+def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatch):
+    calls = []
+
+    def counted(tokens):
+        calls.append(tokens.shape)
+        return quantise(tokens)
+
+    for module in (quantised, feature_rows):
+        monkeypatch.setattr(module, "quantise", counted)
+    compressed(planned(shapes, tmp_path, UNIFORM, features="all", feature_dtype="int8"))
+    assert len(calls) == 1
 
 
 def test_damaged_features_fail_the_clip_once_and_are_encoded_again(shapes, tmp_path):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
 from pipeline.cache.tokens import open_cache
 from tango_core import extensions
@@ -15,45 +16,6 @@ from tango_core.compressors.contract.clips import make_clip
 from tango_core.models import describe_model
 
 README = Path(importlib.import_module("tango_core.compressors").__file__).parent / "README.md"
-HEAD = """
-from dataclasses import dataclass
-
-import torch
-
-from tango_core.compressors.base import Compressor, LayerPruner, num_kept, select
-"""
-COMPRESS = """
-    def _compress(self, features):
-        total = features.tokens[..., 0].numel()
-        return select(features, torch.arange(num_kept(total, self.retention)))
-"""
-FIRST = HEAD + "\n@dataclass(frozen=True)\nclass First(Compressor):\n    step: int = 1\n" + COMPRESS
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Writes a module that can be imported from the working directory, and forgets it later."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
-    before = set(sys.modules)
-
-    def write(path, text):
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        importlib.invalidate_caches()
-
-    yield write
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
-def forget(*names):
-    """As a new process would find it: the modules are not imported yet."""
-    for name in names:
-        sys.modules.pop(name, None)
-    importlib.invalidate_caches()
 
 
 def test_the_method_of_the_readme_runs_and_keeps_the_contract(write):
@@ -106,13 +68,6 @@ def test_modules_of_a_package_count_as_well(write):
     second = digest()
     assert first.pop("source_digest") != second.pop("source_digest")
     assert first == second == {"name": "first", "retention": 0.25, "step": 1}
-
-
-def test_the_digest_is_that_of_the_code_that_was_imported(write):
-    write("kept_module.py", FIRST)
-    before = build_method("kept_module:First", retention=0.5).compressor.identity()
-    write("kept_module.py", FIRST + "# edited after the import\n")
-    assert build_method("kept_module:First", retention=0.5).compressor.identity() == before
 
 
 def test_a_method_named_like_a_shipped_one_is_told_apart(write):

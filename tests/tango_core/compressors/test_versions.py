@@ -117,6 +117,32 @@ def test_steps_inside_the_model_do_not_decide_tokens():
     assert "compressors/hybrid.py" in released.sources_of(Tango)
 
 
+EDIT_AND_ASK = """
+from pathlib import Path
+import tango_core.compressors.evs as evs
+from tango_core.compressors import build_method
+with Path(evs.__file__).open("a") as source:
+    source.write("# edited\\n")
+try:
+    build_method("evs", retention=0.1).compressor.identity()
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_shipped_method_that_was_edited_since_its_import_is_refused(tmp_path):
+    shutil.copytree(
+        released.PACKAGE, tmp_path / "tango_core", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", EDIT_AND_ASK], cwd=tmp_path, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    (line,) = done.stdout.decode().splitlines()
+    assert line.startswith(str(tmp_path / "tango_core/compressors/evs.py has changed on disk"))
+    assert "restart the process" in line
+
+
 PRINT_IDENTITIES = """
 import json
 from tango_core.compressors import build_method

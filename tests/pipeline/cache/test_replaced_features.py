@@ -1,0 +1,66 @@
+"""Features that another process replaced while they were open: nothing good is removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from stored_features import add_plan, clip, features, filled, token_cache
+
+from pipeline.cache.names import SIGNALS
+from pipeline.cache.plans import OutdatedPlanError
+from pipeline.cache.quantised import restore, rounded
+from tango_core import build_method
+
+KEY = clip().key
+
+
+def test_features_that_another_process_put_in_place_are_read_and_stay(tmp_path):
+    mine = filled(tmp_path)
+    mine.opened(KEY)
+    filled(tmp_path, ()).write(clip(), features(5), SIGNALS, (7.0, 8.0))
+    found = mine.using(KEY, lambda opened: opened.features(frozenset()).tokens)
+    assert torch.equal(found, features(5).tokens)
+    assert KEY in mine.parts()["tokens"]
+
+
+def test_a_plan_for_replaced_features_is_read_by_whoever_has_the_older_ones_open(tmp_path):
+    filled(tmp_path)
+    cache = token_cache(tmp_path)
+    uniform = build_method("uniform", retention=0.25).compressor
+    add_plan(cache, uniform)
+    cache.read(KEY)  # holds the features open from now on
+    filled(tmp_path, ()).write(clip(), features(5), (), (1.0, 2.0))
+    entry = cache.read_as_stored(KEY).entry
+    digest = filled(tmp_path, ()).layout(KEY).digest
+    token_cache(tmp_path).write_plan(clip(), replace(entry, tokens_digest=digest))
+    expected = uniform.compress(features(5))
+    assert torch.equal(cache.read(KEY).video.tokens, expected.tokens)
+    assert KEY in cache.features.parts()["tokens"]
+
+
+def test_damage_of_an_opened_clip_is_found_in_the_file_before_anything_is_removed(tmp_path):
+    filled(tmp_path)
+    cache = token_cache(tmp_path)
+    uniform = build_method("uniform", retention=0.25).compressor
+    add_plan(cache, uniform)
+    cache.features.opened(KEY)  # its place in the file and its checksums
+    again = features()
+    again = replace(again, tokens=again.tokens + 1)
+    other = filled(tmp_path, ())
+    other.write(clip(), again, SIGNALS, (1.0, 2.0))
+    with pytest.raises(OutdatedPlanError, match="is a plan for other tokens than"):
+        cache.read(KEY)  # the checksums of the older tokens do not fit, and nothing is damaged
+    assert KEY in other.parts()["tokens"]
+
+
+def test_tokens_that_were_rounded_elsewhere_are_stored_as_they_were_rounded(tmp_path):
+    cache = filled(tmp_path, (), "int8")
+    given, (levels, scales) = rounded(features())
+    levels = levels.clone()
+    levels[0, 0, 0] += 1 if levels[0, 0, 0] < 0 else -1  # as a device that divides differently
+    cache.write(clip(), features(), (), (1.0, 2.0), (levels, scales))
+    found = cache.opened(KEY).features(frozenset()).tokens
+    assert torch.equal(found, restore(levels, scales, "float32"))
+    assert (found != given.tokens).sum() == 1

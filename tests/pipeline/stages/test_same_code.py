@@ -1,0 +1,122 @@
+"""Workers with other code than the driver's write nothing into caches that it named."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs_for_tests import job, plan_of
+from ray import cloudpickle
+
+from pipeline.cache.tokens import open_cache
+from pipeline.errors import WorkerError
+from pipeline.settings import Settings
+from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.stages.same_code import raise_if_other_code
+from tango_core import build_method
+from tango_core.compressors import released
+
+OWN = """
+from dataclasses import dataclass
+
+import torch
+
+from tango_core.compressors.base import Compressor, num_kept, select
+
+
+@dataclass(frozen=True)
+class Own(Compressor):
+    def _compress(self, features):
+        total = features.tokens[..., 0].numel()
+        return select(features, torch.arange(num_kept(total, self.retention)))
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    methods = [{"name": name, "retention": 0.25} for name in ("uniform", "tango")]
+    recipe = job(tmp_path / "shapes", limit=1, methods=[{"name": "full"}, *methods])
+    return plan_of(recipe, tmp_path / "cache")
+
+
+def edited(monkeypatch, *paths):
+    """What a process with edited files of the package believes."""
+    monkeypatch.setattr(released, "edited_files", lambda: frozenset(paths))
+    released._edited_digest.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    released._edited_digest.cache_clear()
+
+
+def test_equal_code_is_accepted(plan):
+    raise_if_other_code(plan.compressors, plan.caches)
+
+
+def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
+    edited(monkeypatch, "compressors/tango/budgets.py")
+    with pytest.raises(WorkerError) as caught:
+        COMPRESS_VIDEO.start(plan, Settings("local"))
+    said = str(caught.value)
+    assert said == (
+        f"the code of method 'tango' on {socket.gethostname()} is not the driver's "
+        "(edited_digest): install the same code on every node, and start its workers anew"
+    )
+    others = {name: one for name, one in plan.compressors.items() if "tango-r" not in name}
+    raise_if_other_code(others, plan.caches)
+
+
+def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
+    edited(monkeypatch, "compressors/tango/budgets.py")
+    compressor = build_method("tango", retention=0.25).compressor
+    cache = open_cache(str(tmp_path), plan.model, compressor)
+    edited(monkeypatch)
+    with pytest.raises(WorkerError, match="is not the driver's"):
+        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+
+
+WORKER = """
+import pickle, sys
+from pipeline.stages.same_code import raise_if_other_code
+from tango_core.compressors import released
+released.edited_files = lambda: frozenset(sys.argv[2:])
+with open(sys.argv[1], "rb") as file:
+    compressor, cache = pickle.load(file)
+assert type(compressor).__module__ not in sys.modules
+raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+"""
+
+
+def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monkeypatch):
+    (tmp_path / "own_method.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("own_method")
+    sent = build_method("own_method:Own", retention=0.25).compressor
+    cache = open_cache(str(tmp_path), plan.model, sent)
+    raise_if_other_code({cache.name: sent}, {cache.name: cache})
+    cloudpickle.register_pickle_by_value(module)
+    (tmp_path / "sent").write_bytes(cloudpickle.dumps((sent, cache)))
+    cloudpickle.unregister_pickle_by_value(module)
+    root = Path(released.PACKAGE).parent
+
+    def started(*edited):
+        command = [sys.executable, "-c", WORKER, str(tmp_path / "sent"), *edited]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+
+    assert (done := started()).returncode == 0, done.stderr
+    assert (done := started("compressors/vcast.py")).returncode == 0, done.stderr
+    assert "is not the driver's" in started("compressors/base.py").stderr
+    del sys.modules["own_method"]
+
+
+def test_another_version_is_other_code(plan, monkeypatch):
+    compressor = build_method("uniform", retention=0.25).compressor
+    monkeypatch.setattr(type(compressor), "version", 7)
+    with pytest.raises(WorkerError, match=r"'uniform'.*\(version\)"):
+        raise_if_other_code(plan.compressors, plan.caches)
