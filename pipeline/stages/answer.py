@@ -36,7 +36,7 @@ from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
-from tango_core.models.session import ClipPrompts
+from tango_core.models.session import AnswerSession, ClipPrompts
 from tango_core.types import Answer, Prompt, Question
 
 
@@ -110,6 +110,7 @@ class AnswerQuestions:
         self.share_prefix = share_prefix
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
+        self._session: AnswerSession[ClipPrompts] | None = None
 
     def __call__(self, row: Row) -> Row:
         """Answer one clip's questions; see `stream`."""
@@ -128,7 +129,11 @@ class AnswerQuestions:
         Raises:
             DeviceError: If this process can use its GPU no more.
         """
-        session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
+        # Its memory on the device, and what it has learnt about that, serve the next call, too.
+        # One that is broken off has requests inside and is not put back.
+        session, self._session = self._session, None
+        if session is None:
+            session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
         asked: dict[int, tuple[ClipPrompts, _Asked]] = {}
         clips: deque[_ClipInWork] = deque()
 
@@ -154,6 +159,7 @@ class AnswerQuestions:
         while session.busy:
             work()
             yield from _finished(clips)
+        self._session = session
         yield from _finished(clips)
 
     def _clip(self, row: Row) -> _ClipInWork:

@@ -88,6 +88,7 @@ class ProfileAnswers(AnswerQuestions):
         """Answer one clip after the other and complete the rows of the answers."""
         caches = {planned.name: planned.cache for planned in self.methods}
         for row in rows:
+            self._session = None  # memory that is kept for the next clip would be in its peak
             (done,) = super().stream([row])
             measured = json.loads(row.get("profile") or "{}")
             answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]

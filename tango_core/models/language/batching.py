@@ -173,7 +173,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             if not is_out_of_memory(error):
                 raise
             free_memory()
-            self._budget = max(1, min(self._budget, slots * capacity // 2))
+            self._budget = max(1, min(self._budget, slots * capacity) // 2)
             if slots <= len(front.members):
                 self._waiting.popleft()
                 self._split_or_fail(front, error)

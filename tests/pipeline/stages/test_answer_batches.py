@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from jobs_for_tests import job, plan_of
 
 from pipeline.executors import local
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
+from tango_core.models.language.arena import KVArena
 
 METHODS = [
     {"name": "full"},
@@ -82,6 +84,35 @@ def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
     assert {answer["status"] for answer in results[3]["answers"]} == {"decode_failed"}
     assert {answer["error"] for answer in results[3]["answers"]} == {"no frames"}
     assert [len(one["answers"]) for one in results] == [len(one) for one in expected]
+
+
+def test_what_a_call_has_learnt_about_memory_holds_for_the_next_ones(plan, monkeypatch):
+    """Ray calls an actor once per block."""
+    stage, rows = start(plan, 20_000), rows_of(plan)
+    expected = [said(one) for one in stage.stream(rows)]
+    real, refused = KVArena.__init__, []
+
+    def too_large(self, layers, slots, *rest):
+        if slots > 6:
+            refused.append(slots)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        real(self, layers, slots, *rest)
+
+    monkeypatch.setattr(KVArena, "__init__", too_large)
+    assert [said(one) for one in stage.stream(rows)] == expected
+    assert refused
+    refused.clear()
+    assert [said(one) for one in stage.stream(rows)] == expected
+    assert not refused
+
+
+def test_a_call_that_is_broken_off_does_not_meet_the_next_one(plan):
+    stage, rows = start(plan, 20_000), rows_of(plan)
+    expected = [said(one) for one in stage.stream(rows)]
+    broken = stage.stream([{**rows[0], "status": "decode_failed", "error": "no"}, *rows[1:]])
+    next(broken)  # the others are with the language model
+    broken.close()
+    assert [said(one) for one in stage.stream(rows)] == expected
 
 
 def test_the_loop_gives_the_same_answers_with_every_budget(plan):
