@@ -2,7 +2,8 @@
 
 Requests wait until there is room for them among the tokens whose keys and values are held at once.
 Then those that fit are prefilled in one packed pass (`prefill.py`), and all sequences there are
-decode together (`decoding.py`); one that ends makes room for the next.
+decode together (`decoding.py`); one that ends makes room for the next. Where a slot costs its whole
+capacity, those of similar length are served together (`sizes.py`).
 
 A request that fails does so alone. A pass that fails is repeated in halves, down to the request
 that makes it fail; after a lack of memory, batches are half as large from then on.
@@ -29,6 +30,7 @@ from tango_core.models.language.parts import (
 )
 from tango_core.models.language.pass_layout import DecodedSequence, PassLayout
 from tango_core.models.language.prefill import Prefill
+from tango_core.models.language.sizes import ANY, Shelf, capacity_of, size_of
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
@@ -36,10 +38,11 @@ from tango_core.types import Answer
 if TYPE_CHECKING:
     from tango_core.models.language.native import NativeEngine
 
-# Capacities are multiples of this, so that an arena fits the next batch, too.
-_ROUNDED_TO = 64
-# Steps of decoding between two looks at the tokens on a device; each look waits for it.
+# Steps of decoding between two looks at the tokens on a device; each look waits for it. As many
+# first tokens of a reply are looked at one by one: most replies end there.
 _STEPS_PER_LOOK = 4
+# Parts of another size that are served before one that came earlier.
+_MAX_OVERTAKING = 64
 
 
 class BatchSession(AnswerSession[LaidOutRequest]):
@@ -50,6 +53,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         batch_tokens: Tokens, replies included, whose keys and values are held at once; a part of a
             request that is larger is answered alone.
         guard: Is shown every error first, and raises if no other work can be done after it.
+        padded: Whether a slot costs its whole capacity, in memory and in every step. `None`: except
+            on a CPU.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         engine: NativeEngine,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
+        padded: bool | None = None,
     ) -> None:
         self._engine = engine
         self._guard = guard
@@ -67,6 +73,10 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
         self._arena: KVArena | None = None
         self._decoding: Decoding | None = None
+        self._padded = self._loop.device.type != "cpu" if padded is None else padded
+        self._size = ANY
+        self._shelf = Shelf()
+        self._overtaking = 0
         self._one_by_one = 0
 
     @property
@@ -101,7 +111,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._prefill(parts)
         if self._running:
             self._decode()
-        if not self._running and self._loop.device.type == "cpu" and not self._held(self._waiting):
+        if not self._running and not self._padded and not self._held(self._waiting):
             self._forget_arena()  # elsewhere its graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
@@ -109,7 +119,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     # Choosing
 
     def _choose(self) -> list[Part]:
-        """The parts that are prefilled next, in the order of their arrival; none for now."""
+        """The parts that are prefilled next, by size in the order of their arrival, or none."""
         if not self._waiting:
             return []
         held = sum(one.tokens for one in self._running)
@@ -120,14 +130,14 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             assert self._arena is not None
             return self._take(self._arena.capacity, self._arena.num_free, self._budget - held)
         front = self._waiting[0]
+        self._enter(self._size_of(front))
         most = 1 if self._one_by_one else MAX_SEQUENCES
         slots = capacity = tokens = 0
         chosen: list[Part] = []
-        on_cpu = self._loop.device.type == "cpu"
-        for part in self._waiting:
+        for part in self._of_this_size():
             larger, more = max(capacity, part.need), slots + len(part.members)
-            # Only a CPU takes no memory for the end of a slot that nobody writes.
-            tokens = tokens + part.tokens if on_cpu else larger * more
+            room = capacity_of(larger, self._size) * more
+            tokens = room if self._padded else tokens + part.tokens
             if part is not front and (more > most or tokens > self._budget):
                 break
             slots, capacity = more, larger
@@ -137,17 +147,37 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         return self._take(capacity, slots, self._budget)
 
     def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
-        """Take parts from the front as long as they fit; the first one only has to have slots."""
+        """Take the first parts of this size that fit; the front one only has to have slots."""
         taken: list[Part] = []
-        while self._waiting and not (self._one_by_one and taken):
-            part = self._waiting[0]
+        for part in self._of_this_size():
             fits = part.tokens <= tokens or not (taken or self._running)
             if part.need > capacity or len(part.members) > slots or not fits:
                 break
-            taken.append(self._waiting.popleft())
+            behind = part is not self._waiting[0]
+            if (self._one_by_one and taken) or (behind and self._overtaking >= _MAX_OVERTAKING):
+                break
+            self._overtaking = self._overtaking + 1 if behind else 0
+            self._waiting.remove(part)
+            taken.append(part)
             slots, tokens = slots - len(part.members), tokens - part.tokens
         self._one_by_one = max(0, self._one_by_one - len(taken))
         return taken
+
+    def _size_of(self, part: Part) -> int:
+        """Which parts it is served with."""
+        return size_of(part.need) if self._padded else ANY
+
+    def _of_this_size(self) -> list[Part]:
+        """Waiting parts that the arena is for, in the order of their arrival."""
+        return [part for part in self._waiting if self._size_of(part) == self._size]
+
+    def _enter(self, size: int) -> None:
+        """Serve sequences of a size from now on, when no other one is being decoded."""
+        if size != self._size:
+            if self._arena is not None:
+                self._shelf.put(self._size, self._arena, self._decoding)
+            self._arena, self._decoding = self._shelf.take(size)
+            self._size = size
 
     @staticmethod
     def _held(parts: Iterable[Part]) -> int:
@@ -157,21 +187,19 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
         """Make sure that there is an arena; `False` if not even the front part has room."""
-        capacity = -(-capacity // _ROUNDED_TO) * _ROUNDED_TO
-        arena = self._arena
-        if (
-            arena is not None
-            and capacity <= arena.capacity <= 2 * capacity
-            and slots <= arena.num_free + held
-        ):
+        capacity, arena = capacity_of(capacity, self._size), self._arena
+        if arena is not None and capacity <= arena.capacity and slots <= arena.num_free + held:
+            self._keep_aside(self._budget - arena.tokens)
             return True
         self._forget_arena()
+        self._keep_aside(self._budget - slots * capacity)
         try:
             self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
         except Exception as error:
             self._guard(error)
             if not is_out_of_memory(error):
                 raise
+            self._keep_aside(0)
             free_memory()
             self._budget = max(1, min(self._budget, slots * capacity) // 2)
             if slots <= len(front.members):
@@ -183,8 +211,17 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     def _forget_arena(self) -> None:
         """Give its memory back; prefixes that it held are computed again."""
         self._arena = self._decoding = None
+        self._forget_prefixes(self._size)
+
+    def _keep_aside(self, tokens: int) -> None:
+        """Keep arenas of other sizes for so many tokens at most."""
+        for size in self._shelf.shrink(tokens):
+            self._forget_prefixes(size)
+
+    def _forget_prefixes(self, size: int) -> None:
+        """The arena of a size is gone."""
         for part in self._waiting:
-            if part.prefix is not None:
+            if part.prefix is not None and self._size_of(part) == size:
                 part.prefix.slot, part.prefix.decoding = None, False
 
     # Prefill
@@ -198,6 +235,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._guard(caught)
             error = caught.with_traceback(None)  # whose frames hold the tensors of the pass
         if is_out_of_memory(error):
+            self._keep_aside(0)
             free_memory()
             tokens = sum(part.tokens for part in parts)
             self._budget = max(1, min(self._budget, tokens // 2))
@@ -262,7 +300,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         assert self._decoding is not None
         start = self._engine.clock()
         bounds = [one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running]
-        steps = 1 if self._loop.device.type == "cpu" else _STEPS_PER_LOOK
+        first = min(len(one.reply.tokens) for one in self._running) < _STEPS_PER_LOOK
+        steps = _STEPS_PER_LOOK if self._padded and not first else 1
         try:
             for _ in range(min(steps, max(bounds))):
                 self._decoding.step()
@@ -307,6 +346,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """Answer all sequences there are again, each alone; a single one has failed."""
         running, self._running = self._running, []
         if is_out_of_memory(error):
+            self._keep_aside(0)
             free_memory()
             self._budget = max(1, self._budget // 2)
         self._forget_arena()
@@ -348,6 +388,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             return
         prefix.waiting -= 1
         if not prefix.waiting and prefix.slot is not None and not prefix.decoding:
-            assert self._arena is not None
-            self._arena.give_back(prefix.slot)
+            size = self._size_of(part)
+            arena = self._arena if size == self._size else self._shelf.arena(size)
+            assert arena is not None
+            arena.give_back(prefix.slot)
             prefix.slot = None
