@@ -80,6 +80,8 @@ class ProfileAnswers(AnswerQuestions):
     The peak is the larger one of compressing and answering, both halves of the model included.
     """
 
+    read_ahead = 0
+
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
         self.memory = PeakMemory(resolve_device(model.device))

@@ -1,11 +1,14 @@
 """Clips whose questions are with the language model at the same time."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
+from pipeline.background import LastingThread
+from pipeline.cache.tokens import TokenCache
 from pipeline.executors import local
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
@@ -69,7 +72,41 @@ def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
         given.append(result["video_id"])
         behind.append(len(taken) - len(given))
     assert given == [row["video_id"] for row in rows]
+    assert max(behind) <= 2, "four token sets are read ahead, three of each clip"
+
+
+def test_a_clip_that_was_encoded_is_answered_before_many_others_are(plan):
+    """In a loop, taking a clip means to decode and encode it."""
+    taken, behind = [], []
+
+    def coming():
+        for row in rows_of(plan):
+            taken.append(row["video_id"])
+            yield {**row, "compress_ms": "{}"}
+
+    for number, _ in enumerate(start(plan, 1).stream(coming()), 1):
+        behind.append(len(taken) - number)
     assert max(behind) <= 1
+
+
+def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monkeypatch):
+    read, threads = TokenCache.read, []
+
+    def watched(self, key):
+        threads.append(threading.current_thread())
+        return read(self, key)
+
+    monkeypatch.setattr(TokenCache, "read", watched)
+    stage = start(plan, 1)
+    list(stage.stream(rows_of(plan)))
+    assert len(threads) == CLIPS * len(plan.caches)
+    assert len(set(threads)) == 1
+    assert isinstance(threads[0], LastingThread)
+    assert all(cache.shards is not stage.caches[name].shards for name, cache in copies(stage))
+
+
+def copies(stage):
+    return stage.requests._caches.items()
 
 
 def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
