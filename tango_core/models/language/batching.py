@@ -11,14 +11,12 @@ that makes it fail; after a lack of memory, batches are half as large from then 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from tango_core.models.language.arena import KVArena
-from tango_core.models.language.budget import MAX_SEQUENCES
+from tango_core.models.language.choosing import Choosing
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.parts import (
     LaidOutRequest,
@@ -30,7 +28,6 @@ from tango_core.models.language.parts import (
 )
 from tango_core.models.language.pass_layout import DecodedSequence, PassLayout
 from tango_core.models.language.prefill import Prefill
-from tango_core.models.language.sizes import ANY, Shelf, capacity_of, size_of
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
 from tango_core.types import Answer
@@ -41,11 +38,9 @@ if TYPE_CHECKING:
 # Steps of decoding between two looks at the tokens on a device; each look waits for it. As many
 # first tokens of a reply are looked at one by one: most replies end there.
 _STEPS_PER_LOOK = 4
-# Parts of another size that are served before one that came earlier.
-_MAX_OVERTAKING = 64
 
 
-class BatchSession(AnswerSession[LaidOutRequest]):
+class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
@@ -64,20 +59,11 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         guard: Callable[[Exception], None] = lambda error: None,
         padded: bool | None = None,
     ) -> None:
+        loop = engine.layer_loop
+        padded = loop.device.type != "cpu" if padded is None else padded
+        super().__init__(loop, batch_tokens, guard, padded)
         self._engine = engine
-        self._guard = guard
-        self._loop = engine.layer_loop
-        self._budget = batch_tokens
-        self._waiting: deque[Part] = deque()
-        self._running: list[DecodedSequence] = []
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
-        self._arena: KVArena | None = None
-        self._decoding: Decoding | None = None
-        self._padded = self._loop.device.type != "cpu" if padded is None else padded
-        self._size = ANY
-        self._shelf = Shelf()
-        self._overtaking = 0
-        self._one_by_one = 0
 
     @property
     def full(self) -> bool:
@@ -115,114 +101,6 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._forget_arena()  # elsewhere its graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
-
-    # Choosing
-
-    def _choose(self) -> list[Part]:
-        """The parts that are prefilled next, by size in the order of their arrival, or none."""
-        if not self._waiting:
-            return []
-        held = sum(one.tokens for one in self._running)
-        if self._running:
-            # Half the budget at once: many small passes would cost more than they gain.
-            if self._one_by_one or held > self._budget / 2:
-                return []
-            assert self._arena is not None
-            return self._take(self._arena.capacity, self._arena.num_free, self._budget - held)
-        front = self._waiting[0]
-        self._enter(self._size_of(front))
-        most = 1 if self._one_by_one else MAX_SEQUENCES
-        slots = capacity = tokens = 0
-        chosen: list[Part] = []
-        for part in self._of_this_size():
-            larger, more = max(capacity, part.need), slots + len(part.members)
-            room = capacity_of(larger, self._size) * more
-            tokens = room if self._padded else tokens + part.tokens
-            if part is not front and (more > most or tokens > self._budget):
-                break
-            slots, capacity = more, larger
-            chosen.append(part)
-        if not self._arena_for(slots, capacity, front, self._held(chosen)):
-            return []
-        return self._take(capacity, slots, self._budget)
-
-    def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
-        """Take the first parts of this size that fit; the front one only has to have slots."""
-        taken: list[Part] = []
-        for part in self._of_this_size():
-            fits = part.tokens <= tokens or not (taken or self._running)
-            if part.need > capacity or len(part.members) > slots or not fits:
-                break
-            behind = part is not self._waiting[0]
-            if (self._one_by_one and taken) or (behind and self._overtaking >= _MAX_OVERTAKING):
-                break
-            self._overtaking = self._overtaking + 1 if behind else 0
-            self._waiting.remove(part)
-            taken.append(part)
-            slots, tokens = slots - len(part.members), tokens - part.tokens
-        self._one_by_one = max(0, self._one_by_one - len(taken))
-        return taken
-
-    def _size_of(self, part: Part) -> int:
-        """Which parts it is served with."""
-        return size_of(part.need) if self._padded else ANY
-
-    def _of_this_size(self) -> list[Part]:
-        """Waiting parts that the arena is for, in the order of their arrival."""
-        return [part for part in self._waiting if self._size_of(part) == self._size]
-
-    def _enter(self, size: int) -> None:
-        """Serve sequences of a size from now on, when no other one is being decoded."""
-        if size != self._size:
-            if self._arena is not None:
-                self._shelf.put(self._size, self._arena, self._decoding)
-            self._arena, self._decoding = self._shelf.take(size)
-            self._size = size
-
-    @staticmethod
-    def _held(parts: Iterable[Part]) -> int:
-        """Slots of prefixes whose sequence has ended, in which questions of these parts go on."""
-        prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
-        return sum(one.slot is not None and not one.decoding for one in prefixes.values())
-
-    def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
-        """Make sure that there is an arena; `False` if not even the front part has room."""
-        capacity, arena = capacity_of(capacity, self._size), self._arena
-        if arena is not None and capacity <= arena.capacity and slots <= arena.num_free + held:
-            self._keep_aside(self._budget - arena.tokens)
-            return True
-        self._forget_arena()
-        self._keep_aside(self._budget - slots * capacity)
-        try:
-            self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
-        except Exception as error:
-            self._guard(error)
-            if not is_out_of_memory(error):
-                raise
-            self._keep_aside(0)
-            free_memory()
-            self._budget = max(1, min(self._budget, slots * capacity) // 2)
-            if slots <= len(front.members):
-                self._waiting.popleft()
-                self._split_or_fail(front, error)
-            return False
-        return True
-
-    def _forget_arena(self) -> None:
-        """Give its memory back; prefixes that it held are computed again."""
-        self._arena = self._decoding = None
-        self._forget_prefixes(self._size)
-
-    def _keep_aside(self, tokens: int) -> None:
-        """Keep arenas of other sizes for so many tokens at most."""
-        for size in self._shelf.shrink(tokens):
-            self._forget_prefixes(size)
-
-    def _forget_prefixes(self, size: int) -> None:
-        """The arena of a size is gone."""
-        for part in self._waiting:
-            if part.prefix is not None and self._size_of(part) == size:
-                part.prefix.slot, part.prefix.decoding = None, False
 
     # Prefill
 
@@ -388,8 +266,5 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             return
         prefix.waiting -= 1
         if not prefix.waiting and prefix.slot is not None and not prefix.decoding:
-            size = self._size_of(part)
-            arena = self._arena if size == self._size else self._shelf.arena(size)
-            assert arena is not None
-            arena.give_back(prefix.slot)
+            self._arena_of(part).give_back(prefix.slot)
             prefix.slot = None
