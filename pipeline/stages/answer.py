@@ -34,6 +34,7 @@ from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
+from tango_core.models.placement import resolve_device
 from tango_core.models.session import AnswerSession, ClipPrompts
 from tango_core.types import Answer
 
@@ -56,8 +57,6 @@ class AnswerQuestions:
             model's own choice, 1 answers one clip and method after the other.
     """
 
-    read_ahead = _READ_AHEAD
-
     def __init__(
         self,
         model: ModelSpec,
@@ -75,6 +74,8 @@ class AnswerQuestions:
         self.requests = Requests(self.methods, caches, model.frames.num_frames, share_prefix)
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
+        # Beside a GPU; on a CPU another thread would only take its time.
+        self.read_ahead = _READ_AHEAD if resolve_device(model.device).type == "cuda" else 0
         self._session: AnswerSession[ClipPrompts] | None = None
 
     def __call__(self, row: Row) -> Row:

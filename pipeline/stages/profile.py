@@ -80,10 +80,9 @@ class ProfileAnswers(AnswerQuestions):
     The peak is the larger one of compressing and answering, both halves of the model included.
     """
 
-    read_ahead = 0
-
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
+        self.read_ahead = 0
         self.memory = PeakMemory(resolve_device(model.device))
 
     def stream(self, rows: Iterable[Row]) -> Iterator[Row]:

@@ -41,7 +41,9 @@ def rows_of(plan):
 
 def start(plan, batch_tokens):
     (stage,) = [stage for stage in stages_of(plan) if stage.on_hits]
-    return stage.start(plan, Settings("local", batch_tokens=batch_tokens))
+    started = stage.start(plan, Settings("local", batch_tokens=batch_tokens))
+    started.read_ahead = 4  # as beside a GPU
+    return started
 
 
 def said(result):
