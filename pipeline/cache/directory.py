@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Self
 
 from pipeline.cache.fingerprint import canonical_json, digest
@@ -62,6 +63,12 @@ class CacheDirectory:
                 f"says (their hash is {found.name.rpartition('-')[2]})"
             )
         return found
+
+    def apart(self) -> Self:
+        """The same cache for another thread: what it remembers of its files is its own."""
+        other = copy(self)
+        other.shards = self.shards.apart()
+        return other
 
     @property
     def settings(self) -> dict[str, Any]:

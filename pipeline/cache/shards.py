@@ -81,6 +81,14 @@ class Shards:
         """Workers read the footers themselves, if they need any."""
         return Shards, (self.storage,)
 
+    def apart(self) -> Shards:
+        """The same for another thread; what it learns from now on is its own."""
+        other = Shards(self.storage)
+        other.unreadable, other._keys = dict(self.unreadable), dict(self._keys)
+        other._seen, other._footers = list(self._seen), dict(self._footers)
+        other._groups = dict(self._groups)
+        return other
+
     def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look again at which shards there are.
 

@@ -8,7 +8,7 @@ resumed job only asks whether an entry exists, because it becomes visible only w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -227,6 +227,17 @@ def _of_tokens(row: StoredRow) -> StoredPlan | StoredClip:
     """An entry of a token cache."""
     assert isinstance(row, StoredPlan | StoredClip)
     return row
+
+
+def apart(caches: Mapping[str, TokenCache]) -> dict[str, TokenCache]:
+    """The same caches for another thread; those that share features share them there, too."""
+    others = {name: cache.apart() for name, cache in caches.items()}
+    shared: dict[int, FeatureCache] = {}
+    for other in others.values():
+        features: FeatureCache | None = vars(other).get("features")
+        if features is not None:
+            vars(other)["features"] = shared.setdefault(id(features), features.apart())
+    return others
 
 
 def tokens_in(features: FeatureCache) -> set[str]:

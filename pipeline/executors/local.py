@@ -22,10 +22,10 @@ from pipeline.streams import RowStream, stream_of
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
     """Yield a `rows.RESULT` per clip of the plan, in the plan's order.
 
-    A clip is compressed when the answer stage has room for it, which may answer several at once;
-    the one after it is decoded meanwhile. A profile starts with a clip that is done twice: its
-    first time includes what only the first clip has to wait for. The board shows what the stages
-    have done.
+    A clip is compressed when the answer stage has room for the one before it, which may answer
+    several at once; the one after it is decoded meanwhile. A profile starts with a clip that is
+    done twice: its first time includes what only the first clip has to wait for. The board shows
+    what the stages have done.
 
     Raises:
         WorkerError: If this process can use its GPU no more.

@@ -7,79 +7,41 @@ as soon as the model has room, and given back when all its answers are there.
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import closing
+from dataclasses import asdict
 
 import torch
 
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.plans import OutdatedPlanError
-from pipeline.cache.tokens import CacheError, Entry, TokenCache
+from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds, questions_of, result, subtitles_of
+from pipeline.rows import Row, questions_of, result
+from pipeline.stages.answer_requests import Asked, ClipInWork, Requests
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
     answer_row,
     facts_of,
     failure,
-    frames_digest,
-    kept_digest,
     of_damaged,
 )
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
-from pipeline.stages.reading import read_tokens
+from pipeline.stages.read_ahead import done_ahead
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
-from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
-from tango_core.models.session import ClipPrompts
-from tango_core.types import Answer, Prompt, Question
+from tango_core.models.placement import resolve_device
+from tango_core.models.session import AnswerSession, ClipPrompts
+from tango_core.types import Answer
 
-
-@dataclass(eq=False)
-class _ClipInWork:
-    """A clip whose questions are with the language model.
-
-    Attributes:
-        row: As it came.
-        questions: About it.
-        protocol: How they are put and read.
-        entries: Cache name -> tokens, of those read so far.
-        unread: Cache name -> why its tokens could not be read.
-        answers: Of every method the rows of its answers; `None` while they are awaited.
-        done: The result, once there is nothing to wait for.
-    """
-
-    row: Row
-    questions: tuple[Question, ...]
-    protocol: Protocol
-    entries: dict[str, Entry] = field(default_factory=dict)
-    unread: dict[str, CacheError] = field(default_factory=dict)
-    answers: list[list[Row] | None] = field(default_factory=list)
-    done: Row | None = None
-
-
-@dataclass(eq=False)
-class _Asked:
-    """All questions about a clip, put with one method.
-
-    Attributes:
-        clip: What they are about.
-        index: Of the method.
-        facts: What their answers have in common.
-        prompts: The protocol's words.
-    """
-
-    clip: _ClipInWork
-    index: int
-    facts: Row
-    prompts: list[Prompt]
+# Token sets that are read before the language model has room for them; of a clip that had to be
+# encoded only the next one, because the one before it would wait for the encoding.
+_READ_AHEAD = 4
 
 
 class AnswerQuestions:
@@ -110,10 +72,12 @@ class AnswerQuestions:
         self.methods = tuple(methods)
         self.caches = dict(caches)
         self.protocols = dict(protocols)
-        self.num_frames = model.frames.num_frames
-        self.share_prefix = share_prefix
+        self.requests = Requests(self.methods, caches, model.frames.num_frames, share_prefix)
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
+        # Beside a GPU; on a CPU another thread would only take its time.
+        self.read_ahead = _READ_AHEAD if resolve_device(model.device).type == "cuda" else 0
+        self._session: AnswerSession[ClipPrompts] | None = None
 
     def __call__(self, row: Row) -> Row:
         """Answer one clip's questions; see `stream`."""
@@ -124,7 +88,8 @@ class AnswerQuestions:
         """Answer the questions of many clips; what goes wrong becomes the status of the answers.
 
         Args:
-            rows: Taken one by one, when the language model has room.
+            rows: Taken one by one, when the language model has room; token sets of the next ones
+                are read meanwhile, in a thread of its own.
 
         Returns:
             A `rows.RESULT` per clip, in the order of the rows.
@@ -132,92 +97,68 @@ class AnswerQuestions:
         Raises:
             DeviceError: If this process can use its GPU no more.
         """
-        session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
-        asked: dict[int, tuple[ClipPrompts, _Asked]] = {}
-        clips: deque[_ClipInWork] = deque()
+        # Its memory on the device, and what it has learnt about that, serve the next call, too.
+        # One that is broken off has requests inside and is not put back.
+        session, self._session = self._session, None
+        if session is None:
+            session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
+        asked: dict[int, tuple[ClipPrompts, Asked]] = {}
+        clips: deque[ClipInWork] = deque()
 
         def work() -> None:
             for request, found in session.step():
                 self._take(asked.pop(id(request))[1], found)
 
-        for row in rows:
-            clips.append(clip := self._clip(row))
-            for index in range(len(self.methods)):
-                request = self._request(clip, index)
-                if request is None:
-                    continue
-                try:
-                    session.add(request[0])
-                except Exception as error:
-                    self._take(request[1], error)
-                    continue
-                asked[id(request[0])] = request
+        jobs = self._asked(rows, clips)
+        with closing(done_ahead(jobs, self._request, self.read_ahead, _room)) as coming:
+            for one, request in coming:
+                if isinstance(request, ClipPrompts):
+                    try:
+                        session.add(request)
+                        asked[id(request)] = request, one
+                    except Exception as error:
+                        self._take(one, error)
+                elif request is not None:
+                    self._take(one, request)
                 while session.full:
                     work()
-            yield from _finished(clips)
+                yield from _finished(clips)
         while session.busy:
             work()
             yield from _finished(clips)
+        self.requests.tidy()
+        self._session = session
         yield from _finished(clips)
 
-    def _clip(self, row: Row) -> _ClipInWork:
+    def _asked(self, rows: Iterable[Row], clips: deque[ClipInWork]) -> Iterator[Asked]:
+        """Every method of every clip; the clips are appended when they are taken."""
+        for row in rows:
+            clips.append(clip := self._clip(row))
+            compress_ms = json.loads(row["compress_ms"] or "{}")
+            for index, planned in enumerate(self.methods):
+                yield Asked(clip, index, facts_of(row, planned, compress_ms.get(planned.cache)))
+
+    def _clip(self, row: Row) -> ClipInWork:
         """A clip with nothing answered, or one that failed before."""
-        clip = _ClipInWork(row, questions_of(row), self.protocols[row["benchmark"]])
+        clip = ClipInWork(row, questions_of(row), self.protocols[row["benchmark"]])
         clip.answers = [None] * len(self.methods)
         if row["status"] != "ok":
             for index in range(len(self.methods)):
                 self._fail(clip, index, row["status"], row["error"])
         elif not self.methods:
             self._close(clip)
+        else:
+            errors = json.loads(row.get("compress_errors") or "{}")
+            for index, planned in enumerate(self.methods):
+                if planned.cache in errors:
+                    self._fail(clip, index, COMPRESS_VIDEO.failure, errors[planned.cache])
         return clip
 
-    def _request(self, clip: _ClipInWork, index: int) -> tuple[ClipPrompts, _Asked] | None:
-        """All questions about a clip with one method; `None` if they cannot be put."""
-        if clip.done is not None:
-            return None
-        planned, row = self.methods[index], clip.row
-        errors = json.loads(row.get("compress_errors") or "{}")
-        if planned.cache in errors:
-            self._fail(clip, index, COMPRESS_VIDEO.failure, errors[planned.cache])
-            return None
-        compress_ms = json.loads(row["compress_ms"] or "{}")
-        facts = facts_of(row, planned, compress_ms.get(planned.cache))
-        asked = _Asked(clip, index, facts, [])
-        try:
-            if planned.cache not in clip.entries:
-                started = time.perf_counter()
-                read = read_tokens(self.caches, planned.cache, row["clip_key"], clip.unread)
-                clip.entries[planned.cache] = read
-                facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
-            asked.prompts += self._prompts(clip, clip.entries[planned.cache])
-        except Exception as error:
-            self._take(asked, error)
-            return None
-        entry = clip.entries[planned.cache]
-        facts["tokens_total"] = entry.video.num_total
-        facts["tokens_kept"] = entry.video.num_kept
-        facts["frames_digest"] = frames_digest(row, entry)
-        facts["kept_digest"] = kept_digest(entry)
-        clip_bounds = bounds(row)
-        request = ClipPrompts(
-            entry.video if clip_bounds is None else entry.video.counted_from(clip_bounds[0]),
-            asked.prompts,
-            pruner=planned.method.pruner,
-            positions=planned.method.compressor.positions,
-            max_new_tokens=clip.protocol.max_new_tokens,
-            share_prefix=self.share_prefix,
-        )
-        return request, asked
+    def _request(self, asked: Asked) -> ClipPrompts | None:
+        """See `Requests.request`."""
+        return self.requests.request(asked)
 
-    def _prompts(self, clip: _ClipInWork, entry: Entry) -> list[Prompt]:
-        """The words of all questions, with the video's subtitles if they are to be shown."""
-        subtitles, video = subtitles_of(clip.row), entry.video
-        times = tuple(video.timestamps.tolist())
-        length_s = video.source.duration_s if video.source else times[-1]
-        watched = replace(Watched.of(self.num_frames, length_s, times[-1]), times=times)
-        return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
-
-    def _take(self, asked: _Asked, found: Sequence[Answer] | Exception) -> None:
+    def _take(self, asked: Asked, found: Sequence[Answer] | Exception) -> None:
         """Take what came of some questions: the one place where what a clip provokes is a row."""
         clip = asked.clip
         if clip.done is not None:
@@ -242,7 +183,7 @@ class AnswerQuestions:
         else:
             self._fail(clip, asked.index, ANSWER_QUESTIONS.failure, reason)
 
-    def _rows(self, asked: _Asked, answers: Sequence[Answer]) -> list[Row]:
+    def _rows(self, asked: Asked, answers: Sequence[Answer]) -> list[Row]:
         """The rows of answers."""
         protocol = asked.clip.protocol
         return [
@@ -253,11 +194,11 @@ class AnswerQuestions:
             for q, a, prompt in zip(asked.clip.questions, answers, asked.prompts, strict=True)
         ]
 
-    def _fail(self, clip: _ClipInWork, index: int, status: str, reason: str) -> None:
+    def _fail(self, clip: ClipInWork, index: int, status: str, reason: str) -> None:
         """No question about a clip could be answered with a method."""
         self._put(clip, index, self._failed_rows(clip, index, status, reason))
 
-    def _failed_rows(self, clip: _ClipInWork, index: int, status: str, reason: str) -> list[Row]:
+    def _failed_rows(self, clip: ClipInWork, index: int, status: str, reason: str) -> list[Row]:
         """A failed answer per question."""
         planned, row = self.methods[index], clip.row
         compress_ms = json.loads(row["compress_ms"] or "{}")
@@ -267,30 +208,33 @@ class AnswerQuestions:
             for question in clip.questions
         ]
 
-    def _put(self, clip: _ClipInWork, index: int, rows: list[Row]) -> None:
+    def _put(self, clip: ClipInWork, index: int, rows: list[Row]) -> None:
         """Keep the rows of a method; the clip is done with the last of them."""
         clip.answers[index] = rows
         if all(rows is not None for rows in clip.answers):
             self._close(clip)
 
-    def _close(self, clip: _ClipInWork) -> None:
+    def _close(self, clip: ClipInWork) -> None:
         """Nothing is awaited any more: the result, and no tokens in memory."""
         answers = _all(clip)
         if clip.row.get("damage"):
-            for cache in clip.entries:
-                with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
-                    self.caches[cache].discard(clip.row["clip_key"])
+            self.requests.forget(clip)
             answers = [of_damaged(answer, clip.row["damage"]) for answer in answers]
         clip.entries.clear()
         clip.done = result(clip.row, answers)
 
 
-def _all(clip: _ClipInWork) -> list[Row]:
+def _room(asked: Asked) -> int:
+    """How far to read ahead when this was the last that was taken."""
+    return _READ_AHEAD if asked.clip.row["compress_ms"] is None else 1
+
+
+def _all(clip: ClipInWork) -> list[Row]:
     """The rows of all methods."""
     return [row for rows in clip.answers for row in rows or ()]
 
 
-def _finished(clips: deque[_ClipInWork]) -> Iterator[Row]:
+def _finished(clips: deque[ClipInWork]) -> Iterator[Row]:
     """Take away the clips in front that are done."""
     while clips and clips[0].done is not None:
         done = clips.popleft().done

@@ -82,12 +82,14 @@ class ProfileAnswers(AnswerQuestions):
 
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
+        self.read_ahead = 0
         self.memory = PeakMemory(resolve_device(model.device))
 
     def stream(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Answer one clip after the other and complete the rows of the answers."""
         caches = {planned.name: planned.cache for planned in self.methods}
         for row in rows:
+            self._session = None  # memory that is kept for the next clip would be in its peak
             (done,) = super().stream([row])
             measured = json.loads(row.get("profile") or "{}")
             answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]

@@ -19,8 +19,8 @@ class KVArena:
         slots: Sequences.
         capacity: Tokens of a sequence, new ones included.
         dtype: Of keys and values.
-        cleared: Set all of a slot to zero for every sequence: a kernel with a mask reads what is
-            masked, too, and no NaN may be left there. Without it, memory is taken only for what is
+        cleared: Every sequence finds zeros in its slot: a kernel with a mask reads what is masked,
+            too, and no NaN may be left there. Without it, memory is taken only for what is
             written. `None`: except on a CPU, where nothing else is read.
     """
 
@@ -42,13 +42,17 @@ class KVArena:
             attention = layer.self_attn
             weight = attention.k_proj.weight
             shape = (slots, len(weight) // attention.head_dim, capacity, attention.head_dim)
-            self.keys.append(torch.empty(shape, dtype=dtype, device=weight.device))
-            self.values.append(torch.empty(shape, dtype=dtype, device=weight.device))
+            make = torch.zeros if self._cleared else torch.empty
+            self.keys.append(make(shape, dtype=dtype, device=weight.device))
+            self.values.append(make(shape, dtype=dtype, device=weight.device))
         self.lengths = [[0] * slots for _ in layers]
         self._free = list(range(slots))[::-1]
-        if self._cleared:
-            for tensor in (*self.keys, *self.values):
-                tensor.zero_()
+        self._used: set[int] = set()
+
+    @property
+    def tokens(self) -> int:
+        """Room for so many tokens in all slots."""
+        return self.slots * self.capacity
 
     @property
     def num_free(self) -> int:
@@ -58,12 +62,20 @@ class KVArena:
     def take(self) -> int:
         """A slot for a new sequence."""
         slot = self._free.pop()
-        for keys, values, lengths in zip(self.keys, self.values, self.lengths, strict=True):
+        for lengths in self.lengths:
             lengths[slot] = 0
-            if self._cleared:
-                keys[slot].zero_()
-                values[slot].zero_()
+        if self._cleared and slot in self._used:
+            self._clear(slot)
+        self._used.add(slot)
         return slot
+
+    def _clear(self, slot: int) -> None:
+        """Zeros in all layers, those of a device in one launch."""
+        of_device: dict[torch.device, list[Tensor]] = {}
+        for tensor in (*self.keys, *self.values):
+            of_device.setdefault(tensor.device, []).append(tensor[slot])
+        for tensors in of_device.values():
+            torch._foreach_zero_(tensors)
 
     def give_back(self, slot: int) -> None:
         """The sequence has ended."""

@@ -2,7 +2,8 @@
 
 Requests wait until there is room for them among the tokens whose keys and values are held at once.
 Then those that fit are prefilled in one packed pass (`prefill.py`), and all sequences there are
-decode together (`decoding.py`); one that ends makes room for the next.
+decode together (`decoding.py`); one that ends makes room for the next. Where a slot costs its whole
+capacity, those of similar length are served together (`sizes.py`).
 
 A request that fails does so alone. A pass that fails is repeated in halves, down to the request
 that makes it fail; after a lack of memory, batches are half as large from then on.
@@ -10,14 +11,12 @@ that makes it fail; after a lack of memory, batches are half as large from then 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from tango_core.models.language.arena import KVArena
-from tango_core.models.language.budget import MAX_SEQUENCES
+from tango_core.models.language.choosing import Choosing
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.parts import (
     LaidOutRequest,
@@ -36,13 +35,12 @@ from tango_core.types import Answer
 if TYPE_CHECKING:
     from tango_core.models.language.native import NativeEngine
 
-# Capacities are multiples of this, so that an arena fits the next batch, too.
-_ROUNDED_TO = 64
-# Steps of decoding between two looks at the tokens on a device; each look waits for it.
+# Steps of decoding between two looks at the tokens on a device; each look waits for it. As many
+# first tokens of a reply are looked at one by one: most replies end there.
 _STEPS_PER_LOOK = 4
 
 
-class BatchSession(AnswerSession[LaidOutRequest]):
+class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
@@ -50,6 +48,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         batch_tokens: Tokens, replies included, whose keys and values are held at once; a part of a
             request that is larger is answered alone.
         guard: Is shown every error first, and raises if no other work can be done after it.
+        padded: Whether a slot costs its whole capacity, in memory and in every step. `None`: except
+            on a CPU.
     """
 
     def __init__(
@@ -57,17 +57,13 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         engine: NativeEngine,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
+        padded: bool | None = None,
     ) -> None:
+        loop = engine.layer_loop
+        padded = loop.device.type != "cpu" if padded is None else padded
+        super().__init__(loop, batch_tokens, guard, padded)
         self._engine = engine
-        self._guard = guard
-        self._loop = engine.layer_loop
-        self._budget = batch_tokens
-        self._waiting: deque[Part] = deque()
-        self._running: list[DecodedSequence] = []
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
-        self._arena: KVArena | None = None
-        self._decoding: Decoding | None = None
-        self._one_by_one = 0
 
     @property
     def full(self) -> bool:
@@ -101,91 +97,10 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._prefill(parts)
         if self._running:
             self._decode()
-        if not self._running and self._loop.device.type == "cpu" and not self._held(self._waiting):
+        if not self._running and not self._padded and not self._held(self._waiting):
             self._forget_arena()  # elsewhere its graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
-
-    # Choosing
-
-    def _choose(self) -> list[Part]:
-        """The parts that are prefilled next, in the order of their arrival; none for now."""
-        if not self._waiting:
-            return []
-        held = sum(one.tokens for one in self._running)
-        if self._running:
-            # Half the budget at once: many small passes would cost more than they gain.
-            if self._one_by_one or held > self._budget / 2:
-                return []
-            assert self._arena is not None
-            return self._take(self._arena.capacity, self._arena.num_free, self._budget - held)
-        front = self._waiting[0]
-        most = 1 if self._one_by_one else MAX_SEQUENCES
-        slots = capacity = tokens = 0
-        chosen: list[Part] = []
-        on_cpu = self._loop.device.type == "cpu"
-        for part in self._waiting:
-            larger, more = max(capacity, part.need), slots + len(part.members)
-            # Only a CPU takes no memory for the end of a slot that nobody writes.
-            tokens = tokens + part.tokens if on_cpu else larger * more
-            if part is not front and (more > most or tokens > self._budget):
-                break
-            slots, capacity = more, larger
-            chosen.append(part)
-        if not self._arena_for(slots, capacity, front, self._held(chosen)):
-            return []
-        return self._take(capacity, slots, self._budget)
-
-    def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
-        """Take parts from the front as long as they fit; the first one only has to have slots."""
-        taken: list[Part] = []
-        while self._waiting and not (self._one_by_one and taken):
-            part = self._waiting[0]
-            fits = part.tokens <= tokens or not (taken or self._running)
-            if part.need > capacity or len(part.members) > slots or not fits:
-                break
-            taken.append(self._waiting.popleft())
-            slots, tokens = slots - len(part.members), tokens - part.tokens
-        self._one_by_one = max(0, self._one_by_one - len(taken))
-        return taken
-
-    @staticmethod
-    def _held(parts: Iterable[Part]) -> int:
-        """Slots of prefixes whose sequence has ended, in which questions of these parts go on."""
-        prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
-        return sum(one.slot is not None and not one.decoding for one in prefixes.values())
-
-    def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
-        """Make sure that there is an arena; `False` if not even the front part has room."""
-        capacity = -(-capacity // _ROUNDED_TO) * _ROUNDED_TO
-        arena = self._arena
-        if (
-            arena is not None
-            and capacity <= arena.capacity <= 2 * capacity
-            and slots <= arena.num_free + held
-        ):
-            return True
-        self._forget_arena()
-        try:
-            self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
-        except Exception as error:
-            self._guard(error)
-            if not is_out_of_memory(error):
-                raise
-            free_memory()
-            self._budget = max(1, min(self._budget, slots * capacity // 2))
-            if slots <= len(front.members):
-                self._waiting.popleft()
-                self._split_or_fail(front, error)
-            return False
-        return True
-
-    def _forget_arena(self) -> None:
-        """Give its memory back; prefixes that it held are computed again."""
-        self._arena = self._decoding = None
-        for part in self._waiting:
-            if part.prefix is not None:
-                part.prefix.slot, part.prefix.decoding = None, False
 
     # Prefill
 
@@ -198,6 +113,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._guard(caught)
             error = caught.with_traceback(None)  # whose frames hold the tensors of the pass
         if is_out_of_memory(error):
+            self._keep_aside(0)
             free_memory()
             tokens = sum(part.tokens for part in parts)
             self._budget = max(1, min(self._budget, tokens // 2))
@@ -262,7 +178,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         assert self._decoding is not None
         start = self._engine.clock()
         bounds = [one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running]
-        steps = 1 if self._loop.device.type == "cpu" else _STEPS_PER_LOOK
+        first = min(len(one.reply.tokens) for one in self._running) < _STEPS_PER_LOOK
+        steps = _STEPS_PER_LOOK if self._padded and not first else 1
         try:
             for _ in range(min(steps, max(bounds))):
                 self._decoding.step()
@@ -307,6 +224,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         """Answer all sequences there are again, each alone; a single one has failed."""
         running, self._running = self._running, []
         if is_out_of_memory(error):
+            self._keep_aside(0)
             free_memory()
             self._budget = max(1, self._budget // 2)
         self._forget_arena()
@@ -348,6 +266,5 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             return
         prefix.waiting -= 1
         if not prefix.waiting and prefix.slot is not None and not prefix.decoding:
-            assert self._arena is not None
-            self._arena.give_back(prefix.slot)
+            self._arena_of(part).give_back(prefix.slot)
             prefix.slot = None

@@ -19,6 +19,7 @@ from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.memory_faults import cuda_is_in_use
+from tango_core.ops.transfer import upload_together
 
 logger = logging.getLogger(__name__)
 
@@ -107,18 +108,21 @@ class Decoding:
         Args:
             slots: Their slots.
             hidden: (n, D) output of the last layer at the end of every prompt.
-            last: (..., n) int64 position of the last token of every prompt, without pruning.
+            last: (..., n) int64 position of the last token of every prompt, without pruning, on the
+                host.
             shifts: Of every sequence, by how much positions in each layer are smaller than that.
         """
-        at = torch.tensor(slots, device=hidden.device)
+        lengths = [[of_layer[slot] for slot in slots] for of_layer in self._arena.lengths]
+        at, places, lengths_there, shifts_there = upload_together(
+            [list(slots), last, lengths, list(map(list, shifts))], hidden.device
+        )
         best = self._most_likely(hidden)
         self._tokens[at] = best
         self._replies[at, 0] = best
         self._counts[at] = 1
-        self._positions[..., at] = last.to(hidden.device) + 1
-        lengths = [[of_layer[slot] for slot in slots] for of_layer in self._arena.lengths]
-        self._lengths[:, at] = torch.tensor(lengths, device=hidden.device)
-        self._shifts[:, at] = torch.tensor(shifts, device=hidden.device).T
+        self._positions[..., at] = places + 1
+        self._lengths[:, at] = lengths_there
+        self._shifts[:, at] = shifts_there.T
         for slot, of_layers in zip(slots, shifts, strict=True):
             self._done[slot] = 1
             self._host_shifts[slot] = tuple(of_layers)

@@ -23,15 +23,17 @@ from tango_core.models.language.attention import LayerAttention, raise_if_unsupp
 from tango_core.models.language.deepstack import Additions, rows_left
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.pruned_rows import (
+    Acted,
     PrunedRows,
     VisualSpan,
     counts,
     go_on,
-    num_visual_kept,
+    raise_unless_text_stays,
     visual_left,
 )
 from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.precision import full_precision
+from tango_core.ops.transfer import upload
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
@@ -71,7 +73,7 @@ class LayerLoop:
     def embed(self, ids: Iterable[int]) -> Tensor:
         """(n, D) embeddings of token ids."""
         return self.embed_tokens(  # type: ignore[no-any-return]
-            torch.tensor(list(ids), dtype=torch.long, device=self.device)
+            upload(torch.tensor(list(ids), dtype=torch.long), self.device)
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -216,6 +218,16 @@ class LayerLoop:
         added: Additions | None,
     ) -> tuple[Tensor, Tensor]:
         """Let the pruners of this layer shorten their prompts; other rows stay as they are."""
+        acted: list[Acted] = []
+        for prompt in pruned:
+            if index in prompt.at:
+                rows = slice(prompt.start, prompt.start + prompt.length)
+                own = rotary[0][0, rows], rotary[1][0, rows]
+                acted.append(
+                    self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
+                )
+        raise_unless_text_stays(acted)
+        results = iter(acted)
         pieces: list[Tensor] = []
         places: list[Tensor] = []
         stays: list[tuple[slice, Tensor]] = []
@@ -227,14 +239,7 @@ class LayerLoop:
                 continue
             pieces.append(hidden[:, done : rows.start])
             places.append(positions[..., done : rows.start])
-            shortened, kept, keep = self._prune(
-                index,
-                hidden[0, rows],
-                positions[..., rows],
-                previous_input[0, rows],
-                (rotary[0][0, rows], rotary[1][0, rows]),
-                prompt,
-            )
+            shortened, kept, keep = self._shorten(next(results), positions[..., rows], prompt)
             pieces.append(shortened[None])
             places.append(kept)
             stays.append((rows, keep))
@@ -246,20 +251,15 @@ class LayerLoop:
             added.keep(rows_left(stays, hidden), hidden.shape[1])
         return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
 
-    def _prune(
+    def _act(
         self,
         index: int,
         hidden: Tensor,
-        positions: Tensor,
         previous_input: Tensor,
         rotary: tuple[Tensor, Tensor],
         prompt: PrunedRows,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Let a pruner shorten its prompt; tokens keep their positions unless it renumbers.
-
-        Returns:
-            States, positions, and which tokens of the prompt they are.
-        """
+    ) -> Acted:
+        """Let a pruner choose; nothing of its prompt changes yet."""
         visual, pruner = prompt.visual, prompt.pruner
         visual_indices, prompt.positions, prompt.left, *remembered = self.spread.together(
             hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
@@ -287,12 +287,21 @@ class LayerLoop:
             is_one_run=visual.is_one_run,
         )
         with full_precision():
-            pruned = pruner.prune(context)
-        num_kept = num_visual_kept(pruner, pruned, context)
-        prompt.positions, kept = visual_left(pruned, context, num_kept)
+            return Acted(pruner, pruner.prune(context), context)
+
+    def _shorten(
+        self, acted: Acted, positions: Tensor, prompt: PrunedRows
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Shorten a prompt as its pruner says; tokens keep their positions unless it renumbers.
+
+        Returns:
+            States, positions, and which tokens of the prompt they are.
+        """
+        pruned = acted.pruned
+        prompt.positions, kept = visual_left(acted)
         prompt.left = prompt.left[kept]
         prompt.length = len(pruned.keep)
-        if pruner.renumbers and counts(positions):
+        if acted.pruner.renumbers and counts(positions):
             count = torch.arange(prompt.length, device=positions.device)
             return pruned.hidden, positions[..., :1] + count, pruned.keep
         return pruned.hidden, positions[..., pruned.keep], pruned.keep

@@ -21,6 +21,7 @@ from tango_core.models.language.packed_attention import (
 )
 from tango_core.models.language.prompt import Span, TextTokens, VisualTokens
 from tango_core.models.language.pruned_rows import PrunedRows, VisualSpan
+from tango_core.ops.transfer import upload
 
 
 @dataclass(eq=False)
@@ -84,8 +85,8 @@ class Prefill(Work):
         loop = self._layer_loop
         spans = [span for one in self._segments for span in one.spans]
         hidden = embed_spans(loop, spans)
-        positions = torch.cat([one.positions for one in self._segments], dim=-1).to(loop.device)
-        start = 0
+        positions = torch.cat([one.positions for one in self._segments], dim=-1)
+        positions, start = upload(positions, loop.device), 0
         self._rows = []
         for segment in self._segments:
             pruned = None
@@ -102,7 +103,7 @@ class Prefill(Work):
             added=additions(spans, loop.device),
         )
         ends = torch.tensor([rows.length for rows in self._rows]).cumsum(dim=0) - 1
-        return output[ends.to(output.device)]
+        return output[upload(ends, output.device)]
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
@@ -169,8 +170,8 @@ def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
             "use a method that acts before it"
         )
     return VisualSpan(
-        rows_of(found).to(device),
-        torch.cat([span.indices for _, span in found]).to(device),
+        upload(rows_of(found), device),
+        upload(torch.cat([span.indices for _, span in found]), device),
         grids.pop(),
         len(spans[-1]),
         is_one_run=len(found) == 1 and spans[-2] is found[0][1],
@@ -182,8 +183,8 @@ def additions(spans: Sequence[Span], device: torch.device) -> Additions | None:
     found = [(at, span) for at, span in visual_spans(spans) if span.companions is not None]
     if not found:
         return None
-    values = [span.companions.to(device) for _, span in found if span.companions is not None]
-    return Additions(rows_of(found).to(device), torch.cat(values))
+    values = [upload(span.companions, device) for _, span in found if span.companions is not None]
+    return Additions(upload(rows_of(found), device), torch.cat(values))
 
 
 def visual_spans(spans: Sequence[Span]) -> list[tuple[int, VisualTokens]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,41 +71,60 @@ def counts(positions: Tensor) -> bool:
     return positions.ndim == 2
 
 
-def num_visual_kept(pruner: LayerPruner, pruned: Pruned, context: LayerContext) -> int:
-    """Count the visual tokens that stay, after checking that all text stays, in order."""
-    length, dim = context.hidden.shape
-    keep = pruned.keep
-    num_text = length - context.num_left
-    ok = len(keep) >= num_text and tuple(pruned.hidden.shape) == (len(keep), dim)
-    if ok:
-        is_visual = _is_visual(context)
-        in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
-        text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
-        ok = bool(in_range & (text_left == num_text))
-    if not ok:
-        raise ValueError(
-            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
-            f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
-        )
-    return len(keep) - num_text
+@dataclass(frozen=True, eq=False)
+class Acted:
+    """What a pruner did with its prompt at a layer."""
+
+    pruner: LayerPruner
+    pruned: Pruned
+    context: LayerContext
+
+    @property
+    def num_visual(self) -> int:
+        """Visual tokens that stay."""
+        return len(self.pruned.keep) - len(self.context.hidden) + self.context.num_left
 
 
-def visual_left(pruned: Pruned, context: LayerContext, count: int) -> tuple[Tensor, Tensor]:
-    """Find the visual tokens that stay.
+def raise_unless_text_stays(acted: Sequence[Acted]) -> None:
+    """Check that all text stays, in order, in all prompts; the device is waited for once.
 
-    Args:
-        pruned: What `num_visual_kept` has checked.
-        context: What the pruner was given.
-        count: From `num_visual_kept`.
+    Raises:
+        ValueError: If a pruner dropped text, or its result does not fit together.
+    """
+    right = [_text_stays(one) for one in acted]
+    on_device = [ok for ok in right if isinstance(ok, Tensor)]
+    if len(on_device) == len(right) and (not right or bool(torch.stack(on_device).all())):
+        return
+    wrong = acted[[bool(ok) for ok in right].index(False)]
+    raise ValueError(
+        f"{type(wrong.pruner).__name__} at layer {wrong.context.layer} must return ascending "
+        "positions that hold all text tokens, and one hidden state each; "
+        f"got {len(wrong.pruned.keep)} of {len(wrong.context.hidden)}"
+    )
+
+
+def _text_stays(one: Acted) -> Tensor | bool:
+    """() bool whether a prompt is all right; `False` where its shapes say that it is not."""
+    keep, (length, dim) = one.pruned.keep, one.context.hidden.shape
+    if one.num_visual < 0 or tuple(one.pruned.hidden.shape) != (len(keep), dim):
+        return False
+    is_visual = _is_visual(one.context)
+    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
+    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
+    return in_range & (text_left == length - one.context.num_left)
+
+
+def visual_left(one: Acted) -> tuple[Tensor, Tensor]:
+    """Find the visual tokens that stay, after `raise_unless_text_stays`.
 
     Returns:
-        (count,) int64 positions in the sequence that is left, and (count,) int64 indices into the
-        visual tokens before.
+        (n,) int64 positions in the sequence that is left, and (n,) int64 indices into the visual
+        tokens before.
     """
-    is_visual = _is_visual(context)
-    positions = positions_of(is_visual[pruned.keep], count)
+    is_visual, keep = _is_visual(one.context), one.pruned.keep
+    positions = positions_of(is_visual[keep], one.num_visual)
     numbers = is_visual.cumsum(dim=0) - 1
-    return positions, numbers[pruned.keep[positions]]
+    return positions, numbers[keep[positions]]
 
 
 def _is_visual(context: LayerContext) -> Tensor:

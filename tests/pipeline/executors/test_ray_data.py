@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import ray
 from jobs_for_tests import job, plan_of, run
 
 from pipeline.pools import ActorPool, Pools, TaskPool
@@ -78,6 +79,39 @@ def test_a_pool_may_grow_between_two_bounds(plans, local_ray):
         (operator,) = operator.input_dependencies
     assert found["MapBatches(CompressVideo)"] == (1, 2)
     assert found["MapBatches(AnswerQuestions)"] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("clips", "workers", "expected"),
+    [
+        (3, 2, [1, 1, 1]),
+        (40, 2, [5] * 8),
+        (200, 2, [8, 8, *[25] * 7, 9]),
+        (1000, 1, [8, *[64] * 15, 32]),
+        (1000, 8, [8] * 8 + [32] * 29 + [8]),
+    ],
+)
+def test_hits_are_answered_in_large_blocks_behind_small_first_ones(
+    local_ray, clips, workers, expected
+):
+    import pyarrow as pa
+
+    from pipeline.executors import ray_data
+
+    blocks = ray_data._hit_blocks(pa.table({"number": range(clips)}), workers)
+    tables = [ray.get(ref) for one in blocks.iter_internal_ref_bundles() for ref in one.block_refs]
+    assert [table.num_rows for table in tables] == expected
+    assert pa.concat_tables(tables)["number"].to_pylist() == list(range(clips))
+
+
+def test_an_answering_actor_gets_whole_blocks(plans, local_ray):
+    """Clips are answered together within a call; frames are taken in small numbers."""
+    operator, found = built(plans["cold"])._logical_plan.dag, {}
+    while operator.input_dependencies:
+        found[operator.name] = operator.batch_size
+        (operator,) = operator.input_dependencies
+    assert found["MapBatches(AnswerQuestions)"] is None
+    assert found["MapBatches(CompressVideo)"] == 8
 
 
 def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):

@@ -1,13 +1,18 @@
 """Clips whose questions are with the language model at the same time."""
 
+import threading
 from dataclasses import replace
 
 import pytest
+import torch
 from jobs_for_tests import job, plan_of
 
+from pipeline.background import LastingThread
+from pipeline.cache.tokens import TokenCache
 from pipeline.executors import local
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
+from tango_core.models.language.arena import KVArena
 
 METHODS = [
     {"name": "full"},
@@ -36,7 +41,9 @@ def rows_of(plan):
 
 def start(plan, batch_tokens):
     (stage,) = [stage for stage in stages_of(plan) if stage.on_hits]
-    return stage.start(plan, Settings("local", batch_tokens=batch_tokens))
+    started = stage.start(plan, Settings("local", batch_tokens=batch_tokens))
+    started.read_ahead = 4  # as beside a GPU
+    return started
 
 
 def said(result):
@@ -67,7 +74,41 @@ def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
         given.append(result["video_id"])
         behind.append(len(taken) - len(given))
     assert given == [row["video_id"] for row in rows]
+    assert max(behind) <= 2, "four token sets are read ahead, three of each clip"
+
+
+def test_a_clip_that_was_encoded_is_answered_before_many_others_are(plan):
+    """In a loop, taking a clip means to decode and encode it."""
+    taken, behind = [], []
+
+    def coming():
+        for row in rows_of(plan):
+            taken.append(row["video_id"])
+            yield {**row, "compress_ms": "{}"}
+
+    for number, _ in enumerate(start(plan, 1).stream(coming()), 1):
+        behind.append(len(taken) - number)
     assert max(behind) <= 1
+
+
+def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monkeypatch):
+    read, threads = TokenCache.read, []
+
+    def watched(self, key):
+        threads.append(threading.current_thread())
+        return read(self, key)
+
+    monkeypatch.setattr(TokenCache, "read", watched)
+    stage = start(plan, 1)
+    list(stage.stream(rows_of(plan)))
+    assert len(threads) == CLIPS * len(plan.caches)
+    assert len(set(threads)) == 1
+    assert isinstance(threads[0], LastingThread)
+    assert all(cache.shards is not stage.caches[name].shards for name, cache in copies(stage))
+
+
+def copies(stage):
+    return stage.requests._caches.items()
 
 
 def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
@@ -82,6 +123,35 @@ def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
     assert {answer["status"] for answer in results[3]["answers"]} == {"decode_failed"}
     assert {answer["error"] for answer in results[3]["answers"]} == {"no frames"}
     assert [len(one["answers"]) for one in results] == [len(one) for one in expected]
+
+
+def test_what_a_call_has_learnt_about_memory_holds_for_the_next_ones(plan, monkeypatch):
+    """Ray calls an actor once per block."""
+    stage, rows = start(plan, 20_000), rows_of(plan)
+    expected = [said(one) for one in stage.stream(rows)]
+    real, refused = KVArena.__init__, []
+
+    def too_large(self, layers, slots, *rest):
+        if slots > 6:
+            refused.append(slots)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        real(self, layers, slots, *rest)
+
+    monkeypatch.setattr(KVArena, "__init__", too_large)
+    assert [said(one) for one in stage.stream(rows)] == expected
+    assert refused
+    refused.clear()
+    assert [said(one) for one in stage.stream(rows)] == expected
+    assert not refused
+
+
+def test_a_call_that_is_broken_off_does_not_meet_the_next_one(plan):
+    stage, rows = start(plan, 20_000), rows_of(plan)
+    expected = [said(one) for one in stage.stream(rows)]
+    broken = stage.stream([{**rows[0], "status": "decode_failed", "error": "no"}, *rows[1:]])
+    next(broken)  # the others are with the language model
+    broken.close()
+    assert [said(one) for one in stage.stream(rows)] == expected
 
 
 def test_the_loop_gives_the_same_answers_with_every_budget(plan):

@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
 
 from tango_core.compressors import build_method
-from tango_core.compressors.base import LayerContext
+from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.compressors.hybrid import checked_inner
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.decoding import Decoding
@@ -288,3 +289,38 @@ def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
             pruner=Greedy(retention=0.5),
             visual=span,
         )
+
+
+class Reads(TorchDispatchMode):
+    """Counts reads of a value by the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        aten = torch.ops.aten  # inference mode shows the outermost of them
+        self.count += func.overloadpacket in (aten.is_nonzero, aten.item, aten._local_scalar_dense)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["fastv", "pyramiddrop"])
+def test_what_pruners_of_a_layer_return_is_checked_at_once(packed_loop, span, sequence, name):
+    """Each check of its own would wait for the device, once per prompt and layer."""
+    pruner, counts = build(name), []
+    for number in (1, 6):
+        with Reads() as reads:
+            prefilled(packed_loop, span, sequence, [pruner] * number)
+        counts.append(reads.count)
+    assert counts[0] == counts[1] == len(pruner.layers(NUM_LAYERS))
+
+
+def test_of_several_prompts_the_one_that_lost_text_is_named(packed_loop, span, sequence):
+    class DropsText(LayerPruner):
+        def prune(self, context):
+            keep = torch.arange(1, len(context.hidden))
+            return Pruned(keep, context.hidden[1:])
+
+    pruners = [build("fastv"), DropsText(0.5, build("fastv").layer), build("fastv")]
+    with pytest.raises(ValueError, match="DropsText at layer"):
+        prefilled(packed_loop, span, sequence, pruners)

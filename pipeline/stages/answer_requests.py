@@ -1,0 +1,140 @@
+"""What the language model is asked about a clip with one method: tokens from a cache, and words."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from pipeline.cache.tokens import CacheError, Entry, TokenCache, apart
+from pipeline.methods import PlannedMethod
+from pipeline.rows import Row, bounds, subtitles_of
+from pipeline.stages.answer_rows import frames_digest, kept_digest
+from pipeline.stages.compress import root_of
+from pipeline.stages.reading import read_tokens
+from pipeline.store_faults import store_fault
+from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.protocols.subtitles import Watched
+from tango_core.models.session import ClipPrompts
+from tango_core.types import Prompt, Question
+
+
+@dataclass(eq=False)
+class ClipInWork:
+    """A clip whose questions are with the language model, or will be.
+
+    Attributes:
+        row: As it came.
+        questions: About it.
+        protocol: How they are put and read.
+        entries: Cache name -> tokens, of those read so far.
+        unread: Cache name -> why its tokens could not be read.
+        answers: Of every method the rows of its answers; `None` while they are awaited.
+        fault: Of the store, which would only take long for the other methods.
+        done: The result, once there is nothing to wait for.
+    """
+
+    row: Row
+    questions: tuple[Question, ...]
+    protocol: Protocol
+    entries: dict[str, Entry] = field(default_factory=dict)
+    unread: dict[str, CacheError] = field(default_factory=dict)
+    answers: list[list[Row] | None] = field(default_factory=list)
+    fault: Exception | None = None
+    done: Row | None = None
+
+
+@dataclass(eq=False)
+class Asked:
+    """All questions about a clip, put with one method.
+
+    Attributes:
+        clip: What they are about.
+        index: Of the method.
+        facts: What their answers have in common.
+        prompts: The protocol's words.
+    """
+
+    clip: ClipInWork
+    index: int
+    facts: Row
+    prompts: list[Prompt] = field(default_factory=list)
+
+
+class Requests:
+    """Makes the requests, one at a time; it and its caches may be in a thread of their own.
+
+    Args:
+        methods: Methods to answer with.
+        caches: Cache name -> cache.
+        num_frames: That the model samples.
+        share_prefix: Of every request.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[PlannedMethod],
+        caches: Mapping[str, TokenCache],
+        num_frames: int,
+        share_prefix: bool,
+    ) -> None:
+        self._methods = methods
+        self._caches = apart(caches)
+        self._num_frames = num_frames
+        self._share_prefix = share_prefix
+        self._unwanted: deque[tuple[str, str]] = deque()
+
+    def request(self, asked: Asked) -> ClipPrompts | None:
+        """All questions about a clip with one method; `None` if its answers are there already."""
+        self.tidy()
+        clip, planned = asked.clip, self._methods[asked.index]
+        if clip.answers[asked.index] is not None:
+            return None
+        if clip.fault is not None:
+            raise clip.fault
+        if planned.cache not in clip.entries:
+            started = time.perf_counter()
+            try:
+                key = clip.row["clip_key"]
+                read = read_tokens(self._caches, planned.cache, key, clip.unread)
+                clip.entries[planned.cache] = read
+            except Exception as error:
+                clip.fault = error if store_fault(error, root_of(self._caches)) else None
+                raise
+            asked.facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
+        entry = clip.entries[planned.cache]
+        asked.prompts += self._prompts(clip, entry)
+        asked.facts["tokens_total"] = entry.video.num_total
+        asked.facts["tokens_kept"] = entry.video.num_kept
+        asked.facts["frames_digest"] = frames_digest(clip.row, entry)
+        asked.facts["kept_digest"] = kept_digest(entry)
+        clip_bounds = bounds(clip.row)
+        return ClipPrompts(
+            entry.video if clip_bounds is None else entry.video.counted_from(clip_bounds[0]),
+            asked.prompts,
+            pruner=planned.method.pruner,
+            positions=planned.method.compressor.positions,
+            max_new_tokens=clip.protocol.max_new_tokens,
+            share_prefix=self._share_prefix,
+        )
+
+    def forget(self, clip: ClipInWork) -> None:
+        """Let `tidy` remove what was read of a damaged clip."""
+        self._unwanted.extend((name, clip.row["clip_key"]) for name in list(clip.entries))
+
+    def tidy(self) -> None:
+        """Remove what is to be forgotten; not beside `request`."""
+        while self._unwanted:
+            name, key = self._unwanted.popleft()
+            with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
+                self._caches[name].discard(key)
+
+    def _prompts(self, clip: ClipInWork, entry: Entry) -> list[Prompt]:
+        """The words of all questions, with the video's subtitles if they are to be shown."""
+        subtitles, video = subtitles_of(clip.row), entry.video
+        times = tuple(video.timestamps.tolist())
+        length_s = video.source.duration_s if video.source else times[-1]
+        watched = replace(Watched.of(self._num_frames, length_s, times[-1]), times=times)
+        return [clip.protocol.prompt(one, subtitles, watched) for one in clip.questions]
