@@ -19,8 +19,11 @@ from pipeline.cache.sealed_rows import (
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
 from pipeline.cache.token_layout import INT8
 from pipeline.features import FeatureStore
+from pipeline.pools import PoolError
+from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from tango_core.models.base import VisionEncoder
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import VideoFrames, VisualFeatures
 
 
@@ -58,12 +61,31 @@ class FeatureSource:
         self.store, self.device = store, device
         self._load = load
         self._encoder: VisionEncoder | None = None
+        self._no_room: str | None = None
 
     @property
     def encoder(self) -> VisionEncoder:
-        """The vision encoder."""
+        """The vision encoder.
+
+        Raises:
+            PoolError: If its device has no room for it, which is found out once.
+        """
+        if self._no_room is not None:
+            raise PoolError(self._no_room)
         if self._encoder is None:
-            self._encoder = self._load()
+            try:
+                self._encoder = with_second_try(self._load)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._no_room = (
+                    "the vision encoder does not fit beside what else is on its device "
+                    f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
+                    "larger GPU"
+                )
+            if self._no_room is not None:
+                free_memory()  # outside of `except`: the error holds the weights read so far
+                raise PoolError(self._no_room)
         return self._encoder
 
     def encoded(
@@ -120,7 +142,9 @@ class FeatureSource:
                 features = rounded(features)
             if older:  # of a clip whose tokens had gone
                 opened = self._open(clip, stored)
-                own: dict[str, Any] = {n: opened.signals[n].to(self.device) for n in older}
+                own: dict[str, Any] = with_second_try(
+                    partial(opened.signals_on, self.device, older)
+                )
                 features = replace(features, **own)
             return ClipFeatures(features, digest, decode_video_ms, ms, ms)
         started = time.perf_counter()
@@ -145,7 +169,7 @@ class FeatureSource:
     def _all(self, opened: StoredFeatures, needs: frozenset[str]) -> VisualFeatures:
         """All stored tokens and some signals of a clip; damaged ones are removed."""
         try:
-            return opened.features(needs, self.device)
+            return with_second_try(partial(opened.features, needs, self.device))
         except FeaturesDamagedError as error:
             raise self._removed(opened.row.clip.key, error) from error
 
