@@ -72,21 +72,21 @@ class FeatureSource:
         """
         if self._no_room is not None:
             raise PoolError(self._no_room)
-        if self._encoder is None:
-            try:
-                self._encoder = with_second_try(self._load)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                self._no_room = (
-                    "the vision encoder does not fit beside what else is on its device "
-                    f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
-                    "larger GPU"
-                )
-            if self._no_room is not None:
-                free_memory()  # outside of `except`: the error holds the weights read so far
-                raise PoolError(self._no_room)
-        return self._encoder
+        if self._encoder is not None:
+            return self._encoder
+        try:
+            self._encoder = with_second_try(self._load)
+            return self._encoder
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._no_room = (
+                "the vision encoder does not fit beside what else is on its device "
+                f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
+                "larger GPU"
+            )
+        free_memory()  # outside of `except`: the error holds the weights read so far
+        raise PoolError(self._no_room)
 
     def encoded(
         self, frames: VideoFrames, needs: frozenset[str], decode_video_ms: float
