@@ -94,6 +94,8 @@ def check_replies(run: Run) -> Rows:
             for dtype in DTYPES:
                 spec = described(family, path, run.device, dtype, NUM_FRAMES)
                 rows += _replies(family, spec)
+                if run.device.type == "cuda" and torch.cuda.device_count() > 1:
+                    rows += _replies(family, replace(spec, device="cuda:0,cuda:1"))
     return rows
 
 
@@ -112,11 +114,12 @@ def _replies(family: str, spec: ModelSpec) -> Rows:
         rows.append(
             {
                 "model": family,
+                "device": spec.device,
                 "way": way,
                 **equal_replies(chain(*expected), chain(*found), spec.dtype),
             }
         )
-        if recorded is not None and spec.device.startswith("cuda"):
+        if recorded is not None and spec.device == "cuda":  # a graph is of one device
             rows[-1] |= {"graph": recorded, "ok": rows[-1]["ok"] and recorded}
     return rows
 

@@ -64,11 +64,16 @@ def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
 @pytest.mark.slow
 def test_every_check_runs_and_agrees_with_itself(tmp_path):
     parts = results("tests.gpu.check", tmp_path)
-    assert list(parts) == ["Methods", "Towers", "Replies", "Pruners"]
+    assert list(parts) == [
+        *("Methods", "Towers", "Replies", "Pruners", "Plans", "Full memory", "Lost GPU")
+    ]
     assert all(row["ok"] for rows in parts.values() for row in rows)
     names = {row["method"] for row in parts["Methods"]} | {r["pruner"] for r in parts["Pruners"]}
     assert names == {*METHODS, *INNER}
-    for rows in parts.values():
+    assert [row["tries"] for row in parts["Full memory"]] == [2, 2]
+    assert [row["refused"] for row in parts["Full memory"]] == [False, True]
+    for title in ("Methods", "Towers", "Replies", "Pruners", "Plans"):
+        rows = parts[title]
         assert {row["dtype"] for row in rows} == {"float32", "bfloat16", "float16"}
 
 
