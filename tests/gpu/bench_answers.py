@@ -27,8 +27,8 @@ QUESTIONS = tuple(
 
 def bench_prefix(run: Run) -> Rows:
     """Eight questions about a clip, whose tokens are prefilled once or for each of them."""
-    with _language_model(run) as (model, spec):
-        clip = _clip(spec, 0, run)
+    with language_model(run) as (model, spec):
+        clip = clip_of(spec, 0, run)
         rows = [
             _measured(run, way, len(QUESTIONS), lambda share=share: _answer(model, clip, share))
             for way, share in (("a prefill for each", False), ("shared prefix", True))
@@ -40,8 +40,8 @@ def bench_batches(run: Run) -> Rows:
     """One question about each of many clips, one by one and in batches of some tokens."""
     number = 4 if run.small else 48
     budgets = (64, 512) if run.small else (4096, 16384, 65536)
-    with _language_model(run) as (model, spec):
-        clips = [_clip(spec, seed, run) for seed in range(number)]
+    with language_model(run) as (model, spec):
+        clips = [clip_of(spec, seed, run) for seed in range(number)]
         ways: list[tuple[str, Callable[[], object]]] = [("one by one", lambda: _each(model, clips))]
         for budget in budgets:
             ways.append((f"{budget} tokens", lambda budget=budget: _together(model, clips, budget)))
@@ -50,7 +50,7 @@ def bench_batches(run: Run) -> Rows:
 
 
 @contextmanager
-def _language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
+def language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
     """The language half, and its memory given back afterwards."""
     with geometry(GEOMETRY, shrink=28 if run.small else 1) as path:
         spec = described(GEOMETRY, path, run.device, "bfloat16", 4 if run.small else 32)
@@ -62,7 +62,7 @@ def _language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
         torch.cuda.empty_cache()
 
 
-def _clip(spec: ModelSpec, seed: int, run: Run) -> CompressedVideo:
+def clip_of(spec: ModelSpec, seed: int, run: Run) -> CompressedVideo:
     """A tenth of the tokens of a clip."""
     assert spec.grid is not None
     grid = (spec.frames.num_frames, *spec.grid)

@@ -80,11 +80,15 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
 @pytest.mark.slow
 def test_every_benchmark_runs(tmp_path):
     parts = results("tests.gpu.bench", tmp_path)
-    titles = ["Compress", "Time to first token at 7B", "Prefix sharing", "Batches"]
+    titles = ["Compress", "Time to first token at 7B", "Decoding", "Prefix sharing", "Batches"]
     assert list(parts) == [*titles, "Compiled tower"]
     assert len({row["clip"] for row in parts["Compress"]}) == 2
     first = parts["Time to first token at 7B"]
     assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
+    assert all(row["ok"] and abs(row["kept"] - row["retention"]) < 0.02 for row in first)
+    one, eight = parts["Decoding"]
+    assert eight["ms/token"] == pytest.approx(eight["ms/step"] / 8)
+    assert one["floor ms"] > 0
     for row in first:
         total = sum(row[f"{part} ms"] for part in ("vision", "compress", "prefill", "first token"))
         assert row["ttft ms"] == pytest.approx(total)
