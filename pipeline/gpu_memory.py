@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -18,6 +18,8 @@ from tango_core.models.weight_bytes import bytes_by_name, modules_of
 _GIB = 2**30
 # Weights are not all that an actor needs: what a share is advised to hold beside them.
 _BESIDE_WEIGHTS = 1.2
+# What CUDA itself keeps for every process on a GPU, beyond the reach of PyTorch's allocator.
+_CONTEXT = _GIB // 2
 
 
 @contextmanager
@@ -37,6 +39,7 @@ def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[N
         yield
         return
     raise_if_no_room(stage, pool, weights_by_device(stage, model))
+    keep_to_share(pool, resolve_devices(model.device))
     try:
         yield
     except torch.OutOfMemoryError as error:  # another actor was quicker
@@ -45,6 +48,20 @@ def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[N
             f"the {HALVES[stage]} does not fit beside what else is on its GPU ({reason}); "
             f"raise pools.{stage}.num_gpus, or use a larger GPU"
         ) from None
+
+
+def keep_to_share(pool: ActorPool, devices: Iterable[torch.device]) -> None:
+    """Let this process have no more of its GPUs than its pool reserves.
+
+    What several pools reserve of a GPU is at most all of it. So no worker takes what another one
+    counts on, and what is planned with the free memory is planned with that of this share.
+    """
+    if not 0 < pool.num_gpus < 1:
+        return
+    for device in devices:
+        _, total = torch.cuda.mem_get_info(device)
+        share = max(0.0, pool.num_gpus * total - _CONTEXT) / total
+        torch.cuda.set_per_process_memory_fraction(share, device.index)
 
 
 def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
@@ -79,15 +96,16 @@ def raise_if_no_room(
         PoolError: If there is too little.
     """
     half, setting = HALVES[stage], f"pools.{stage}.num_gpus"
-    sharing = min(pool.most, math.floor(1 / pool.num_gpus)) if 0 < pool.num_gpus < 1 else 1
+    shares = 0 < pool.num_gpus < 1
     for device, wanted in weights.items():
         free, total = memory_of(device)
-        if sharing * wanted > total:
-            share = math.ceil(100 * min(1.0, _BESIDE_WEIGHTS * wanted / total)) / 100
+        if shares and wanted + _CONTEXT > pool.num_gpus * total:
+            needed = (_BESIDE_WEIGHTS * wanted + _CONTEXT) / total
+            share = math.ceil(100 * min(1.0, needed)) / 100
             raise PoolError(
-                f"{setting} is {pool.num_gpus:g}: {sharing} actors may share a GPU of "
-                f"{_gib(total)}, but the weights of the {half} take {_gib(wanted)} in each; raise "
-                f"{setting} to {share:g}, or lower pools.{stage}.num_actors"
+                f"{setting} is {pool.num_gpus:g}: that is {_gib(int(pool.num_gpus * total))} of a "
+                f"GPU of {_gib(total)}, but the weights of the {half} and CUDA itself take "
+                f"{_gib(wanted + _CONTEXT)}; raise {setting} to {share:g}, or use a larger GPU"
             )
         if wanted > free:
             more = max(2, int(pool.num_gpus) + 1)

@@ -115,7 +115,7 @@ class StoredFeatures:
 
         Args:
             needs: Names of signals.
-            device: Where to put everything; one copy each.
+            device: Where to put everything; one copy each, for which nobody waits.
 
         Raises:
             FeaturesDamagedError: If tokens are damaged.
@@ -129,15 +129,19 @@ class StoredFeatures:
         tokens, companions = self.tokens()
         return VisualFeatures(
             # Methods read them many times; where companions lie between them, a copy pays.
-            tokens=tokens.to(device).contiguous(),
+            tokens=_on(tokens, device).contiguous(),
             grid=row.grid,
-            timestamps=row.timestamps.to(device),
+            timestamps=_on(row.timestamps, device),
             sinks=row.sinks,
             source=row.source,
-            companions=None if companions is None else companions.to(device),
+            companions=None if companions is None else _on(companions, device),
             anchored=self.anchored,
-            **{name: self.signals[name].to(device) for name in sorted(needs)},
+            **self.signals_on(device, needs),
         )
+
+    def signals_on(self, device: Any, needs: frozenset[str]) -> dict[str, Any]:
+        """Some signals on a device, by name."""
+        return {name: _on(self.signals[name], device) for name in sorted(needs)}
 
     def rows(self, wanted: Tensor) -> tuple[Tensor, Tensor | None]:
         """(N, D) tokens and (N, E, D) companions at (N,) ascending flat positions.
@@ -219,6 +223,16 @@ class StoredFeatures:
     def _where(self) -> str:
         """The file and the clip, for messages."""
         return f"{self._place.storage.path(self._place.file)}, clip {self.row.clip.key},"
+
+
+def _on(tensor: Tensor, device: Any) -> Tensor:
+    """The tensor on a device; nothing is copied for the CPU, and for no other device is waited."""
+    import torch
+
+    from tango_core.ops.transfer import upload
+
+    where = torch.device(device)
+    return upload(tensor if where.type == "cpu" else tensor.contiguous(), where)
 
 
 def _bytes(tensor: Tensor, row_bytes: int) -> npt.NDArray[np.uint8]:

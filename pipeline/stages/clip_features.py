@@ -19,8 +19,11 @@ from pipeline.cache.sealed_rows import (
 from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
 from pipeline.cache.token_layout import INT8
 from pipeline.features import FeatureStore
+from pipeline.pools import PoolError
+from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from tango_core.models.base import VisionEncoder
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import VideoFrames, VisualFeatures
 
 
@@ -58,13 +61,32 @@ class FeatureSource:
         self.store, self.device = store, device
         self._load = load
         self._encoder: VisionEncoder | None = None
+        self._no_room: str | None = None
 
     @property
     def encoder(self) -> VisionEncoder:
-        """The vision encoder."""
-        if self._encoder is None:
-            self._encoder = self._load()
-        return self._encoder
+        """The vision encoder.
+
+        Raises:
+            PoolError: If its device has no room for it, which is found out once.
+        """
+        if self._no_room is not None:
+            raise PoolError(self._no_room)
+        if self._encoder is not None:
+            return self._encoder
+        try:
+            self._encoder = with_second_try(self._load)
+            return self._encoder
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._no_room = (
+                "the vision encoder does not fit beside what else is on its device "
+                f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
+                "larger GPU"
+            )
+        free_memory()  # outside of `except`: the error holds the weights read so far
+        raise PoolError(self._no_room)
 
     def encoded(
         self, frames: VideoFrames, needs: frozenset[str], decode_video_ms: float
@@ -120,7 +142,9 @@ class FeatureSource:
             digest = cache.write(clip, features, kept, (decode_video_ms, ms), levels)
             if older:  # of a clip whose tokens had gone
                 opened = self._open(clip, stored)
-                own: dict[str, Any] = {n: opened.signals[n].to(self.device) for n in older}
+                own: dict[str, Any] = with_second_try(
+                    partial(opened.signals_on, self.device, older)
+                )
                 features = replace(features, **own)
             return ClipFeatures(features, digest, decode_video_ms, ms, ms)
         started = time.perf_counter()
@@ -152,7 +176,7 @@ class FeatureSource:
             return opened.features(needs, self.device), opened
 
         try:
-            return self.store.cache.using(clip.key, read, stored)
+            return with_second_try(partial(self.store.cache.using, clip.key, read, stored))
         except FeaturesDamagedError as error:
             raise self._removed(clip.key, error) from error
 

@@ -128,13 +128,17 @@ class FrameBatches:
 def free_bytes(device: torch.device) -> int | None:
     """Memory of an accelerator that this process could have; `None` for a CPU.
 
-    What PyTorch has reserved and does not use counts as free.
+    What PyTorch has reserved and does not use counts as free. A process that may have a part of
+    the memory alone, because others share the GPU, finds no more than the rest of its part.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(free + unused)
+    free, total = torch.cuda.mem_get_info(device)
+    allocated = torch.cuda.memory_allocated(device)
+    unused = torch.cuda.memory_reserved(device) - allocated
+    share_of = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # since torch 2.7
+    share = 1.0 if share_of is None else share_of(device.index)
+    return max(0, min(int(free + unused), int(share * total) - int(allocated)))
 
 
 def _frames(count: int) -> str:

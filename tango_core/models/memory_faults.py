@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 _OUT_OF_MEMORY = re.compile(
     r"\bCU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|\b(CUDA|HIP)( driver)? error: out of memory"
@@ -29,6 +32,22 @@ def free_memory() -> None:
     gc.collect()
     if cuda_is_in_use():
         torch.cuda.empty_cache()
+
+
+def again_with_memory_freed(work: Callable[[], T]) -> T:
+    """The result of `work`; if memory is too small, of a second try after memory was freed.
+
+    Args:
+        work: What it has begun is begun anew.
+    """
+    try:
+        return work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    # Here the error is gone, and with it the frames that held the tensors of the first try.
+    free_memory()
+    return work()
 
 
 def cuda_is_in_use() -> bool:

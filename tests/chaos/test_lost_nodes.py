@@ -91,9 +91,7 @@ def check_all_is_there(output, whole):
 
 
 @pytest.mark.parametrize("node", ["encode", "answer"])
-def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(
-    node, work, whole, nodes, tmp_path
-):
+def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whole, nodes, tmp_path):
     output = tmp_path / "runs"
     with tango(*SWEEP, "--address", nodes.address, cwd=work, output=output) as job:
         lose(node, nodes, job)

@@ -19,11 +19,13 @@ def main() -> int:
     from tests.gpu.bench_answers import bench_batches, bench_prefix
     from tests.gpu.bench_compile import bench_compile
     from tests.gpu.bench_compress import bench_compress
+    from tests.gpu.bench_decoding import bench_decoding
     from tests.gpu.bench_ttft import bench_ttft
 
     parts = (
         ("Compress", bench_compress),
         ("Time to first token at 7B", bench_ttft),
+        ("Decoding", bench_decoding),
         ("Prefix sharing", bench_prefix),
         ("Batches", bench_batches),
         ("Compiled tower", bench_compile),

@@ -14,10 +14,11 @@ from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, gib, reset_peak, synchronize
-from tests.gpu.halves import described, geometry, loaded_language_model
+from tests.gpu.halves import described, geometry, has_graph, loaded_language_model
 
 GEOMETRY = "llava-onevision-7b"
-RETENTION, NEW_TOKENS = 0.1, 4
+RETENTION = 0.1
+NEW_TOKENS = 32  # a graph of a step of decoding is recorded after the first 8
 QUESTIONS = tuple(
     Prompt("", f"Question: What happens {' '.join(['then'] * index)}?\nA. One\nB. Two\nAnswer: ")
     for index in range(1, 9)
@@ -26,8 +27,8 @@ QUESTIONS = tuple(
 
 def bench_prefix(run: Run) -> Rows:
     """Eight questions about a clip, whose tokens are prefilled once or for each of them."""
-    with _language_model(run) as (model, spec):
-        clip = _clip(spec, 0, run)
+    with language_model(run) as (model, spec):
+        clip = clip_of(spec, 0, run)
         rows = [
             _measured(run, way, len(QUESTIONS), lambda share=share: _answer(model, clip, share))
             for way, share in (("a prefill for each", False), ("shared prefix", True))
@@ -39,8 +40,8 @@ def bench_batches(run: Run) -> Rows:
     """One question about each of many clips, one by one and in batches of some tokens."""
     number = 4 if run.small else 48
     budgets = (64, 512) if run.small else (4096, 16384, 65536)
-    with _language_model(run) as (model, spec):
-        clips = [_clip(spec, seed, run) for seed in range(number)]
+    with language_model(run) as (model, spec):
+        clips = [clip_of(spec, seed, run) for seed in range(number)]
         ways: list[tuple[str, Callable[[], object]]] = [("one by one", lambda: _each(model, clips))]
         for budget in budgets:
             ways.append((f"{budget} tokens", lambda budget=budget: _together(model, clips, budget)))
@@ -49,7 +50,7 @@ def bench_batches(run: Run) -> Rows:
 
 
 @contextmanager
-def _language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
+def language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
     """The language half, and its memory given back afterwards."""
     with geometry(GEOMETRY, shrink=28 if run.small else 1) as path:
         spec = described(GEOMETRY, path, run.device, "bfloat16", 4 if run.small else 32)
@@ -61,7 +62,7 @@ def _language_model(run: Run) -> Iterator[tuple[LanguageModel, ModelSpec]]:
         torch.cuda.empty_cache()
 
 
-def _clip(spec: ModelSpec, seed: int, run: Run) -> CompressedVideo:
+def clip_of(spec: ModelSpec, seed: int, run: Run) -> CompressedVideo:
     """A tenth of the tokens of a clip."""
     assert spec.grid is not None
     grid = (spec.frames.num_frames, *spec.grid)
@@ -91,13 +92,16 @@ def _together(model: LanguageModel, clips: Sequence[CompressedVideo], budget: in
     session = model.session(budget)
     for clip in clips:
         session.add(ClipPrompts(clip, QUESTIONS[:1], max_new_tokens=NEW_TOKENS))
-    done = 0
+    done, recorded = 0, False
     while session.busy:
         for _, answers in session.step():
             if isinstance(answers, Exception):
                 raise answers
             done += 1
+        recorded |= has_graph(session)
     assert done == len(clips)
+    if model.spec.device.startswith("cuda") and not recorded:
+        raise RuntimeError("decoding went on without a CUDA graph")
     return done
 
 

@@ -16,8 +16,10 @@ def main() -> int:
     """Run all checks."""
     run = options((__doc__ or "").split("\n")[0])
     # What takes seconds to import is not needed to say that there is no GPU.
+    from tests.gpu.check_faults import check_full_memory, check_lost_gpu
     from tests.gpu.check_methods import check_methods
     from tests.gpu.check_models import check_replies, check_towers
+    from tests.gpu.check_plans import check_plans
     from tests.gpu.check_pruners import check_pruners
 
     parts = (
@@ -25,6 +27,9 @@ def main() -> int:
         ("Towers", check_towers),
         ("Replies", check_replies),
         ("Pruners", check_pruners),
+        ("Plans", check_plans),
+        ("Full memory", check_full_memory),
+        ("Lost GPU", check_lost_gpu),
     )
     # What is compared is the arithmetic of float32, which TF32 is not.
     torch.set_float32_matmul_precision("highest")

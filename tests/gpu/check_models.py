@@ -17,12 +17,13 @@ from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, equal_replies
-from tests.gpu.halves import described, geometry, noise_frames, write_pooling_head
+from tests.gpu.halves import described, geometry, has_graph, noise_frames, write_pooling_head
 
 HEADLESS = "llava-onevision-7b"  # its tower comes without the head that gives saliency
 FAMILIES = (HEADLESS, "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
-NUM_FRAMES, NEW_TOKENS = 4, 6
+NUM_FRAMES = 4
+NEW_TOKENS = 32  # a graph of a step of decoding is recorded after the first 8
 # Largest relative difference of a tower's output.
 LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 DTYPES = ("float32", "bfloat16", "float16")
@@ -93,6 +94,8 @@ def check_replies(run: Run) -> Rows:
             for dtype in DTYPES:
                 spec = described(family, path, run.device, dtype, NUM_FRAMES)
                 rows += _replies(family, spec)
+                if run.device.type == "cuda" and torch.cuda.device_count() > 1:
+                    rows += _replies(family, replace(spec, device="cuda:0,cuda:1"))
     return rows
 
 
@@ -103,17 +106,21 @@ def _replies(family: str, spec: ModelSpec) -> Rows:
     expected = [_alone(here, clip, share=False) for clip in clips]
     rows = []
     for way in ("alone", "shared prefix", "batch"):
+        recorded = None
         if way == "batch":
-            found = _together(there, clips)
+            found, recorded = _together(there, clips)
         else:
             found = [_alone(there, clip, share=way != "alone") for clip in clips]
         rows.append(
             {
                 "model": family,
+                "device": spec.device,
                 "way": way,
                 **equal_replies(chain(*expected), chain(*found), spec.dtype),
             }
         )
+        if recorded is not None and spec.device == "cuda":  # a graph is of one device
+            rows[-1] |= {"graph": recorded, "ok": rows[-1]["ok"] and recorded}
     return rows
 
 
@@ -154,9 +161,9 @@ def _alone(
     return [answer.text for answer in answers]
 
 
-def _together(model: LanguageModel, clips: list[CompressedVideo]) -> list[list[str]]:
-    """Replies to all prompts about all clips, answered in one session."""
-    session, found = model.session(), {}
+def _together(model: LanguageModel, clips: list[CompressedVideo]) -> tuple[list[list[str]], bool]:
+    """Replies to all prompts about all clips from one session; whether it recorded a graph."""
+    session, found, recorded = model.session(), {}, False
     requests = [ClipPrompts(clip, PROMPTS, max_new_tokens=NEW_TOKENS) for clip in clips]
     for request in requests:
         session.add(request)
@@ -165,4 +172,5 @@ def _together(model: LanguageModel, clips: list[CompressedVideo]) -> list[list[s
             if isinstance(answers, Exception):
                 raise answers
             found[id(request)] = [answer.text for answer in answers]
-    return [found[id(request)] for request in requests]
+        recorded |= has_graph(session)
+    return [found[id(request)] for request in requests], recorded

@@ -91,6 +91,15 @@ def _draw(module: nn.Module, name: str, value: torch.Tensor) -> None:
         value.normal_(std=1 / math.sqrt(math.prod(value.shape[1:])))
 
 
+def has_graph(session: Any) -> bool:
+    """Whether the steps of decoding of a session of a language half are a CUDA graph by now.
+
+    Where none can be recorded, a job only logs a warning.
+    """
+    decoding = session._session._decoding
+    return decoding is not None and decoding._graph is not None
+
+
 def noise_frames(spec: ModelSpec, seed: int = 0) -> VideoFrames:
     """Frames of a clip as this model takes them."""
     size = spec.frames.size or (224, 224)

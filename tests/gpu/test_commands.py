@@ -64,22 +64,31 @@ def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
 @pytest.mark.slow
 def test_every_check_runs_and_agrees_with_itself(tmp_path):
     parts = results("tests.gpu.check", tmp_path)
-    assert list(parts) == ["Methods", "Towers", "Replies", "Pruners"]
+    assert list(parts) == [
+        *("Methods", "Towers", "Replies", "Pruners", "Plans", "Full memory", "Lost GPU")
+    ]
     assert all(row["ok"] for rows in parts.values() for row in rows)
     names = {row["method"] for row in parts["Methods"]} | {r["pruner"] for r in parts["Pruners"]}
     assert names == {*METHODS, *INNER}
-    for rows in parts.values():
+    assert [row["tries"] for row in parts["Full memory"]] == [2, 2]
+    assert [row["refused"] for row in parts["Full memory"]] == [False, True]
+    for title in ("Methods", "Towers", "Replies", "Pruners", "Plans"):
+        rows = parts[title]
         assert {row["dtype"] for row in rows} == {"float32", "bfloat16", "float16"}
 
 
 @pytest.mark.slow
 def test_every_benchmark_runs(tmp_path):
     parts = results("tests.gpu.bench", tmp_path)
-    titles = ["Compress", "Time to first token at 7B", "Prefix sharing", "Batches"]
+    titles = ["Compress", "Time to first token at 7B", "Decoding", "Prefix sharing", "Batches"]
     assert list(parts) == [*titles, "Compiled tower"]
     assert len({row["clip"] for row in parts["Compress"]}) == 2
     first = parts["Time to first token at 7B"]
     assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
+    assert all(row["ok"] and abs(row["kept"] - row["retention"]) < 0.02 for row in first)
+    one, eight = parts["Decoding"]
+    assert eight["ms/token"] == pytest.approx(eight["ms/step"] / 8)
+    assert one["floor ms"] > 0
     for row in first:
         total = sum(row[f"{part} ms"] for part in ("vision", "compress", "prefill", "first token"))
         assert row["ttft ms"] == pytest.approx(total)

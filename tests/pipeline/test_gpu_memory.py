@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline import gpu_memory
-from pipeline.gpu_memory import raise_if_no_room, room_for, weights_by_device
+from pipeline.gpu_memory import keep_to_share, raise_if_no_room, room_for, weights_by_device
 from pipeline.pools import ActorPool, PoolError
 from tango_core.models import describe_model, load_encoder, load_language_model
 
@@ -24,24 +24,40 @@ def gpu(free, total=24):
     ("pool", "wanted", "free"),
     [
         (ActorPool(num_gpus=1), 23.9, 24),
-        (ActorPool(num_gpus=0.5), 15, 23),  # the other half of the GPU is another pool's
-        (ActorPool(num_actors=4, num_gpus=0.25), 5.9, 6),
-        (ActorPool(num_actors=1, num_gpus=0.1), 20, 21),
+        (ActorPool(num_gpus=0.5), 11.5, 12),  # the other half of the GPU is another pool's
+        (ActorPool(num_actors=4, num_gpus=0.25), 5.5, 6),
     ],
 )
 def test_what_fits_is_not_refused(pool, wanted, free):
     raise_if_no_room("answer", pool, {FIRST: int(wanted * GIB)}, gpu(free))
 
 
-def test_copies_that_share_a_gpu_must_fit_together():
-    pool = ActorPool(num_actors=(1, 8), num_gpus=0.25)
+@pytest.mark.parametrize("most", [1, 8])
+def test_an_actor_must_fit_into_the_share_that_it_reserves(most):
+    pool = ActorPool(num_actors=(1, most), num_gpus=0.25)  # the rest may be another pool's
     with pytest.raises(PoolError) as error:
         raise_if_no_room("answer", pool, {FIRST: 15 * GIB}, gpu(24))
     assert str(error.value) == (
-        "pools.answer.num_gpus is 0.25: 4 actors may share a GPU of 24.0 GiB, but the weights of "
-        "the language model take 15.0 GiB in each; raise pools.answer.num_gpus to 0.75, or lower "
-        "pools.answer.num_actors"
+        "pools.answer.num_gpus is 0.25: that is 6.0 GiB of a GPU of 24.0 GiB, but the weights of "
+        "the language model and CUDA itself take 15.5 GiB; raise pools.answer.num_gpus to 0.78, or "
+        "use a larger GPU"
     )
+
+
+def test_room_beside_the_weights_is_asked_for():
+    with pytest.raises(PoolError, match=r"take 12\.2 GiB; raise .* to 0\.61"):
+        raise_if_no_room("compress", ActorPool(num_gpus=0.5), {FIRST: int(11.7 * GIB)}, gpu(24))
+
+
+@pytest.mark.parametrize(("num_gpus", "share"), [(0.5, 0.475), (0.25, 0.225), (1, None), (0, None)])
+def test_an_actor_keeps_to_the_share_that_it_reserves(monkeypatch, num_gpus, share):
+    set_to = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", gpu(20, total=20))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given)
+    )
+    keep_to_share(ActorPool(num_gpus=num_gpus), [torch.device("cuda")])
+    assert set_to == ([] if share is None else [(pytest.approx(share), None)])
 
 
 def test_a_gpu_that_others_have_filled_is_named_with_what_is_free():
@@ -106,6 +122,8 @@ def test_on_a_cpu_nothing_is_asked():
 
 def test_memory_that_is_gone_while_loading_is_one_line_with_the_setting(two_gpus, monkeypatch):
     monkeypatch.setattr(gpu_memory, "raise_if_no_room", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", gpu(20, total=20))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *_: None)
     model = describe_model("tiny", device="cuda")
 
     def load():

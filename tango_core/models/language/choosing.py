@@ -130,18 +130,19 @@ class Choosing(ABC):
         self._keep_aside(self._budget - slots * capacity)
         try:
             self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
-        except Exception as error:
-            self._guard(error)
-            if not is_out_of_memory(error):
+            return True
+        except Exception as caught:
+            self._guard(caught)
+            if not is_out_of_memory(caught):
                 raise
-            self._keep_aside(0)
-            free_memory()
-            self._budget = max(1, min(self._budget, slots * capacity) // 2)
-            if slots <= len(front.members):
-                self._waiting.popleft()
-                self._split_or_fail(front, error)
-            return False
-        return True
+            error = caught.with_traceback(None)  # whose frames hold the layers made so far
+        self._keep_aside(0)
+        free_memory()
+        self._budget = max(1, min(self._budget, slots * capacity) // 2)
+        if slots <= len(front.members):
+            self._waiting.popleft()
+            self._split_or_fail(front, error)
+        return False
 
     def _forget_arena(self) -> None:
         """Give its memory back; prefixes that it held are computed again."""

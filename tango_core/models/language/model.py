@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.language.parts import LaidOutRequest
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout
+from tango_core.models.memory_faults import again_with_memory_freed
 from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt
 
@@ -116,16 +118,20 @@ class LayoutAndEngine(LanguageModel):
 
     def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
         """Text and clip in order; the clip's tokens go to the engine's device once."""
-        placed, companions = self.engine.place(asked.video.tokens), asked.video.companions
-        if companions is not None:
-            companions = self.engine.place(companions)
-        video = replace(asked.video, tokens=placed, companions=companions)
+        video = again_with_memory_freed(partial(self._placed, asked.video))
         return LaidOutRequest(
             [self.layout.lay_out(video, prompt, asked.positions) for prompt in asked.prompts],
             asked.pruner,
             asked.max_new_tokens,
             asked.share_prefix,
         )
+
+    def _placed(self, video: CompressedVideo) -> CompressedVideo:
+        """The clip with its tokens on the engine's device."""
+        placed, companions = self.engine.place(video.tokens), video.companions
+        if companions is not None:
+            companions = self.engine.place(companions)
+        return replace(video, tokens=placed, companions=companions)
 
 
 class _LaidOutSession(AnswerSession[ClipPrompts]):

@@ -43,6 +43,14 @@ def test_features_come_back_bit_for_bit(tmp_path, dtype):
     assert (opened.row.clip, opened.row.decode_video_ms, opened.row.encode_ms) == (clip(), 1.0, 2.0)
 
 
+def test_nothing_is_copied_for_the_cpu(tmp_path):
+    opened = filled(tmp_path).opened(KEY, ALL)
+    read = opened.features(frozenset(SIGNALS), "cpu")
+    assert read.tokens.data_ptr() == opened.tokens()[0].data_ptr()
+    for name in SIGNALS:
+        assert getattr(read, name).data_ptr() == opened.signals[name].data_ptr()
+
+
 def test_one_listing_says_what_is_there(tmp_path):
     cache = filled(tmp_path, (0, 1))
     keys = {clip(0).key, clip(1).key}

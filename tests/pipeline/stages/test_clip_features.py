@@ -11,8 +11,11 @@ from jobs_for_tests import job, plan_of
 from pipeline.cache import feature_rows, quantised
 from pipeline.cache.names import file_of
 from pipeline.cache.quantised import quantise
+from pipeline.cache.stored_features import StoredFeatures
+from pipeline.pools import PoolError
 from pipeline.rows import Row
 from pipeline.settings import Settings
+from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import LlavaEncoder
@@ -189,3 +192,51 @@ def test_damaged_features_fail_the_clip_once_and_are_encoded_again(shapes, tmp_p
     compressed(plan)
     (cache,) = plan.caches.values()
     assert cache.keys() == {key}
+
+
+def test_stored_features_that_do_not_fit_at_first_are_put_on_the_device_again(
+    shapes, tmp_path, monkeypatch
+):
+    compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
+    features, tries = StoredFeatures.features, []
+
+    def once_too_large(self, *arguments):
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return features(self, *arguments)
+
+    monkeypatch.setattr(StoredFeatures, "features", once_too_large)
+    row = compressed(planned(shapes, tmp_path, TOPK, features="all"))
+    assert not row["compress_errors"]
+    assert len(tries) == 2
+
+
+def test_an_encoder_without_room_is_loaded_twice_and_not_again_for_every_clip():
+    loads = []
+
+    def load():
+        loads.append(0)
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    source = FeatureSource(load, None, torch.device("cpu"))
+    for _ in range(3):
+        with pytest.raises(PoolError) as error:
+            source.encoder  # noqa: B018
+        assert "raise pools.compress.num_gpus" in str(error.value)
+        assert "\n" not in str(error.value)
+    assert len(loads) == 2
+
+
+def test_an_encoder_that_fits_at_the_second_try_stays():
+    loads, encoder = [], object()
+
+    def load():
+        loads.append(0)
+        if len(loads) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encoder
+
+    source = FeatureSource(load, None, torch.device("cpu"))
+    assert [source.encoder, source.encoder] == [encoder, encoder]
+    assert len(loads) == 2

@@ -64,6 +64,19 @@ def test_auto_takes_what_fits_into_half_of_the_free_memory(monkeypatch, free, ex
     assert tower.batches[0] == expected
 
 
+@pytest.mark.parametrize(
+    ("share", "free", "expected"),
+    [(1.0, 60, 70), (0.5, 60, 30), (0.5, 5, 15), (0.1, 60, 0)],
+)
+def test_free_is_what_is_left_of_the_share_of_a_gpu(monkeypatch, share, free, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: share)
+    assert frame_batches.free_bytes(CUDA) == expected
+
+
 def test_auto_on_a_cpu_needs_no_look_at_its_memory():
     assert frame_batches.free_bytes(CPU) is None
     assert largest_batch("auto", "cpu", 32) == frame_batches.ON_CPU
