@@ -19,8 +19,8 @@ OTHERS = {
 # Processes, signals and the terminal, and times that are shown while a job runs: no result and no
 # file of a run depends on them.
 LIVE = {
-    "background.py", "driver_report.py", "metrics.py", "process.py", "quiet.py", "ray_metrics.py",
-    "stopping.py",
+    "background.py", "driver_report.py", "metrics.py", "node_usage.py", "process.py", "quiet.py",
+    "ray_metrics.py", "stopping.py",
 }  # fmt: skip
 # Work in a directory of their own that is removed again.
 ASIDE = {"desk.py", "dry_run.py"}
