@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ from pipeline.stages.declarations import Stage, filled, stages_of
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
-# Without frames. What is in a block is answered together, so larger ones keep a GPU busy.
+# Without frames. What is in a batch is answered together, so larger ones keep a GPU busy.
 _MAX_HITS_PER_BLOCK = 64
 # Every block costs the driver about 1 ms and 20 KB, before anything starts and until all is done.
 _MAX_CLIPS_AT_ONCE = 100_000
@@ -140,13 +140,16 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     for stage in stages_of(plan):
         takes = stage.taken(waiting)
         joining, waiting = waiting.filter(takes), waiting.filter(pc.invert(takes))
+        # Ray holds back rows until they fill a batch: what other stages hand on is in small ones.
+        batch_size = _MAX_CLIPS_PER_BLOCK
+        if dataset is None and stage.on_hits:
+            workers = _workers(stage, settings)
+            batch_size = _size(joining.num_rows, workers, _MAX_HITS_PER_BLOCK)
         if joining.num_rows:
-            joining = _with_columns(joining, columns)
-            hits = stage.on_hits
-            own = _hit_blocks(joining, _workers(stage, settings)) if hits else _blocks(joining)
+            own = _blocks(_with_columns(joining, columns), batch_size)
             dataset = own if dataset is None else dataset.union(own)
         if dataset is not None:
-            dataset = _append(dataset, stage, plan, settings, ledger)
+            dataset = _append(dataset, stage, plan, settings, ledger, batch_size)
         columns = stage.output
     return _passed_on(dataset, waiting, columns)
 
@@ -167,8 +170,10 @@ def _passed_on(dataset: Dataset | None, clips: pa.Table, columns: pa.Schema) -> 
     return own if dataset is None else dataset.union(own)
 
 
-def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any) -> Dataset:
-    """Append a stage as its pool says: as tasks, or in actors."""
+def _append(
+    dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any, batch_size: int
+) -> Dataset:
+    """Append a stage as its pool says: as tasks, or in actors, which get so many rows at once."""
     pool = getattr(settings.pools, stage.name)
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
@@ -183,8 +188,8 @@ def _append(dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledg
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
         type(stage.load().__name__, (StageActor,), {}),
-        # Whole blocks where clips are answered: hits as `_hit_blocks` cut them, others as encoded.
-        batch_size=None if stage.on_hits else _MAX_CLIPS_PER_BLOCK,
+        # Never `None`, which Ray refuses beside GPUs.
+        batch_size=batch_size,
         batch_format="pyarrow",
         compute=_strategy(pool),
         fn_constructor_kwargs={
@@ -223,26 +228,12 @@ def _num_cpus() -> int:
 def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
     """Small blocks, so that clips start to flow at once and every worker gets some."""
     size = _size(clips.num_rows, _num_cpus(), largest)
-    return _cut(clips, range(0, clips.num_rows, size))
-
-
-def _hit_blocks(clips: pa.Table, workers: int) -> Dataset:
-    """Blocks of clips that are only answered: every worker's first is small, for early results."""
-    size = _size(clips.num_rows, workers, _MAX_HITS_PER_BLOCK)
-    small = min(size, _MAX_CLIPS_PER_BLOCK)
-    first = min(workers * small, clips.num_rows)
-    return _cut(clips, [*range(0, first, small), *range(first, clips.num_rows, size)])
+    # Not `from_arrow`: it starts a task per block, only to look at what is known here.
+    return ray.data.from_blocks(
+        [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
+    )
 
 
 def _size(num_clips: int, workers: int, largest: int) -> int:
     """Clips per block, so that each worker gets about four blocks."""
     return min(largest, max(1, math.ceil(num_clips / (4 * workers))))
-
-
-def _cut(clips: pa.Table, starts: Sequence[int]) -> Dataset:
-    """Blocks that begin at some rows."""
-    ends = [*starts[1:], clips.num_rows]
-    # Not `from_arrow`: it starts a task per block, only to look at what is known here.
-    return ray.data.from_blocks(
-        [clips.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
-    )

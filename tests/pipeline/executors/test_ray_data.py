@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import ray
 from jobs_for_tests import job, plan_of, run
 
 from pipeline.pools import ActorPool, Pools, TaskPool
@@ -81,37 +80,35 @@ def test_a_pool_may_grow_between_two_bounds(plans, local_ray):
     assert found["MapBatches(AnswerQuestions)"] == (2, 2)
 
 
+def batch_sizes(dataset):
+    """Rows that the workers of every stage get at once."""
+    operator, found = dataset._logical_plan.dag, {}
+    while operator.input_dependencies:
+        if operator.name.startswith("MapBatches("):
+            found[operator.name[11:-1]] = operator.batch_size
+        operator = operator.input_dependencies[0]
+    return found
+
+
 @pytest.mark.parametrize(
-    ("clips", "workers", "expected"),
-    [
-        (3, 2, [1, 1, 1]),
-        (40, 2, [5] * 8),
-        (200, 2, [8, 8, *[25] * 7, 9]),
-        (1000, 1, [8, *[64] * 15, 32]),
-        (1000, 8, [8] * 8 + [32] * 29 + [8]),
-    ],
+    ("clips", "actors", "expected"), [(1, 1, 1), (40, 2, 5), (200, 2, 25), (1000, 1, 64)]
 )
-def test_hits_are_answered_in_large_blocks_behind_small_first_ones(
-    local_ray, clips, workers, expected
-):
+def test_hits_are_answered_in_large_batches(plans, local_ray, clips, actors, expected):
+    """On several actors all of them get some."""
     import pyarrow as pa
 
-    from pipeline.executors import ray_data
-
-    blocks = ray_data._hit_blocks(pa.table({"number": range(clips)}), workers)
-    tables = [ray.get(ref) for one in blocks.iter_internal_ref_bundles() for ref in one.block_refs]
-    assert [table.num_rows for table in tables] == expected
-    assert pa.concat_tables(tables)["number"].to_pylist() == list(range(clips))
+    rows = plans["warm"].clips.slice(0, 1)
+    plan = replace(plans["warm"], clips=pa.concat_tables([rows] * clips))
+    dataset = built(plan, Pools(answer=ActorPool(actors)))
+    assert batch_sizes(dataset) == {"AnswerQuestions": expected}
 
 
-def test_an_answering_actor_gets_whole_blocks(plans, local_ray):
-    """Clips are answered together within a call; frames are taken in small numbers."""
-    operator, found = built(plans["cold"])._logical_plan.dag, {}
-    while operator.input_dependencies:
-        found[operator.name] = operator.batch_size
-        (operator,) = operator.input_dependencies
-    assert found["MapBatches(AnswerQuestions)"] is None
-    assert found["MapBatches(CompressVideo)"] == 8
+@pytest.mark.parametrize("name", ["cold", "mixed"])
+def test_clips_that_are_encoded_are_handed_on_in_small_batches(plans, local_ray, name):
+    """Ray holds rows back until there are enough for a batch; and it wants a number beside GPUs."""
+    gpu = ActorPool(1, num_gpus=0.5)
+    found = batch_sizes(built(plans[name], Pools(compress=gpu, answer=gpu)))
+    assert (found["CompressVideo"], found["AnswerQuestions"]) == (8, 8)
 
 
 def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
