@@ -67,6 +67,14 @@ def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it
     assert any("0 failed, 0 missing" in line for line in outcome.attempts[2:])
 
 
+def test_a_store_that_refuses_more_than_two_drivers_ask_is_still_a_fault():
+    """A driver gives up after six refusals; three drivers are needed to use up twenty."""
+    schedule = Schedule(
+        world="store", clips=5, faults=(Rot(68, "cut", "part", 18), f.Refused(133, times=20))
+    )
+    assert not problem_of(schedule)
+
+
 @pytest.mark.parametrize("seed", [7, 12])
 def test_a_schedule_does_the_same_every_time(seed):
     schedule = schedule_of(seed)

@@ -238,8 +238,8 @@ def main() -> None:
             f"stored tokens of 10 % are {size_of(stored.tokens['uniform r=0.1']) / 1e6:.1f} MB.",
             "Reading the features' file into memory that is in use takes at least "
             f"{least[0]:.1f} ms, and its CRC-32 {least[1]:.1f} ms,",
-            f"together {sum(least) / own:.1f} times a reading of stored tokens: alone, such a plan "
-            "cannot come to 1.5.",
+            f"together {sum(least) / own:.1f} times a reading of stored tokens; what is read is "
+            "then added up, the most of what *shared* takes.",
             "",
         ]
     print("\n".join(lines))

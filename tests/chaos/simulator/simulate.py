@@ -112,7 +112,9 @@ def _run(running: Running, outcome: Outcome, reference: dict[tuple[str, ...], ob
         running.decode_faults.clear()
         running.listing_faults.clear()
         before, begun = len(world.struck), len(world.processes)
-        is_away = world.time < max(running.disk.full_until, running.bucket.down_until)
+        is_away = world.time < max(running.disk.full_until, running.bucket.down_until) or bool(
+            running.bucket.refused  # a driver gives up after six of them
+        )
         left = work_left(running, reference, incomplete)
         encoded = len(running.encoded)
         machine = attempt % 2 if schedule.moves and schedule.world != "disk" else 0
