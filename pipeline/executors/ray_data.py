@@ -142,11 +142,12 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
         joining, waiting = waiting.filter(takes), waiting.filter(pc.invert(takes))
         # Ray holds back rows until they fill a batch: what other stages hand on is in small ones.
         batch_size = _MAX_CLIPS_PER_BLOCK
+        largest = _MAX_HITS_PER_BLOCK if stage.on_hits else _MAX_CLIPS_PER_BLOCK
         if dataset is None and stage.on_hits:
             workers = _workers(stage, settings)
-            batch_size = _size(joining.num_rows, workers, _MAX_HITS_PER_BLOCK)
+            largest = batch_size = _size(joining.num_rows, workers, _MAX_HITS_PER_BLOCK)
         if joining.num_rows:
-            own = _blocks(_with_columns(joining, columns), batch_size)
+            own = _blocks(_with_columns(joining, columns), largest)
             dataset = own if dataset is None else dataset.union(own)
         if dataset is not None:
             dataset = _append(dataset, stage, plan, settings, ledger, batch_size)

@@ -111,6 +111,18 @@ def test_clips_that_are_encoded_are_handed_on_in_small_batches(plans, local_ray,
     assert (found["CompressVideo"], found["AnswerQuestions"]) == (8, 8)
 
 
+def test_hits_beside_clips_that_are_encoded_are_few_blocks(plans, local_ray):
+    """Every block costs the driver time and memory before anything starts."""
+    import pyarrow as pa
+
+    hit = plans["warm"].clips.slice(0, 1)
+    clips = pa.concat_tables([plans["cold"].clips.slice(1, 1), *[hit] * 6400])
+    dataset = built(replace(plans["mixed"], clips=clips))
+    union = dataset._logical_plan.dag.input_dependencies[0]
+    blocks = [len(one.input_data) for one in union.input_dependencies if hasattr(one, "input_data")]
+    assert blocks == [100]
+
+
 def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
     from pipeline.executors import ray_data
 
