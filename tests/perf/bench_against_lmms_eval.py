@@ -169,7 +169,8 @@ def write(spent: Sequence[Spent], clips: int, same: int, questions: int, repeats
         "",
         f"{clips} clips, {questions} questions, the embedded model with 8 frames, one thread,",
         f"empty caches; medians of {repeats} runs in turn. lmms-eval has no sweep: five settings",
-        "are five times its one. Ratios are lmms-eval's seconds over those of the command; targets: 3 and 10.",
+        "are five times its one. Ratios are lmms-eval's seconds over those of the command; "
+        "targets: 3 and 10.",
         f"Replies of the full model equal to lmms-eval's: {same} of {questions}.",
         "",
         "| command | wall s | processor s | load | ratio, wall | ratio, processor |",
