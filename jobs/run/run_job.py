@@ -18,6 +18,7 @@ from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.json_events import JsonEvents
 from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
+from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
 from pipeline.loading import loading
@@ -85,13 +86,13 @@ def measure(
             run_dir,
             display.progress,
             run_plan=partial(run, early=early, board=board),
-            observers=[desk, live, *([events] if events else [])],
+            observers=[desk, live, ReportModules(), *([events] if events else [])],
             board=board,
         )
         all_answers_are_there()
         if early and is_last:
             early.close(0)
-        # Imported when there are results: plots and tables need two seconds that no clip waits for.
+        # Not at the start: no clip waits for what plots and tables need.
         with loading():
             from jobs.report.page import write_report
             from jobs.report.tables.cells import render_table
@@ -100,6 +101,7 @@ def measure(
 
         with results_of(run_dir, desk.path) as folder:
             summary = write_summary(folder)
+            live.numbers_are_there()
             report = run_dir / write_report(folder, summary).name
         say = display.say
         say(heading(job_result))

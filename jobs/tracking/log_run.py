@@ -6,31 +6,13 @@ Everything logged is read from the directory, so the upload at the end of a job 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jobs.results.facts import JobFacts
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking.datasets import datasets_of
-from jobs.tracking.description import describe, describe_cell
-from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driver
-from jobs.tracking.mlflow_runs import (
-    CELL_TAG,
-    EXPERIMENT,
-    NOTE_TAG,
-    PARENT_TAG,
-    MlflowRuns,
-    Point,
-    nothing,
-    shown_name,
-)
-from jobs.tracking.predictions import log_predictions, read_predictions
+from jobs.tracking.mlflow_runs import EXPERIMENT, MlflowRuns, nothing
 from jobs.tracking.repair import repair
 from jobs.tracking.replay import Replay
+from jobs.tracking.results_upload import Results, ResultsUpload
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
     ClientFactory,
@@ -42,21 +24,8 @@ from jobs.tracking.server import (
     raise_if_unusable,
     tracking_errors,
 )
-from jobs.tracking.spool import Sent, has_events, last_steps
-from jobs.tracking.values import (
-    cell_metrics,
-    cell_params,
-    cell_tags,
-    flatten,
-    parent_metrics,
-    precompute_metrics,
-    tags_of,
-)
+from jobs.tracking.spool import Sent, has_events
 from pipeline.clock import SYSTEM_CLOCK, Clock
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from mlflow.entities import DatasetInput
 
 
 def log_run(
@@ -68,6 +37,7 @@ def log_run(
     connect: ClientFactory = mlflow_client,
     port_check: PortCheck = check_port,
     progress: Callable[[], None] = nothing,
+    begun: ResultsUpload | None = None,
 ) -> str:
     """Upload a run from its directory alone; repeating it updates the same MLflow runs.
 
@@ -85,6 +55,7 @@ def log_run(
         connect: Makes the client for the tracking server or store.
         port_check: Finds out whether a server listens.
         progress: Called after every request that came back.
+        begun: What has sent the numbers of this run already.
 
     Returns:
         The id of the MLflow run (of the parent).
@@ -98,7 +69,7 @@ def log_run(
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_unusable(uri, port_check)
     files = open_run(run_dir)
-    results = None if _only_begun(files) else _Results(files)
+    results = None if _only_begun(files) else Results(files)
     with tracking_errors():
         client = connect(uri)
         progress()
@@ -107,7 +78,7 @@ def log_run(
         sent = Sent.load(run_dir, uri)
         Replay(runs, files, sent).send()
         if results is not None:
-            return _Upload(runs, files, results, clock).everything()
+            return (begun or ResultsUpload(runs, files, results, clock)).everything()
         repair(client, experiment, uri, clock=clock)
         return sent.run
 
@@ -121,130 +92,3 @@ def _only_begun(files: RunDirectory) -> bool:
     except FileNotFoundError:
         return True
     return False
-
-
-class _Results:
-    """What is read of a finished run before anything is sent."""
-
-    def __init__(self, files: RunDirectory) -> None:
-        self.facts: JobFacts = files.facts()
-        self.job = files.job()
-        # A job that only fills caches has counts in place of cells.
-        filled = self.facts.kind == "precompute"
-        self.counts = files.counts() if filled else None
-        self.summary: RunSummary | None = None if filled else files.summary()
-
-
-class _Upload:
-    """The results of a finished run, as MLflow runs."""
-
-    def __init__(
-        self, runs: MlflowRuns, files: RunDirectory, results: _Results, clock: Clock
-    ) -> None:
-        self.runs, self.files, self.results, self.facts = runs, files, results, results.facts
-        self.now_ms = int(clock.now().timestamp() * 1000)
-        self.steps = last_steps(files.path)
-        self.alive = {
-            DRIVER_TAG: Driver.this().to_tag(),
-            DIRECTORY_TAG: str(files.home()),
-            HEARTBEAT_TAG: clock.now().astimezone(UTC).isoformat(timespec="seconds"),
-        }
-
-    def everything(self) -> str:
-        """Numbers first, then files; returns the id of the parent."""
-        facts, summary, job = self.facts, self.results.summary, self.results.job
-        tags = {**tags_of(facts), **self.alive}
-        if summary is not None:
-            tags |= {NOTE_TAG: describe(facts, summary)}
-            if len(summary.cells) == 1:
-                tags |= {"retention": f"{facts.cells[0].retention:g}"}
-        parent = self.runs.start(shown_name(facts.run_id), tags, self._started_ms())
-        params = {} if job is None else flatten(job)
-        if summary is not None:
-            if job is None or len(summary.cells) == 1:
-                params = {**cell_params(summary.cells[0], facts), **params}
-            metrics = parent_metrics(summary)
-        else:
-            metrics = precompute_metrics(self.results.counts or {})
-        self.runs.params(parent, params)
-        self.runs.metrics(parent, self._points(metrics))
-        self.runs.inputs(parent, datasets_of(job))
-        predictions = read_predictions(self.files.path)
-        if summary is not None:
-            self._cells(summary, parent, predictions)
-        self._files(parent)
-        self.runs.end(parent, "FINISHED", self._ended_ms())
-        return parent
-
-    def _cells(self, summary: RunSummary, parent: str, predictions: pd.DataFrame | None) -> None:
-        """Every cell of a sweep as a child; the replies of every cell as a table."""
-        several = len(summary.cells) > 1
-        for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
-            run = parent
-            if several:
-                name = f"{cell.benchmark}: {cell.name}"
-                tags = {
-                    **cell_tags(facts, self.facts),
-                    **self.alive,
-                    CELL_TAG: name,
-                    PARENT_TAG: parent,
-                    NOTE_TAG: describe_cell(cell, self.facts),
-                }
-                run = self.runs.start(name, tags, self._started_ms())
-                self.runs.params(run, cell_params(cell, self.facts))
-                points = [
-                    (name, value, self.now_ms, 0) for name, value in cell_metrics(cell).items()
-                ]
-                self.runs.metrics(run, points)
-                self.runs.inputs(run, _of_benchmark(self.results.job, cell.benchmark))
-                self.runs.client.log_dict(run, cell.to_json(), SUMMARY_FILE)
-            if predictions is not None:
-                own = (predictions["cell"] == cell.name) & (
-                    predictions["benchmark"] == cell.benchmark
-                )
-                log_predictions(self.runs.client, run, predictions[own])
-                self.runs.progress()
-            if several:
-                self.runs.end(run, "FINISHED", self._ended_ms())
-
-    def _files(self, parent: str) -> None:
-        """All files; plots also as images beside the charts."""
-        for path in self.files.artifacts():
-            self.runs.file(parent, path)
-        for path in self.files.in_folders():
-            self.runs.file(parent, path, path.parent.name)
-        from PIL import Image
-
-        logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
-        for path in self.files.figures():
-            # The names of images hold their key and step; each is logged once.
-            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
-            if not any(name.search(there) for there in logged):
-                with Image.open(path) as plot:
-                    self.runs.client.log_image(parent, plot, key=path.stem, step=0)
-                self.runs.progress()
-
-    def _points(self, metrics: dict[str, float]) -> list[Point]:
-        """Points at the end of the run.
-
-        The UI shows the point with the largest step, and draws a bar where the only step is 0.
-        """
-        return [
-            (name, value, self.now_ms, self.steps.get(name, 0)) for name, value in metrics.items()
-        ]
-
-    def _ended_ms(self) -> int:
-        """When the job ended; now, if that is not known."""
-        started, wall_s = self._started_ms(), self.facts.wall_s
-        return started + round(1000 * wall_s) if started and wall_s else self.now_ms
-
-    def _started_ms(self) -> int | None:
-        """When the job started, in milliseconds since 1970."""
-        if not self.facts.started_at:
-            return None
-        return round(datetime.fromisoformat(self.facts.started_at).timestamp() * 1000)
-
-
-def _of_benchmark(job: object, benchmark: str) -> list[DatasetInput]:
-    """The dataset of one benchmark of a job."""
-    return [one for one in datasets_of(job) if one.dataset.name.split(":")[0] == benchmark]

@@ -1,8 +1,9 @@
 """The process that talks to MLflow: `python -m jobs.tracking.sender`, started by `upload.py`.
 
 Its first line of input is an order in JSON. Then it sends new events of the run at intervals, and
-tries again when the store is away. A line `finish` asks for the rest and the results, a line `end`
-for the rest alone. When its input closes without either, the driver is dead, and it ends at once.
+tries again when the store is away. A line `numbers` says that the results are there and their
+report is not, a line `finish` asks for the rest and all results, a line `end` for the rest alone.
+When its input closes without the last two, the driver is dead, and it ends at once.
 
 It says `.` for progress, and in the end `done <id>` or `failed <reason>`.
 """
@@ -22,6 +23,7 @@ from typing import IO, Any
 from jobs.tracking.log_run import log_run
 from jobs.tracking.mlflow_runs import EXPERIMENT, MlflowRuns
 from jobs.tracking.replay import Replay
+from jobs.tracking.results_upload import Results, ResultsUpload
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
     TrackingError,
@@ -33,7 +35,7 @@ from jobs.tracking.server import (
 )
 from jobs.tracking.spool import FOLDER, SYSTEM, Sent, Spool
 from jobs.tracking.upkeep import Upkeep
-from pipeline.clock import Ticker
+from pipeline.clock import SYSTEM_CLOCK, Ticker
 
 _LONGEST_PAUSE_S = 60.0
 _PULSE_S = 2.0
@@ -51,18 +53,21 @@ def main() -> int:
         return 1
     control = _Control(sys.stdin)
     run_dir, uri, every_s = Path(order["run_dir"]), order["uri"], order["every_s"]
+    begun = None
     with _Pulse():
         if every_s is None:
             command = control.wait(None)
         else:
-            command = _Watch(run_dir, uri, every_s).until_told(control)
-        return _finish(run_dir, uri) if command == "finish" else 0
+            watch = _Watch(run_dir, uri, every_s)
+            command, begun = watch.until_told(control), watch.begun
+        return _finish(run_dir, uri, begun) if command == "finish" else 0
 
 
-def _finish(run_dir: Path, uri: str) -> int:
+def _finish(run_dir: Path, uri: str, begun: ResultsUpload | None) -> int:
     """Upload everything, and say how it went."""
     try:
-        print(f"done {log_run(run_dir, uri, progress=_say_progress)}", flush=True)
+        run = log_run(run_dir, uri, progress=_say_progress, begun=begun)
+        print(f"done {run}", flush=True)
     except (TrackingError, FileNotFoundError, ValueError) as error:
         print(f"failed {first_line(error)}", flush=True)
         return 1
@@ -102,7 +107,13 @@ class _Control:
 
 
 class _Watch:
-    """Sends the events of one run while its job is at work."""
+    """Sends the events of one run while its job is at work.
+
+    Attributes:
+        begun: Has sent the numbers of the results; `None` if they were not there, or not all.
+    """
+
+    begun: ResultsUpload | None = None
 
     def __init__(self, run_dir: Path, uri: str, every_s: float) -> None:
         self.run_dir, self._uri, self._every_s = run_dir, uri, every_s
@@ -118,11 +129,13 @@ class _Watch:
             try:
                 if command != "finish":  # the upload begins with what was not sent yet
                     self.send()
+                if command == "numbers":
+                    self.numbers()
                 pause = poll
             except (TrackingError, ValueError, LookupError, TypeError, OSError) as error:
                 print(first_line(error), file=sys.stderr, flush=True)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-            if command:
+            if command and command != "numbers":
                 if system:
                     system.stop()
                 return command
@@ -149,6 +162,21 @@ class _Watch:
                 self._upkeep = Upkeep(self._replay, self._uri)
             if self._replay.send() and self._upkeep:
                 self._upkeep.now_and_then()
+
+    def numbers(self) -> None:
+        """Send the results' numbers, beside the driver that draws their report.
+
+        Raises:
+            TrackingError: If the store is away or refuses them.
+            FileNotFoundError: If the results are not on this machine yet.
+        """
+        with tracking_errors():
+            if self._replay is None or not self._replay.sent.run:
+                return
+            runs, files = self._replay.runs, self._replay.files
+            upload = ResultsUpload(runs, files, Results(files), SYSTEM_CLOCK)
+            upload.numbers()
+            self.begun = upload
 
 
 class _SystemMetrics:

@@ -77,6 +77,10 @@ class Sender:
         """Of the process."""
         return self._process.pid
 
+    def begin(self) -> None:
+        """Upload the numbers of the results, which are on disk, while their report is drawn."""
+        self._tell("numbers")
+
     def finish(self, idle_s: float = IDLE_S) -> str:
         """Upload what is left and the results, and wait for it.
 

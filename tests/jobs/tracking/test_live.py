@@ -74,6 +74,24 @@ def test_a_job_is_running_with_its_numbers_and_then_finished(run_dir, store, cli
     assert finished.data.metrics["accuracy"] == pytest.approx(accuracy)
 
 
+def test_numbers_are_sent_while_the_report_is_drawn_and_once(run_dir, store, client):
+    with LiveRun(run_dir, store, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        until(lambda: run_of(client), "the run")
+        live.result(result())
+        live.stopped()
+        finish(run_dir)
+        live.numbers_are_there()
+        drawing = until(lambda: shown(client, "questions"), "the results")
+        assert drawing.info.status == "RUNNING"
+        (run_dir / "report.html").write_text("<p>drawn later</p>")
+        mlflow_id = live.finish()
+    assert mlflow_id == drawing.info.run_id
+    assert client.get_run(mlflow_id).info.status == "FINISHED"
+    assert "report.html" in {item.path for item in client.list_artifacts(mlflow_id)}
+    assert len(client.get_metric_history(mlflow_id, "questions")) == 1
+
+
 def break_off(run_dir, store, client, error):
     """A job that raises once its run is in MLflow."""
     with LiveRun(run_dir, store, "sweep", every_s=0.5) as live:

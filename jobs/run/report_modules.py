@@ -1,0 +1,43 @@
+"""What draws the report, imported while the job is at work.
+
+Plots and tables take most of a second to import. The main thread of a driver only waits, so after
+the first clip, for which nothing else has to wait either, there is time for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipeline.background import LastingThread
+from pipeline.loading import loading
+from pipeline.plan import Plan
+from pipeline.rows import Row
+
+
+class ReportModules:
+    """An observer of a job that imports them beside it."""
+
+    _begun = False
+
+    def started(self, plan: Plan, finished: int) -> None:
+        """See `Observer`."""
+
+    def result(self, row: Row) -> None:
+        """The first clip is through: import."""
+        if not self._begun:
+            self._begun = True
+            LastingThread.start_on(_load)
+
+    def stopped(self) -> None:
+        """See `Observer`."""
+
+
+def _load() -> Callable[[], None]:
+    """Import them; whoever needs one that is missing says so."""
+    try:
+        with loading():
+            import jobs.report.page
+            import jobs.results.summary  # noqa: F401
+    except ImportError:
+        pass
+    return lambda: None
