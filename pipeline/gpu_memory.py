@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from pipeline.devices import HALVES
 from pipeline.pools import ActorPool, PoolError
@@ -60,18 +61,51 @@ def keep_to_share(pool: ActorPool, devices: Iterable[torch.device]) -> None:
         return
     for device in devices:
         _, total = torch.cuda.mem_get_info(device)
-        share = max(0.0, pool.num_gpus * total - _CONTEXT) / total
+        share = bytes_of_share(pool, total) / total
         torch.cuda.set_per_process_memory_fraction(share, device.index)
+
+
+def bytes_of_share(pool: ActorPool, total: int) -> int:
+    """Bytes that an actor may allocate of a GPU: of a part of one, what CUDA itself leaves.
+
+    Args:
+        pool: Of the actor.
+        total: Bytes of the GPU.
+    """
+    if not 0 < pool.num_gpus < 1:
+        return total
+    return max(0, int(pool.num_gpus * total) - _CONTEXT)
+
+
+def room_on(pool: ActorPool, devices: Iterable[torch.device]) -> dict[torch.device, int]:
+    """Bytes that an actor has of each of its GPUs before it loads anything: free, and its own."""
+    found = {}
+    for device in devices:
+        free, total = torch.cuda.mem_get_info(device)
+        found[device] = min(free, bytes_of_share(pool, total))
+    return found
 
 
 def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
     """Bytes of weights on each device; nothing if they are not known before they are read."""
     load: Callable[..., object] = load_encoder if stage == "compress" else load_language_model
     try:
-        sizes = bytes_by_name(modules_of(load(model, device="meta")))
+        modules = modules_of(load(model, device="meta"))
     except Exception:  # loading itself will say what is wrong, and to a family of one's own nothing
         return {}
-    devices = resolve_devices(model.device)
+    return spread_weights(modules, resolve_devices(model.device))
+
+
+def spread_weights(
+    modules: Iterable[nn.Module], devices: Sequence[torch.device]
+) -> dict[torch.device, int]:
+    """Bytes of weights on each device when a half of a model is spread over them.
+
+    Args:
+        modules: Of the half, on any device, `meta` too.
+        devices: Those that it is loaded on.
+    """
+    sizes = bytes_by_name(modules)
     found = dict.fromkeys(devices, 0)
     for name, device in spread_layers(sizes, devices).items():
         found[device] += sizes[name]

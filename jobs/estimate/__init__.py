@@ -4,6 +4,7 @@
     tokens    tokens and cache bytes of every method, from caches, earlier runs or a made-up clip
     features  bytes of the feature store
     memory    bytes of one actor: weights, activations, keys and values
+    room      what the GPUs of an actor have for it
     rates     seconds per clip that earlier runs measured
     timing    time of every stage, the slowest of them, cost
     table     all of it for a reader, and as JSON

@@ -1,9 +1,10 @@
 """Memory of one actor: weights, activations, keys and values at the longest prompt.
 
 Weights are exact where the checkpoint is on this machine. Activations are the widest layer's, which
-is what the stock kernels keep at once; allocators and CUDA itself take about a gibibyte more. On a
-GPU that this machine does not have, `answer.batch_tokens: auto` counts with its fewest tokens: it
-takes half of what the weights leave.
+is what the stock kernels keep at once; allocators and CUDA itself take about a gibibyte more. What
+`auto` means for batches follows from what the weights leave of the GPU, or of the share of it that
+the actor reserves (`room.py`). On a GPU that this machine lacks, `answer.batch_tokens: auto` counts
+with its fewest tokens, and frames are encoded as if there were room for them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from jobs.estimate.room import Room
 from jobs.estimate.tokens import grid_of
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
-from tango_core.models.frame_batches import largest_batch
+from tango_core.models.frame_batches import fitting_batch, largest_batch
 from tango_core.models.language import budget
 from tango_core.models.weight_bytes import bytes_of, modules_of
 
@@ -29,11 +31,15 @@ class ActorMemory:
         weights: Of the half of the model that it holds.
         activations: While it works on its largest input.
         kv: Keys and values of all prompts that are worked on at once; 0 for an encoder.
+        room: What the actor may have of its GPUs; `None` on a CPU, and where it is not known.
+        refused: Why the actor will not start, in one line; `None` if it will.
     """
 
     weights: float
     activations: float
     kv: float = 0.0
+    room: float | None = None
+    refused: str | None = None
 
     @property
     def total(self) -> float:
@@ -60,19 +66,25 @@ class Questions:
     batch_tokens: int | None = None
 
 
-def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
+def encoder_memory(encoder: VisionEncoder, device: str, room: Room | None = None) -> ActorMemory:
     """Of an actor with the vision half.
 
     Args:
         encoder: Loaded on the device `meta`.
         device: Where the job will have it; `"auto"` is decided as on this machine.
+        room: What the actor may have; `None` if that is not known.
     """
     modules = modules_of(encoder)
+    weights = bytes_of(modules)
     spec = encoder.spec
     frames = spec.frames
     height, width = frames.size or _largest_size(frames.max_pixels or frames.multiple**2)
     patches = [_patches(module, height, width) for one in modules for module in one.modules()]
     at_once = largest_batch(spec.encode_batch, device, frames.num_frames)
+    frame_bytes = encoder.frame_bytes(height, width)
+    if room is not None and frame_bytes is not None and spec.encode_batch == "auto":
+        clip = 3 * height * width * frames.num_frames  # it is uploaded whole, as bytes
+        at_once = fitting_batch(at_once, frame_bytes, room.left(weights, modules) - clip)
     rows = max(patches, default=1) * at_once
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     pixels = 4.0 * 3 * height * width * frames.num_frames
@@ -82,13 +94,18 @@ def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
     num_positions, grid = grid_of(spec)
     features = 2.0 * num_positions * grid[0] * grid[1] * rows_of_token * spec.llm.hidden_size
     return ActorMemory(
-        weights=bytes_of(modules),
+        weights=weights,
         activations=(rows * _widest(modules) + features) * itemsize + pixels,
+        room=None if room is None else room.total,
     )
 
 
 def language_memory(
-    model: nn.Module | None, spec: ModelSpec, asked: Questions, device: str
+    model: nn.Module | None,
+    spec: ModelSpec,
+    asked: Questions,
+    device: str,
+    room: Room | None = None,
 ) -> ActorMemory:
     """Of an actor with the language half.
 
@@ -97,17 +114,21 @@ def language_memory(
         spec: From `describe_model`.
         asked: What it answers.
         device: Where the job will have it; `"auto"` is decided as on this machine.
+        room: What the actor may have; `None` if that is not known.
     """
     shape = spec.llm
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _weights(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
     per_row = budget.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
-    room = asked.batch_tokens
-    if room is None:
-        room = _auto(shape, itemsize, device, weights, per_token + per_row)
+    batch_tokens = asked.batch_tokens
+    if batch_tokens is None and (room is not None or _on_gpu(device)):
+        left = 0 if room is None else room.left(weights, [] if model is None else [model])
+        batch_tokens = budget.on_gpu(left, per_token + per_row)
+    elif batch_tokens is None:
+        batch_tokens = budget.on_cpu(int(_layer(shape) * itemsize))
     need = asked.longest + asked.reply
-    held = budget.held_tokens(room, need, asked.together, asked.prompts)
+    held = budget.held_tokens(batch_tokens, need, asked.together, asked.prompts)
     prompts = held // need
     # Prompts that share a prefix compute it once; what they have of their own is short.
     passes = -(-prompts // min(asked.together, budget.MAX_BATCH))
@@ -115,16 +136,13 @@ def language_memory(
         weights=weights,
         activations=passes * asked.longest * per_row + 4.0 * shape.vocab_size * prompts,
         kv=float(held * per_token),
+        room=None if room is None else room.total,
     )
 
 
-def _auto(shape: LLMShape, itemsize: int, device: str, weights: float, token_bytes: int) -> int:
-    """What `answer.batch_tokens: auto` will be."""
-    here = torch.cuda.is_available()
-    if device == "cpu" or (device == "auto" and not here):
-        return budget.on_cpu(int(_layer(shape) * itemsize))
-    free = torch.cuda.mem_get_info()[0] if here else 0
-    return budget.on_gpu(max(0, int(free - weights)), token_bytes)
+def _on_gpu(device: str) -> bool:
+    """Whether an actor computes on a GPU."""
+    return device != "cpu" and (device != "auto" or torch.cuda.is_available())
 
 
 def _weights(shape: LLMShape) -> float:

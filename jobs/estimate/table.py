@@ -105,7 +105,9 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     for name, one in estimate.memory.items():
         parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
-        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words})"
+        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words}){_room(one)}"
+        if one.refused is not None:
+            yield f"          it will not start: {one.refused}"
     yield ""
     yield from _aligned(
         [
@@ -127,6 +129,15 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     )
     yield ""
     yield from _times(estimate)
+
+
+def _room(memory: ActorMemory) -> str:
+    """What an actor may have, beside what it takes."""
+    if memory.room is None:
+        return ""
+    return (
+        f"{', but' if memory.total > memory.room else ','} it may have {human_bytes(memory.room)}"
+    )
 
 
 def _times(estimate: Estimate) -> Iterator[str]:

@@ -43,6 +43,7 @@ from pipeline.lease import KeptLease, held
 from pipeline.methods import PlannedMethod
 from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
+from pipeline.outdated import warn_of_outdated
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
@@ -184,6 +185,8 @@ def _execute(
         if len(done):
             logger.info("resuming: %d clips are finished", len(finished))
     _announce(plan)
+    if not plan.answer:
+        warn_of_outdated(plan)
     settings = _settings(job, locations, plan)
     names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
     counts = dict.fromkeys(names, 0)

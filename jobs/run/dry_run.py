@@ -18,10 +18,11 @@ from jobs.estimate.counts import Counts, count
 from jobs.estimate.features import feature_bytes
 from jobs.estimate.memory import ActorMemory, Questions, encoder_memory, language_memory
 from jobs.estimate.rates import Rates, first_answers, measured, rates_of
+from jobs.estimate.room import refusal, room_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
-from jobs.run.build import build, make_plan
+from jobs.run.build import build, make_plan, make_settings
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import Kind, execute
@@ -30,16 +31,18 @@ from jobs.run.locations import Locations
 from jobs.run.provenance import device_name
 from pipeline.cache.folders import existing_caches
 from pipeline.cgroups import num_cpus
-from pipeline.devices import device_of
+from pipeline.devices import placed
 from pipeline.plan import Plan
-from pipeline.pools import Pools
+from pipeline.pools import ActorPool, Pools
 from pipeline.remote.urls import Place
+from pipeline.settings import Settings
 from pipeline.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.stages.declarations import stages_of
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.model import LayoutAndEngine
 from tango_core.models.language.native import NativeEngine
+from tango_core.models.weight_bytes import bytes_of, modules_of
 
 logger = logging.getLogger(__name__)
 
@@ -97,20 +100,15 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
-    memory = {}
-    if encoder is not None:
-        memory["compress"] = encoder_memory(encoder, _device(job, plan, "compress", on_ray))
-    if plan.answer:
-        engine = language.engine if language is not None else None
-        memory["answer"] = language_memory(
-            engine.model if isinstance(engine, NativeEngine) else None,
-            plan.model,
-            _asked(job, plan, cells, counts),
-            _device(job, plan, "answer", on_ray),
-        )
     nodes = _nodes(locations.address if on_ray else None)
-    work = _work(plan, counts, seconds, memory, gpus=job.model.device != "cpu")
-    suggested = suggest_pools(nodes, work)
+    gpus = job.model.device != "cpu"
+    pools = job.pools if not isinstance(job.pools, str) else Pools()
+    if on_ray and isinstance(job.pools, str):  # which GPUs they get does not depend on the memory
+        pools = suggest_pools(nodes, _work(plan, counts, seconds, {}, gpus))
+    settings = make_settings(job, locations.address, choice.executor, pools)
+    asked = _asked(job, plan, cells, counts)
+    memory = _memory(plan, settings, encoder, language, asked, encodes=counts.to_encode > 0)
+    suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory, gpus))
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
     timings = [
@@ -178,11 +176,39 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
     return encoder, language
 
 
-def _device(job: Job, plan: Plan, stage: str, on_ray: bool) -> str:
-    """Where the actors of a stage will compute."""
-    if not on_ray or isinstance(job.pools, str):
-        return plan.model.device
-    return device_of(job.model.device, getattr(job.pools, stage))
+def _memory(
+    plan: Plan,
+    settings: Settings,
+    encoder: VisionEncoder | None,
+    language: LayoutAndEngine | None,
+    asked: Questions,
+    encodes: bool,
+) -> dict[str, ActorMemory]:
+    """Stage -> memory of one of its actors, as far as it is known."""
+    on_ray = settings.executor == "ray"
+    engine = language.engine if language is not None else None
+    model = engine.model if isinstance(engine, NativeEngine) else None
+    modules = {
+        "compress": [] if encoder is None else modules_of(encoder),
+        "answer": [] if model is None else [model],
+    }
+    # In a loop both halves are in one process.
+    beside = dict.fromkeys(modules, 0.0)
+    if not on_ray and encodes and plan.answer:
+        beside = {"compress": bytes_of(modules["answer"]), "answer": bytes_of(modules["compress"])}
+    found: dict[str, ActorMemory] = {}
+    for stage, half in modules.items():
+        device = placed(plan.model, settings, stage).device
+        pool: ActorPool = getattr(settings.pools, stage) if on_ray else ActorPool()
+        room = room_of(device, pool, beside[stage])
+        if stage == "compress" and encoder is not None:
+            found[stage] = encoder_memory(encoder, device, room)
+        elif stage == "answer" and plan.answer:
+            found[stage] = language_memory(model, plan.model, asked, device, room)
+        if on_ray and room is not None and stage in found:
+            refused = refusal(stage, pool, room, found[stage].weights, half)
+            found[stage] = replace(found[stage], refused=refused)
+    return found
 
 
 def _asked(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.results.facts import JOB_FILE
+from jobs.tracking.clean_files import without_secrets
 from jobs.tracking.drivers import DIRECTORY_TAG
 from pipeline.redaction import redacted
 from pipeline.remote.urls import is_url
@@ -24,8 +25,6 @@ ENDED_TAG = "ended"
 # Limits of MLflow's stores: characters, and entries per request.
 _MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
 _MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
-# Text files that may quote a URL with a password.
-_TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
 Point = tuple[str, float, int, int]
 """Name, value, time in ms since 1970, and step of a metric."""
@@ -134,15 +133,12 @@ class MlflowRuns:
         self.progress()
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
-        """Upload one file; the passwords of URLs in a text file are not sent."""
-        if path.suffix in _TEXT:
-            text = path.read_text(encoding="utf-8")
-            if (clean := redacted(text)) != text:
-                name = f"{folder}/{path.name}" if folder else path.name
-                self.client.log_text(run, clean, name)
-                self.progress()
-                return
-        self.client.log_artifact(run, str(path), folder)
+        """Upload one file; the secrets in a text file are not sent, see `clean_files.py`."""
+        clean = without_secrets(path)
+        if clean is None:
+            self.client.log_artifact(run, str(path), folder)
+        else:
+            self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
         self.progress()
 
     def run_on(self, run: str) -> None:

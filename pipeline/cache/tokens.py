@@ -66,6 +66,9 @@ class TokenCache(CacheDirectory):
     # Entries that are looked for first; a job that stores plans mostly meets those.
     _order = (TOKENS, PLAN)
 
+    listed_plans = 0
+    """Clips of which the last listing for `keys` found a plan alone."""
+
     @cached_property
     def features(self) -> FeatureCache | None:
         """The feature cache that plans in here are made for; `None` if there can be none."""
@@ -91,7 +94,8 @@ class TokenCache(CacheDirectory):
         for entry in self.entries():
             key, part = split(entry)
             by_part.setdefault(part, set()).add(key)
-        if by_part[PLAN] - by_part[TOKENS] and self.features is not None:
+        self.listed_plans = len(by_part[PLAN] - by_part[TOKENS])
+        if self.listed_plans and self.features is not None:
             look = with_tokens or tokens_in
             return by_part[TOKENS] | (by_part[PLAN] & look(self.features))
         return by_part[TOKENS]

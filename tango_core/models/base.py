@@ -200,6 +200,13 @@ class VisionEncoder(ABC):
         """
         return self.encode(frames, needs)
 
+    def frame_bytes(self, height: int, width: int) -> int | None:
+        """Memory of the activations of a frame of this size in pixels, rounded up.
+
+        `model.encode_batch: auto` goes by it, and `--dry-run`; `None` is not known.
+        """
+        return None
+
     @property
     def num_layers(self) -> int | None:
         """Blocks of the tower that the model runs; `None` for a tower that shows no layers."""

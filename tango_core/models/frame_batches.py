@@ -43,6 +43,19 @@ def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
     return min(ON_CPU if cpu else AT_MOST, num_frames)
 
 
+def fitting_batch(size: int, frame_bytes: int, free: int) -> int:
+    """Frames that `"auto"` puts together on an accelerator: `size`, or the power of two that fits.
+
+    Args:
+        size: `largest_batch`.
+        frame_bytes: Memory of the activations of one frame.
+        free: What this process could have beside all that it holds, in bytes.
+    """
+    while size > 1 and size * frame_bytes > free * _SHARE:
+        size = 1 << ((size - 1).bit_length() - 1)
+    return size
+
+
 @dataclass
 class FrameBatches:
     """Runs a tower over a clip, some frames at a time.
@@ -120,8 +133,8 @@ class FrameBatches:
         size = largest_batch(self.setting, self.device.type, num_frames)
         if self.setting == "auto":
             free = free_bytes(self.device)
-            while free is not None and size > 1 and size * frame_bytes > free * _SHARE:
-                size = 1 << ((size - 1).bit_length() - 1)
+            if free is not None:
+                size = fitting_batch(size, frame_bytes, free)
         return size if self.shrunk_to is None else min(size, self.shrunk_to)
 
 

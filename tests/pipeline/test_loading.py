@@ -1,6 +1,8 @@
 """What loading without collections leaves behind."""
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -58,3 +60,19 @@ def test_garbage_that_is_made_later_is_found() -> None:
     assert gone() is not None
     gc.collect()
     assert gone() is None
+
+
+ENDS = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 0))  # after all that is registered later
+from pipeline.loading import loading
+with loading():
+    import json{more}
+"""
+
+
+@pytest.mark.parametrize(("more", "frozen"), [("", "True"), (", duckdb", "False")])
+def test_a_process_ends_quickly_or_if_a_library_would_complain_in_order(more, frozen) -> None:
+    code = ENDS.format(more=more)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, frozen, "")

@@ -103,6 +103,10 @@ class InternVLEncoder(VisionEncoder):
         """Without shuffle and projector; see `VisionEncoder.encode_signals`."""
         return self._encode(frames, needs, tokens=False)
 
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        return activation_bytes(self.config.vision_config, self._dtype.itemsize)
+
     @property
     def num_layers(self) -> int:
         """Blocks of the tower."""
@@ -129,7 +133,7 @@ class InternVLEncoder(VisionEncoder):
     ) -> tuple[dict[str, Any], Tensor]:
         """Maps of all frames of a clip, and their times."""
         pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
-        row_bytes = activation_bytes(self.config.vision_config, self._dtype.itemsize)
+        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
         return self._batches.run(pixels, look, row_bytes=row_bytes), timestamps
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:

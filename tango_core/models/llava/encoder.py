@@ -105,6 +105,10 @@ class LlavaEncoder(VisionEncoder):
         """Without projector and pooling of the tokens; see `VisionEncoder.encode_signals`."""
         return self._encode(frames, needs, tokens=False)
 
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        return activation_bytes(self.config.vision_config, self._dtype.itemsize)
+
     @property
     def num_layers(self) -> int:
         """Blocks up to the one whose output the model takes."""
@@ -125,7 +129,7 @@ class LlavaEncoder(VisionEncoder):
             return notes.maps(received_attention(output))
 
         pixels, _ = upload_clip(frames.pixels, frames.timestamps, self.device)
-        row_bytes = activation_bytes(self.config.vision_config, self._dtype.itemsize)
+        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
         return trace_of(self._batches.run(pixels, look, row_bytes=row_bytes), self._tower_grid)
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
@@ -136,7 +140,7 @@ class LlavaEncoder(VisionEncoder):
         maps: dict[str, Any] = self._batches.run(
             pixels,
             lambda part: self._encode_batch(part, needs, tokens),
-            row_bytes=activation_bytes(self.config.vision_config, self._dtype.itemsize),
+            row_bytes=self.frame_bytes(*frames.pixels.shape[1:3]),
         )
         return VisualFeatures(
             grid=self._grid,

@@ -97,12 +97,10 @@ class QwenEncoder(VisionEncoder):
         pairs = pair_frames(frames.pixels, self.layout.frames)
         times = pair_timestamps(frames.timestamps, len(pairs))
         groups, timestamps = upload_clip(pairs, times, self.device)
-        config = self.tower.config
-        num_patches = grid[0] * grid[1] * self.layout.merge**2
         maps: dict[str, Any] = self._batches.run(
             groups,
             lambda part: self._encode_batch(part, grid, needs),
-            row_bytes=activation_bytes(config, num_patches, self._dtype.itemsize),
+            row_bytes=self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames,
             frames_per_row=self.layout.frames,
         )
         return VisualFeatures(
@@ -112,6 +110,12 @@ class QwenEncoder(VisionEncoder):
             source=frames.source,
             **maps,
         )
+
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        height, width = (side // self.layout.patch for side in (height, width))
+        row_bytes = activation_bytes(self.tower.config, height * width, self._dtype.itemsize)
+        return row_bytes // self.layout.frames
 
     @property
     def num_layers(self) -> int:
@@ -135,11 +139,10 @@ class QwenEncoder(VisionEncoder):
         pairs = pair_frames(frames.pixels, self.layout.frames)
         times = pair_timestamps(frames.timestamps, len(pairs))
         groups, _ = upload_clip(pairs, times, self.device)
-        num_patches = grid[0] * grid[1] * merge**2
         maps = self._batches.run(
             groups,
             look,
-            row_bytes=activation_bytes(self.tower.config, num_patches, self._dtype.itemsize),
+            row_bytes=self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames,
             frames_per_row=self.layout.frames,
         )
         return trace_of(maps, (grid[0] * merge, grid[1] * merge))

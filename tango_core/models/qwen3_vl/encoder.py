@@ -113,6 +113,12 @@ class Qwen3Encoder(VisionEncoder):
             **maps,
         )
 
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        height, width = (side // self.layout.patch for side in (height, width))
+        row_bytes = activation_bytes(self.tower.config, height * width, self._dtype.itemsize)
+        return row_bytes // self.layout.frames
+
     @property
     def num_layers(self) -> int:
         """Blocks of the tower."""
@@ -144,8 +150,7 @@ class Qwen3Encoder(VisionEncoder):
         pairs = pair_frames(frames.pixels, self.layout.frames)
         times = mean_timestamps(frames.timestamps, self.layout.frames)
         groups, timestamps = upload_clip(pairs, times, self.device)
-        num_patches = grid[0] * grid[1] * self.layout.merge**2
-        row_bytes = activation_bytes(self.tower.config, num_patches, self._dtype.itemsize)
+        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames
         maps = self._batches.run(
             groups, look, row_bytes=row_bytes, frames_per_row=self.layout.frames
         )

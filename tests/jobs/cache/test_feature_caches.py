@@ -56,6 +56,19 @@ def test_gc_says_which_plans_need_what_it_removes(tango, caches):
     assert tango("cache", "verify", "--cache", "caches")[0] == 0
 
 
+def test_verify_names_plans_for_features_that_were_encoded_again(tango, caches):
+    stored, plans = caches
+    stored.write(clip(1), features(7), (), (1.0, 2.0))
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    plan = f"{plans.name}/{clip(1).key}-plan.parquet"
+    assert f"{plan}: it is a plan for other tokens than {stored.name} holds" in out
+    assert "1 bad file(s)" in out
+    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
+    assert plans.keys() == {clip(n).key for n in (0, 2)}
+    assert tango("cache", "verify", "--cache", "caches")[0] == 0
+
+
 def test_materialized_plans_outlive_their_features(tango, tmp_path, caches):
     stored, plans = caches
     assert tango("cache", "compact", "--cache", "caches")[0] == 0
