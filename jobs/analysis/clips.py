@@ -11,7 +11,8 @@ import pyarrow as pa
 import torch
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.build import BuiltJob, build, items_of, videos_of
+from jobs.run.build import BuiltJob, build
+from jobs.run.planning import items_of, videos_of
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.sealed_rows import CacheError

@@ -18,7 +18,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, CellFacts, JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.build import BuiltJob
 from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
@@ -27,6 +27,7 @@ from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
 from jobs.run.outcome import FAILURE, JobResult, Outcome
+from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
 from jobs.run.provenance import device_name, float32_products, git_commit, versions

@@ -21,12 +21,13 @@ from jobs.estimate.rates import Rates, first_answers, measured, rates_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
-from jobs.run.build import build, make_plan
+from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import Kind, execute
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
+from jobs.run.planning import make_plan
 from jobs.run.provenance import device_name
 from pipeline.cache.folders import existing_caches
 from pipeline.cgroups import num_cpus
