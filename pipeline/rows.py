@@ -184,6 +184,14 @@ def source_of(row: Mapping[str, Any]) -> ClipSource | None:
     return ClipSource(float(duration), int(height))
 
 
+def source_columns(source: ClipSource | None) -> dict[str, Any]:
+    """The columns that `source_of` reads."""
+    return {
+        "duration_s": source.duration_s if source else None,
+        "frame_height": source.frame_height if source else None,
+    }
+
+
 def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
     """The questions of a clip's row."""
     return tuple(

@@ -163,7 +163,8 @@ def test_a_model_is_described_without_the_code_of_its_networks(family):
 
 def test_tables_know_neither_page_nor_plots():
     files = sorted((ROOT / "jobs" / "report" / "tables").glob("*.py"))
-    above = {f"jobs.report.{name}" for name in ("page", "plots", "sections", "compare", "theme")}
+    rooms = ("page", "plots", "bar_plots", "score_plot", "sections", "compare", "theme")
+    above = {f"jobs.report.{name}" for name in rooms}
     assert not {(path.name, name) for path in files for name in imports_of(path) & above}
 
 

@@ -11,16 +11,17 @@ import pyarrow as pa
 import torch
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.build import BuiltJob, build, items_of, videos_of
+from jobs.run.build import BuiltJob, build
+from jobs.run.planning import items_of, videos_of
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.sealed_rows import CacheError
+from pipeline.cache.sealed_rows import CacheError, identity_of
 from pipeline.features import FeatureStore, open_store
 from pipeline.plan import plan_clips
 from pipeline.rows import Row
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.compress import frames_of, identity_of
+from pipeline.stages.compress import frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.models import ModelSpec, load_encoder
 from tango_core.models.base import VisionEncoder

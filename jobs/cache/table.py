@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from jobs.config.dotted import dotted
 from jobs.report.formatting import DASH, text_table
 from jobs.units import human_bytes
 from pipeline.cache.checks import TokenCounts, count_tokens
@@ -27,7 +28,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     if not folders:
         return ""
     counts = [count_tokens(folder) for folder in folders]
-    settings = [dict(_flat(folder.settings)) for folder in folders]
+    settings = [dict(dotted(folder.settings)) for folder in folders]
     notes = [
         ", ".join(filter(None, (folder.problem, _stored(folder), difference)))
         for folder, difference in zip(folders, _differences(folders, settings), strict=True)
@@ -118,15 +119,6 @@ def _differences(folders: Sequence[CacheFolder], settings: Sequence[Settings]) -
         keys = dict.fromkeys(key for one in group for key in one)
         differing = [key for key in keys if len({str(one.get(key)) for one in group}) > 1]
         yield " ".join(f"{key}={_short(own.get(key))}" for key in differing)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _short(value: object) -> str:

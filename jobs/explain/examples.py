@@ -41,33 +41,25 @@ def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, .
         return ()
     changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
     chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
-    return tuple(
-        Example(
-            str(row["video_id"]),
-            str(row["question_id"]),
-            _number(row["score_a"]),
-            _number(row["score_b"]),
-            _text(row["text_a"]),
-            _text(row["text_b"]),
-            _detail(row, cause),
-        )
-        for row in chosen.to_dict("records")
-    )
+    return tuple(_example(row, _detail(row, cause)) for row in chosen.to_dict("records"))
 
 
 def first_questions(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
     """The first questions that one side has alone."""
-    return tuple(
-        Example(
-            str(row["video_id"]),
-            str(row["question_id"]),
-            _number(row["score_a"]),
-            _number(row["score_b"]),
-            _text(row["text_a"]),
-            _text(row["text_b"]),
-            cause.removeprefix("questions that "),
-        )
-        for row in rows.head(number).to_dict("records")
+    detail = cause.removeprefix("questions that ")
+    return tuple(_example(row, detail) for row in rows.head(number).to_dict("records"))
+
+
+def _example(row: dict[Any, Any], detail: str) -> Example:
+    """One question with what differs on it."""
+    return Example(
+        str(row["video_id"]),
+        str(row["question_id"]),
+        _number(row["score_a"]),
+        _number(row["score_b"]),
+        _text(row["text_a"]),
+        _text(row["text_b"]),
+        detail,
     )
 
 

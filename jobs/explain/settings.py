@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from jobs.config.dotted import dotted
 from jobs.config.identity import computed_part
 from jobs.explain.sides import Side
 from tango_core.benchmarks.protocols.versions import harness_of
@@ -109,7 +110,7 @@ def _of_recipes(first: Side, second: Side) -> Iterator[Difference]:
     """What else the resolved recipes say; keys that a recipe does not have are not compared."""
     if not first.job or not second.job:
         return
-    a, b = (dict(_flat(computed_part(side.job))) for side in (first, second))
+    a, b = (dict(dotted(computed_part(side.job))) for side in (first, second))
     for key in sorted(a.keys() & b.keys()):
         section, _, name = key.partition(".")
         if section in ("method", "methods", "mode"):
@@ -146,15 +147,6 @@ def _known_model(side: Side) -> bool:
 def _known_method(side: Side) -> bool:
     """Whether method and retention are known; of a file only where the user has named them."""
     return not side.is_import or side.cell.name != side.facts.model
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _text(value: object) -> str:

@@ -25,7 +25,7 @@ from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import failed_rows, write_summary
 from jobs.run.directories import make_run_dir
-from jobs.run.driver import FAILURE
+from jobs.run.outcome import FAILURE
 from pipeline.rows import ANSWER
 from pipeline.seal import write_sealed
 from pipeline.storage import Storage

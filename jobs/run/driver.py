@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import FACTS_FILE, FAILURES_FILE, CellFacts, JobFacts, WorkCounts
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, CellFacts, JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.build import BuiltJob, make_plan, make_settings
+from jobs.run.build import BuiltJob
 from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
@@ -28,8 +26,10 @@ from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
+from jobs.run.outcome import FAILURE, JobResult, Outcome
+from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import pools_of
-from jobs.run.progress import JobProgress, is_decoded
+from jobs.run.progress import JobProgress
 from jobs.run.provenance import device_name, float32_products, git_commit, versions
 from jobs.run.shards import ShardCount
 from pipeline import stopping
@@ -45,20 +45,13 @@ from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
 from pipeline.outdated import warn_of_outdated
 from pipeline.plan import Plan
-from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
 from pipeline.renewal import renewed
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import write_sealed
 from pipeline.settings import Settings
-from pipeline.stages.declarations import (
-    COMPRESS_VIDEO,
-    DECODE_VIDEO,
-    FAILED,
-    has_failed,
-    is_failed,
-)
+from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.store_faults import insist, patient, store_fault
 from tango_core.benchmarks import Benchmark
 
@@ -68,41 +61,6 @@ Kind = Literal["evaluate", "sweep", "precompute"]
 
 RunPlan = Callable[[Plan, Settings], Iterator[Row]]
 """Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
-
-FAILURE = pa.schema(
-    [
-        (name, pa.string())
-        for name in ("benchmark", "video_id", "question_id", "cell", "path", "status", "error")
-    ]
-)
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """What a job did.
-
-    Attributes:
-        facts: What the run says about itself.
-        num_clips: Clips that went through the pipeline in this attempt.
-        num_failed_clips: Of those, clips with any failure.
-        num_decoded: Clips that were decoded.
-        num_encoded: Clips that were encoded.
-        num_hits: (clip, compressor) pairs found in the cache.
-        num_computed: (clip, compressor) pairs computed.
-        num_answered: Answers given.
-        num_missing: Planned answers that were not in the run's files at the end; they are there as
-            failed rows now.
-    """
-
-    facts: JobFacts
-    num_clips: int = 0
-    num_failed_clips: int = 0
-    num_decoded: int = 0
-    num_encoded: int = 0
-    num_hits: int = 0
-    num_computed: int = 0
-    num_answered: int = 0
-    num_missing: int = 0
 
 
 def execute(
@@ -188,9 +146,7 @@ def _execute(
     if not plan.answer:
         warn_of_outdated(plan)
     settings = _settings(job, locations, plan)
-    names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
-    counts = dict.fromkeys(names, 0)
-    failures: list[Row] = []
+    outcome = Outcome(len(plan.caches))
     if plan.clips.num_rows:  # until all is asked again this is no finished run
         for name in (FACTS_FILE, SUMMARY_FILE):
             if storage.exists(name):
@@ -212,24 +168,15 @@ def _execute(
             tell(result)
             if writer:
                 _add(writer, result["answers"], clock)
-            failures += _failures(result)
-            counts["clips"] += 1
-            counts["failed_clips"] += has_failed(result)
-            counts["decoded"] += is_decoded(result)
-            counts["encoded"] += result["encode_ms"] is not None
-            counts["answered"] += sum(not is_failed(answer) for answer in result["answers"])
-            if result["status"] == "ok":
-                counts["hits"] += len(plan.caches) - result["num_misses"]
-                counts["computed"] += result["num_computed"]
+            outcome.add(result)
             for warning in result["warnings"] or ():
                 logger.warning("%s: %s", result["video_id"], warning)
     insist(lease.renew, str(run_dir), clock)
     num_answers = None
     if writer:
         missing, num_answers = add_missing(job, built, plan, writer)
-        failures += [_failure(answer, None) for answer in missing]
-        counts["missing"] = len(missing)
-    table = to_table(failures, FAILURE)
+        outcome.add_missing(missing)
+    table = to_table(outcome.failures, FAILURE)
     insist(lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock)
     facts = JobFacts(
         run_id=run_dir.name,
@@ -260,14 +207,12 @@ def _execute(
         input_size=built.model.options.input_size(),
         num_answers=num_answers,
         features=plan.features.cache.name if plan.features else "",
-        work=WorkCounts(
-            counts["decoded"], counts["encoded"], counts["computed"], counts["answered"]
-        ),
+        work=outcome.work(),
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
     stored = (plan.features.cache.name,) if plan.features else ()
     compact_if_remote(caches, (*stored, *plan.caches), clock)
-    return JobResult(facts, **{f"num_{name}": count for name, count in counts.items()})
+    return outcome.result(facts)
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
@@ -327,24 +272,6 @@ def _from_features(plan: Plan) -> int:
     """Clips that are compressed without being decoded."""
     taken = pc.and_not(COMPRESS_VIDEO.taken(plan.clips), DECODE_VIDEO.taken(plan.clips))
     return int(pc.sum(taken).as_py() or 0)
-
-
-def _failures(result: Row) -> list[Row]:
-    """One row for a failed clip, or one for each of its failed answers."""
-    path = redacted(result["path"])
-    about = {
-        "benchmark": result["benchmark"],
-        "video_id": result["video_id"],
-        "path": path,
-    }
-    if result["status"] != "ok":
-        return [{**about, "status": result["status"], "error": result["error"]}]
-    return [_failure(answer, path) for answer in result["answers"] if answer["status"] in FAILED]
-
-
-def _failure(answer: Row, path: str | None) -> Row:
-    """The row of `FAILURE` of one answer; the path is unknown for an answer that is missing."""
-    return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
 
 
 def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:

@@ -17,24 +17,24 @@ from jobs.config.recipe import Job
 from jobs.estimate.counts import Counts, count
 from jobs.estimate.features import feature_bytes
 from jobs.estimate.memory import ActorMemory, Questions, encoder_memory, language_memory
-from jobs.estimate.rates import Rates, first_answers, measured, rates_of
+from jobs.estimate.rates import Rates, first_answers, rates_of
 from jobs.estimate.room import refusal, room_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
-from jobs.run.build import build, make_plan, make_settings
+from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import Kind, execute
 from jobs.run.executor import executor_of
 from jobs.run.locations import Locations
-from jobs.run.provenance import device_name
+from jobs.run.planning import make_plan, make_settings
+from jobs.run.pools import earlier_rates
 from pipeline.cache.folders import existing_caches
 from pipeline.cgroups import num_cpus
 from pipeline.devices import placed
 from pipeline.plan import Plan
 from pipeline.pools import ActorPool, Pools
-from pipeline.remote.urls import Place
 from pipeline.settings import Settings
 from pipeline.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.stages.declarations import stages_of
@@ -92,7 +92,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute")
     counts = count(plan)
-    rates = _probe(job, locations) if how.probe else _earlier(plan, locations.output)
+    rates = _probe(job, locations) if how.probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
     folders = existing_caches(storage, plan.caches)
     cells = expect_tokens(plan, language, rates.cells, folders)
@@ -133,17 +133,6 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         pools=suggested,
         suggested=timings[1] if on_ray else None,
         feature_bytes=feature_bytes(plan, encoder),
-    )
-
-
-def _earlier(plan: Plan, output: Place) -> Rates:
-    """What runs under the output directory measured."""
-    model = plan.model
-    return measured(
-        output,
-        model=model.name,
-        num_frames=model.frames.num_frames,
-        device=device_name(model.device),
     )
 
 

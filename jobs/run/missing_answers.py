@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterator
 
 from jobs.config.recipe import Job
-from jobs.run.build import BuiltJob, items_of
+from jobs.run.build import BuiltJob
+from jobs.run.planning import items_of
 from pipeline.answers import AnswerWriter
 from pipeline.plan import Plan
 from pipeline.rows import Row

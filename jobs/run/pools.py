@@ -25,18 +25,22 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
     """
     if not isinstance(job.pools, str):
         return job.pools
+    return AutoPools(work=work_of(plan, earlier_rates(plan, output)))
+
+
+def earlier_rates(plan: Plan, output: Place) -> Rates:
+    """What runs under an output directory measured of the plan's model on its device."""
     # Imported only here: reading tables of earlier runs takes a second to import.
     from jobs.estimate.rates import measured
     from jobs.run.provenance import device_name
 
     model = plan.model
-    found = measured(
+    return measured(
         output,
         model=model.name,
         num_frames=model.frames.num_frames,
         device=device_name(model.device),
     )
-    return AutoPools(work=work_of(plan, found))
 
 
 def work_of(plan: Plan, rates: Rates) -> Work:

@@ -14,10 +14,11 @@ from jobs.run.continuing import unfinished_run
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
-from jobs.run.driver import JobResult, Kind, execute
+from jobs.run.driver import Kind, execute
 from jobs.run.json_events import JsonEvents
 from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
+from jobs.run.outcome import JobResult
 from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay

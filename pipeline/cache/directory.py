@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any, Self
 
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.names import entry_of
+from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.rows import FORMAT_VERSION
 from pipeline.cache.sealed_rows import (
     CacheError,
@@ -102,6 +102,13 @@ class CacheDirectory:
                 f"{self.storage.root} was written with other settings than its name says; "
                 "use another --cache directory or delete it"
             )
+
+    def discard_entry(self, entry: str) -> None:
+        """Remove one entry; one that is not there is no error."""
+        if self.storage.exists(file_of(entry)):
+            self.storage.delete(file_of(entry))
+        else:
+            self.shards.discard(entry)
 
     def entries(self) -> set[str]:
         """Names of all entries, from one directory listing and the shards' footers."""

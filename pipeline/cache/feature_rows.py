@@ -25,12 +25,13 @@ from pipeline.cache.sealed_rows import (
     ClipIdentity,
     clip_columns,
     guarded,
+    identity_of,
     raise_unless_sealed,
     sealed_table,
     the_row,
 )
 from pipeline.cache.token_layout import INT8, TokenLayout, bytes_of, crcs_of
-from pipeline.rows import bounds, source_of
+from pipeline.rows import source_columns, source_of
 from tango_core.types import ClipSource
 
 if TYPE_CHECKING:
@@ -188,14 +189,12 @@ def _common(
     created_at: datetime,
 ) -> dict[str, Any]:
     """What every entry of a clip says."""
-    source = features.source
     return {
         **clip_columns(clip),
         "grid": list(features.grid),
         "timestamps": features.timestamps.cpu().tolist(),
         "sinks": list(features.sinks),
-        "duration_s": source.duration_s if source else None,
-        "frame_height": source.frame_height if source else None,
+        **source_columns(features.source),
         "decode_ms": ms[0],
         "encode_ms": ms[1],
         "created_at": created_at,
@@ -253,7 +252,7 @@ def _checked(table: pa.Table, key: str, cache: str) -> FeatureRow:
     }
     height, width = row["grid"]
     return FeatureRow(
-        clip=ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"]),
+        clip=identity_of(row),
         tokens=layout,
         signals=signals,
         grid=(height, width),

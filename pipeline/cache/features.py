@@ -200,13 +200,6 @@ class FeatureCache(CacheDirectory):
         self._last = None
         self.discard_entry(key)
 
-    def discard_entry(self, entry: str) -> None:
-        """Remove one entry."""
-        if self.storage.exists(file_of(entry)):
-            self.storage.delete(file_of(entry))
-        else:
-            self.shards.discard(entry)
-
     def place_of(self, entry: str) -> RowPlace:
         """Where an entry is.
 

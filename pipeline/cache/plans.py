@@ -21,11 +21,12 @@ from pipeline.cache.sealed_rows import (
     ClipIdentity,
     clip_columns,
     guarded,
+    identity_of,
     raise_unless_sealed,
     sealed_table,
     the_row,
 )
-from pipeline.rows import bounds, source_of
+from pipeline.rows import source_columns, source_of
 from tango_core.types import ClipSource
 
 if TYPE_CHECKING:
@@ -116,8 +117,7 @@ def plan_to_table(
         "shape": [plan.num_kept, entry.width],
         "grid": list(plan.grid),
         "timestamps": plan.timestamps.tolist(),
-        "duration_s": entry.source.duration_s if entry.source else None,
-        "frame_height": entry.source.frame_height if entry.source else None,
+        **source_columns(entry.source),
         "num_tokens_total": plan.num_total,
         "num_tokens_kept": plan.num_kept,
         "decode_ms": entry.decode_video_ms,
@@ -191,8 +191,7 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredPlan:
         encode_ms=row["encode_ms"],
         compress_ms=row["compress_ms"],
     )
-    clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
-    return StoredPlan(clip, entry, table)
+    return StoredPlan(identity_of(row), entry, table)
 
 
 def _array(table: pa.Table, name: str) -> Tensor | None:

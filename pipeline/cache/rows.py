@@ -24,11 +24,12 @@ from pipeline.cache.sealed_rows import (
     ClipIdentity,
     clip_columns,
     guarded,
+    identity_of,
     raise_unless_sealed,
     sealed_table,
     the_row,
 )
-from pipeline.rows import bounds, source_of
+from pipeline.rows import source_columns, source_of
 from tango_core.types import CompressedVideo
 
 __all__ = [
@@ -133,8 +134,7 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
         "shape": list(stored.shape),
         "grid": list(video.grid),
         "timestamps": video.timestamps.cpu().tolist(),
-        "duration_s": video.source.duration_s if video.source else None,
-        "frame_height": video.source.frame_height if video.source else None,
+        **source_columns(video.source),
         "num_tokens_total": video.num_total,
         "num_tokens_kept": video.num_kept,
         "decode_ms": entry.decode_video_ms,
@@ -185,8 +185,7 @@ def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
     # Last: what is above says more exactly what is wrong.
     if sealed:
         raise_unless_sealed(table, cache)
-    clip = ClipIdentity(key, row["video_id"], bounds(row), row["source_fingerprint"])
-    return StoredClip(clip, entry, table, sealed)
+    return StoredClip(identity_of(row), entry, table, sealed)
 
 
 def _from_row(row: Mapping[str, Any]) -> Entry:

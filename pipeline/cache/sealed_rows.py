@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pipeline.rows import bounds
 from pipeline.seal import digest_of
 
 CHECKSUM = "checksum"
@@ -51,6 +52,11 @@ def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
         "clip_end": end,
         "source_fingerprint": clip.source_fingerprint,
     }
+
+
+def identity_of(row: Mapping[str, Any]) -> ClipIdentity:
+    """Which clip a row is about, by the columns of `clip_columns`."""
+    return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
 
 
 def sealed_table(

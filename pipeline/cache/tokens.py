@@ -130,13 +130,6 @@ class TokenCache(CacheDirectory):
             if self.features and self.features.layout(key).digest != stored.entry.tokens_digest:
                 self.discard_entry(entry_name(key, PLAN))
 
-    def discard_entry(self, entry: str) -> None:
-        """Remove one entry; one that is not there is no error."""
-        if self.storage.exists(file_of(entry)):
-            self.storage.delete(file_of(entry))
-        else:
-            self.shards.discard(entry)
-
     def read(self, key: str) -> Entry:
         """Read one clip and check it; a plan is applied.
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from pipeline.cache.plans import PlanEntry
+from pipeline.cache.sealed_rows import identity_of
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.features import FeatureStore
-from pipeline.rows import DECODED, ENCODED, Row, bounds, failed, source_of
+from pipeline.rows import DECODED, ENCODED, Row, failed, source_of
 from pipeline.stages.clip_features import ClipFeatures, FeatureSource, synchronize
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
@@ -162,11 +163,6 @@ def frames_of(row: Row) -> VideoFrames:
         decoder=row["decoder"],
         source=source_of(row),
     )
-
-
-def identity_of(row: Row) -> ClipIdentity:
-    """What the cache calls the clip of a row."""
-    return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
 
 
 def without_frames(row: Row) -> Row:

@@ -8,14 +8,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
 from pipeline.remote.urls import is_url
 from pipeline.remote.videos import VideoCache
-from pipeline.rows import one_line
+from pipeline.rows import one_line, source_columns
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from pipeline.store_faults import store_fault
@@ -78,11 +77,7 @@ def decode_video(
     start = time.perf_counter()
     out = {
         **row,
-        "pixels": None,
-        "pixels_shape": [0, 0, 0, 3],
-        "frame_times": [],
-        "duration_s": None,
-        "frame_height": None,
+        **_no_frames(),
         "decoder": "",
         "warnings": [],
         "damage": [],
@@ -112,7 +107,7 @@ def decode_video(
             "pixels": frames.pixels.tobytes(),
             "pixels_shape": list(frames.pixels.shape),
             "frame_times": frames.timestamps.tolist(),
-            **(asdict(frames.source) if frames.source else {}),
+            **source_columns(frames.source),
             "decoder": frames.decoder,
             "warnings": list(frames.warnings),
             "damage": list(frames.damage),
@@ -123,11 +118,7 @@ def decode_video(
             out["warnings"] += [f"damaged, answered all the same: {d}" for d in frames.damage]
         elif frames.damage:
             out |= {
-                "pixels": None,
-                "pixels_shape": [0, 0, 0, 3],
-                "frame_times": [],
-                "duration_s": None,
-                "frame_height": None,
+                **_no_frames(),
                 "status": DAMAGED,
                 "error": f"decode: {path}: the file is damaged where the clip is "
                 f"({'; '.join(frames.damage)}); replace it, or set decode.damaged: keep",
@@ -144,6 +135,16 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
+
+
+def _no_frames() -> dict[str, Any]:
+    """The columns of frames, of a row that has none."""
+    return {
+        "pixels": None,
+        "pixels_shape": [0, 0, 0, 3],
+        "frame_times": [],
+        **source_columns(None),
+    }
 
 
 def _store_fault(path: str, memory_gib: float) -> str | None:

@@ -11,13 +11,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pipeline.cache.sealed_rows import identity_of
 from pipeline.cache.tokens import Entry
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import (
     CompressVideo,
     frames_of,
-    identity_of,
     root_of,
     tokens_on_cpu,
     with_errors,

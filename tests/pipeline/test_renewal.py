@@ -10,7 +10,8 @@ import torch
 from faulty_storage import opener
 from jobs_for_tests import answers_of, job, run
 
-from jobs.run.build import build, make_plan
+from jobs.run.build import build
+from jobs.run.planning import make_plan
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, is_entry_file, split

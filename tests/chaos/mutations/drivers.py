@@ -88,7 +88,7 @@ def _put_always(self: ObjectStore, path: str, data: bytes, version: str = "") ->
 
 def _no_missing(*args: Any) -> tuple[list[Row], int]:
     job, built = args[:2]
-    from jobs.run.build import items_of
+    from jobs.run.planning import items_of
 
     return [], sum(len(item.questions) for _, item in items_of(job, built)) * len(built.methods)
 

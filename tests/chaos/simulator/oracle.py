@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.run.driver import JobResult
+from jobs.run.outcome import JobResult
 from pipeline.seal import SEAL, digest_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.running import METHODS, Running, read_table

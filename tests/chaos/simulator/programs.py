@@ -19,8 +19,9 @@ from jobs.results.reduction import reduce_runs
 from jobs.results.summary import save_summary, summarize_reduced
 from jobs.run.continuing import unfinished_run
 from jobs.run.directories import find_run, new_run_dir
-from jobs.run.driver import JobResult, execute
+from jobs.run.driver import execute
 from jobs.run.locations import Locations
+from jobs.run.outcome import JobResult
 from jobs.tracking.live import LiveRun
 from pipeline.answers import read_answers
 from pipeline.cache.checks import _check

@@ -9,9 +9,10 @@ import torch
 from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.recipe import Job, parse_job
-from jobs.run.build import build, make_settings
+from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.executor import executor_of
+from jobs.run.planning import make_settings
 from pipeline.devices import placed
 from pipeline.executors import cluster
 

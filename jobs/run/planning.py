@@ -1,0 +1,139 @@
+"""From what a recipe names to a plan: lists the clips, looks them up, says how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow.compute as pc
+
+from jobs.config.recipe import Job, RecipeError
+from jobs.run.build import BuiltJob
+from jobs.run.shards import ShardCount
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.features import open_store
+from pipeline.finished import NOTHING_DONE, AnsweredClips
+from pipeline.methods import plan_methods
+from pipeline.plan import Plan, plan_clips
+from pipeline.pools import Pools
+from pipeline.redaction import redacted
+from pipeline.remote.videos import VideoCache
+from pipeline.settings import Executor, Settings
+from pipeline.sources import Sources
+from pipeline.storage import Storage
+from tango_core.printable import printable_item
+from tango_core.types import VideoItem
+
+
+def make_plan(
+    job: Job,
+    built: BuiltJob,
+    cache_root: str | Storage,
+    *,
+    answer: bool,
+    done: AnsweredClips = NOTHING_DONE,
+    count: ShardCount | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Plan:
+    """List the clips and look them up in the caches.
+
+    Args:
+        job: The recipe.
+        built: From `build`.
+        cache_root: Directory or URL of the caches.
+        answer: Whether questions are answered, or only caches filled.
+        done: See `plan_clips`.
+        count: Counts the clips of all shards.
+        clock: Dates the entries of the caches.
+
+    Raises:
+        RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
+            model cannot serve a method.
+    """
+    try:
+        features = open_store(
+            cache_root,
+            built.model,
+            job.cache.features,
+            job.cache.feature_dtype,
+            fill=not answer,
+            clock=clock,
+        )
+        methods, compressors, caches = plan_methods(
+            built.methods, built.model, cache_root, clock, features.cache if features else None
+        )
+        clips = plan_clips(
+            items_of(job, built, count),
+            caches,
+            hash_content=job.hash_content,
+            done=done,
+            recompute=job.mode == "profile",
+            identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
+            features=features,
+            needs={name: compressor.needs for name, compressor in compressors.items()},
+        )
+    except (ValueError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
+        raise RecipeError(
+            f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
+            "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
+        )
+    if clips.num_rows == 0 and not len(done) and job.shard is None:
+        raise RecipeError(
+            f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
+        )
+    return Plan(
+        model=built.model,
+        methods=methods,
+        compressors=compressors,
+        caches=caches,
+        protocols={name: bench.protocol for name, bench in built.benchmarks.items()},
+        clips=clips,
+        answer=answer,
+        features=features,
+    )
+
+
+def items_of(
+    job: Job, built: BuiltJob, count: ShardCount | None = None
+) -> Iterator[tuple[str, VideoItem]]:
+    """All clips of the job: the first `limit` of every benchmark, and of those this shard's.
+
+    Args:
+        job: The recipe.
+        built: What it names.
+        count: Counts the clips of all shards.
+    """
+    count = count or ShardCount(job.shard)
+    for name, benchmark in built.benchmarks.items():
+        mirror = built.mirrors.get(name)
+        for item in count.own(benchmark.items(job.limit)):
+            shown = printable_item(item)
+            path = mirror.url_of(shown.path) if mirror else shown.path
+            yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
+
+
+def videos_of(job: Job) -> VideoCache:
+    """Where each node keeps the videos that it fetches."""
+    return VideoCache(job.decode.video_cache, job.decode.video_cache_gib)
+
+
+def make_settings(job: Job, address: str | None, executor: Executor, pools: Pools) -> Settings:
+    """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
+    profile = job.mode == "profile"
+    return Settings(
+        executor=executor,
+        address=address,
+        pools=pools,
+        device=job.model.device,
+        start_timeout_s=job.cluster.start_timeout_s,
+        lost_timeout_s=job.cluster.lost_timeout_s,
+        decode_timeout_s=job.decode.timeout_s,
+        decode_memory_gib=job.decode.memory_gib,
+        keep_damaged=job.decode.damaged == "keep",
+        videos=videos_of(job),
+        share_prefix=not profile,
+        batch_tokens=None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens,
+        profile=profile,
+    )
