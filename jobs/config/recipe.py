@@ -147,6 +147,8 @@ class Job:
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
         # Newer than runs that may be continued.
+        if not self.model.compile:
+            del plain["model"]["compile"]
         if not self.controls:
             del plain["controls"]
         if self.answer == AnswerSection():

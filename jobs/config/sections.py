@@ -86,6 +86,8 @@ class ModelSection:
             that the benchmarks' protocol has for the model.
         encode_batch: Frames that go through the vision tower together, which bounds its memory;
             `auto` is what fits into the free memory of the device. One cache serves all values.
+        compile: Whether `torch.compile` is used for the blocks of the tower and for the prefill.
+            One cache serves both values; a run is of one of them, as it is of one device.
     """
 
     name: str = "tiny"
@@ -99,6 +101,7 @@ class ModelSection:
     sinks: Place | None = None
     sampling: Sampling | None = None
     encode_batch: EncodeBatch = "auto"
+    compile: bool = False
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -106,6 +106,7 @@ def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
         revision=section.revision,
         saliency_from=_absolute(section.saliency_from),
         encode_batch=section.encode_batch,
+        compile=section.compile,
         **{**_of_harness(job, chosen), **chosen},
     )
 

@@ -89,7 +89,7 @@ class AnswerQuestions:
 
         Args:
             rows: Taken one by one, when the language model has room; token sets of the next ones
-                are read meanwhile, in a thread of its own.
+                are read meanwhile, and their words cut into tokens, in a thread of its own.
 
         Returns:
             A `rows.RESULT` per clip, in the order of the rows.
@@ -109,8 +109,12 @@ class AnswerQuestions:
             for request, found in session.step():
                 self._take(asked.pop(id(request))[1], found)
 
+        def prepared(one: Asked) -> ClipPrompts | None:
+            request = self._request(one)
+            return None if request is None else session.prepared(request)
+
         jobs = self._asked(rows, clips)
-        with closing(done_ahead(jobs, self._request, self.read_ahead, _room)) as coming:
+        with closing(done_ahead(jobs, prepared, self.read_ahead, _room)) as coming:
             for one, request in coming:
                 if isinstance(request, ClipPrompts):
                     try:

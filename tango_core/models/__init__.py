@@ -100,6 +100,7 @@ def describe_model(
     sinks: str | None = None,
     sampling: Sampling | None = None,
     encode_batch: EncodeBatch = "auto",
+    compile: bool = False,
     **options: Any,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
@@ -123,6 +124,9 @@ def describe_model(
             the rule of VLMEvalKit for the family.
         encode_batch: Frames that go through the tower together; `"auto"` is what fits into the
             free memory of its device. It bounds memory and moves tokens by rounding at most.
+        compile: Whether the blocks of the tower and the prefill of the language model are compiled
+            (`torch.compile`), which moves both by rounding. Where torch cannot compile, a warning
+            says so and nothing is.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
@@ -142,6 +146,8 @@ def describe_model(
     raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
     if encode_batch != "auto" and (not isinstance(encode_batch, int) or encode_batch < 1):
         raise ValueError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
+    if type(compile) is not bool:
+        raise ValueError(f"model.compile must be true or false, got {compile!r}")
     raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
     family = entry.load_family()
     request = ModelRequest(
@@ -155,7 +161,7 @@ def describe_model(
         saliency_from=saliency_from,
     )
     spec = family.describe(request, checked_options(family.options, name, options))
-    spec = replace(spec, encode_batch=encode_batch)
+    spec = replace(spec, encode_batch=encode_batch, compile=compile)
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

@@ -87,6 +87,8 @@ class ModelSpec:
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
         encode_batch: Frames that go through the tower together, or `"auto"` (decided in the process
             that encodes, see `frame_batches.py`); not part of the identity.
+        compile: Whether `torch.compile` is used where it pays (`compiling.py`); not part of the
+            identity, as the device is not.
         companions: Rows that go with every token into the first layers (DeepStack); 0 for none.
     """
 
@@ -106,10 +108,11 @@ class ModelSpec:
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None
     encode_batch: EncodeBatch = "auto"
+    compile: bool = False
     companions: int = 0
 
     def identity(self) -> dict[str, Any]:
-        """What enters the cache fingerprint; device and locations do not.
+        """What enters the cache fingerprint; device, compiler and locations do not.
 
         `digest` covers the second checkpoint, too. The versions of the video decoder are part of it
         because another release may choose or decode other frames. `pooling` is in the identity of

@@ -53,6 +53,14 @@ class AnswerSession(ABC, Generic[RequestT]):
     def busy(self) -> bool:
         """Whether any request is not answered yet."""
 
+    def prepared(self, request: RequestT) -> RequestT:
+        """A request with what can be done before it is added; another thread may do it.
+
+        Raises:
+            ValueError: As `add`.
+        """
+        return request
+
     @abstractmethod
     def add(self, request: RequestT) -> None:
         """Take a request.

@@ -28,7 +28,7 @@ def main() -> int:
         ("Decoding", bench_decoding),
         ("Prefix sharing", bench_prefix),
         ("Batches", bench_batches),
-        ("Compiled tower", bench_compile),
+        ("Compiled", bench_compile),
     )
     do_parts(run, "bench", parts)
     print(f"\nmeasured in {run.elapsed_s:.0f} s", flush=True)

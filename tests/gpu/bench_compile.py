@@ -1,66 +1,123 @@
-"""Whether `torch.compile` pays for the vision tower: on a CPU it does not."""
+"""Whether `model.compile` pays: for the vision tower, and for the prefill of a clip.
+
+On a CPU it does not pay for the tower (`tests/perf/results/real_geometry.md`).
+"""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tango_core.compressors import build_method
 from tango_core.latency import LatencyProfile
+from tango_core.models import compiling
+from tango_core.types import Prompt
+from tests.gpu.clips import make_clip, moved
 from tests.gpu.command import Rows, Run, synchronize
-from tests.gpu.halves import described, geometry, loaded_encoder, noise_frames
+from tests.gpu.halves import (
+    described,
+    geometry,
+    loaded_encoder,
+    loaded_language_model,
+    noise_frames,
+)
 
 GEOMETRY = "llava-onevision-7b"
+QUESTION = Prompt("", "Question: What does the person in the video do?\nA. Cook\nB. Run\nAnswer: ")
+# Prompts of many lengths go through one program; two are measured.
+RETENTIONS = (1.0, 0.1)
 
 
 def bench_compile(run: Run) -> Rows:
-    """One clip through the tower as it is, and with every block compiled."""
+    """One clip through the tower, and its prefill at two retentions, as they are and compiled."""
     repeats, shrink, num_frames = (1, 28, 4) if run.small else (5, 1, 32)
-    # Inductor writes C++ for a CPU; the small run only shows that this program works.
-    backend = "inductor" if run.device.type == "cuda" else "aot_eager"
-    with geometry(GEOMETRY, shrink=shrink) as path:
-        encoder = loaded_encoder(described(GEOMETRY, path, run.device, "bfloat16", num_frames))
-    frames = noise_frames(encoder.spec)
+    rows: Rows = []
+    with geometry(GEOMETRY, shrink=shrink) as path, _backend(run):
+        for compile in (False, True):
+            spec = described(GEOMETRY, path, run.device, "bfloat16", num_frames, compile=compile)
+            rows += _tower(run, spec, repeats)
+            rows += _prefill(run, spec, repeats)
+            gc.collect()
+            if run.device.type == "cuda":
+                torch.cuda.empty_cache()
+    torch.compiler.reset()
+    return _compared(rows)
+
+
+def _tower(run: Run, spec: Any, repeats: int) -> Rows:
+    """Tokens of one clip."""
+    torch.manual_seed(0)
+    encoder, frames = loaded_encoder(spec), noise_frames(spec)
 
     def tokens() -> Tensor:
         found: Tensor = encoder.encode(frames).tokens
         synchronize(run)
         return found
 
-    plain, first_s = _first(tokens)
-    eager_ms = _median_ms(run, tokens, repeats)
-    rows: Rows = [{"blocks": "eager", "first clip s": first_s, "clip ms": eager_ms}]
-    for block in encoder.model.vision_tower.encoder.layers:
-        block.compile(backend=backend)
-    compiled, first_s = _first(tokens)
-    compiled_ms = _median_ms(run, tokens, repeats)
-    error = (compiled.float() - plain.float()).norm() / plain.float().norm()
-    rows.append(
-        {
-            "blocks": f"compiled, {backend}",
-            "first clip s": first_s,
-            "clip ms": compiled_ms,
-            "speed-up": eager_ms / compiled_ms,
-            "relative difference": float(error),
-        }
-    )
-    torch.compiler.reset()
+    first, first_s = _first(tokens)
+    profile = LatencyProfile(run.device, warm_up=0)
+    for _ in range(repeats):
+        with profile.clip(), profile.stage("vision"):
+            tokens()
+    ms = float(profile.summary()["vision"]["p50"])
+    facts = {"part": "tower", "tokens": first.shape[0] * first.shape[1]}
+    return [{**facts, "compile": spec.compile, "first s": first_s, "ms": ms, "result": first}]
+
+
+def _prefill(run: Run, spec: Any, repeats: int) -> Rows:
+    """One question after one clip, all of it and a tenth."""
+    torch.manual_seed(0)
+    model = loaded_language_model(spec)
+    shape = (spec.frames.num_frames, spec.grid, spec.llm.hidden_size)
+    clip = moved(make_clip(*shape), run.device, torch.bfloat16)
+    rows: Rows = []
+    for retention in RETENTIONS:
+        video = build_method("uniform", retention=retention).compressor.compress(clip)
+
+        def prefill_ms(video: Any = video) -> float:
+            (reply,) = model.answer(video, [QUESTION], max_new_tokens=1, share_prefix=False)
+            return float(reply.prefill_ms)
+
+        _, first_s = _first(prefill_ms)
+        ms = sorted(prefill_ms() for _ in range(repeats))[repeats // 2]
+        facts = {"part": "prefill", "tokens": video.num_kept}
+        rows.append({**facts, "compile": spec.compile, "first s": first_s, "ms": ms})
     return rows
 
 
-def _first(work: Callable[[], Tensor]) -> tuple[Tensor, float]:
+def _compared(rows: Rows) -> Rows:
+    """Without the tokens themselves; what is compiled beside what is not."""
+    half = len(rows) // 2
+    results = [row.pop("result", None) for row in rows]
+    for plain, compiled, before, after in zip(
+        rows[:half], rows[half:], results[:half], results[half:], strict=True
+    ):
+        compiled["speed-up"] = plain["ms"] / compiled["ms"]
+        if before is not None:
+            error = (after.float() - before.float()).norm() / before.float().norm()
+            compiled["relative difference"] = float(error)
+    return rows
+
+
+@contextmanager
+def _backend(run: Run) -> Iterator[None]:
+    """Inductor writes C++ for a CPU; the small run only shows that this program works."""
+    stock = compiling.BACKEND
+    compiling.BACKEND = stock if run.device.type == "cuda" else "aot_eager"
+    try:
+        yield
+    finally:
+        compiling.BACKEND = stock
+
+
+def _first(work: Callable[[], Any]) -> tuple[Any, float]:
     """What the first call gives, and its seconds."""
     begun = time.perf_counter()
     result = work()
     return result, time.perf_counter() - begun
-
-
-def _median_ms(run: Run, work: Callable[[], Tensor], repeats: int) -> float:
-    """Median of some calls."""
-    profile = LatencyProfile(run.device, warm_up=0)
-    for _ in range(repeats):
-        with profile.clip(), profile.stage("vision"):
-            work()
-    return float(profile.summary()["vision"]["p50"])

@@ -81,7 +81,7 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
 def test_every_benchmark_runs(tmp_path):
     parts = results("tests.gpu.bench", tmp_path)
     titles = ["Compress", "Time to first token at 7B", "Decoding", "Prefix sharing", "Batches"]
-    assert list(parts) == [*titles, "Compiled tower"]
+    assert list(parts) == [*titles, "Compiled"]
     assert len({row["clip"] for row in parts["Compress"]}) == 2
     first = parts["Time to first token at 7B"]
     assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
@@ -95,9 +95,13 @@ def test_every_benchmark_runs(tmp_path):
         assert min(row["vision ms"], row["compress ms"], row["prefill ms"]) > 0
     assert [row["paper"] for row in first] == [None, 1.63, 1.88]
     assert all(row["questions/s"] > 0 for row in parts["Prefix sharing"] + parts["Batches"])
-    eager, compiled = parts["Compiled tower"]
-    assert compiled["relative difference"] < 1e-3
-    assert compiled["speed-up"] == pytest.approx(eager["clip ms"] / compiled["clip ms"])
+    rows = parts["Compiled"]
+    assert [row["part"] for row in rows] == ["tower", "prefill", "prefill"] * 2
+    assert [row["compile"] for row in rows] == [False] * 3 + [True] * 3
+    assert rows[3]["relative difference"] < 1e-3
+    for eager, compiled in zip(rows[:3], rows[3:], strict=True):
+        assert compiled["tokens"] == eager["tokens"]
+        assert compiled["speed-up"] == pytest.approx(eager["ms"] / compiled["ms"])
 
 
 @pytest.mark.slow

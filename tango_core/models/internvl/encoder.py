@@ -19,6 +19,7 @@ from tango_core.models.base import (
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.compiling import can_compile, compile_blocks
 from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.internvl.checkpoint import (
     merge_of,
@@ -87,6 +88,8 @@ class InternVLEncoder(VisionEncoder):
             dtype=self._dtype,
             device=self.device,
         )
+        if can_compile(spec.compile, self.device):
+            compile_blocks(self.model.vision_tower.encoder.layer)
         self._batches = FrameBatches(spec.encode_batch, self.device)
         normalisation = read_imagenet_normalisation(checkpoint)
         self._normalise = NormalisedPixels(normalisation, self.device, self._dtype)

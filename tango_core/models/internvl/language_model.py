@@ -54,7 +54,8 @@ def load_internvl_language_model(spec: ModelSpec) -> LayoutAndEngine:
     tokenizer = load_tokenizer(checkpoint, config.text_config)
     layout = InternVLPromptLayout(spec, tokenizer, read_internvl_extras(checkpoint).chat)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
-    return LayoutAndEngine(spec, layout, NativeEngine(half, layout.decode, eos_ids))
+    engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+    return LayoutAndEngine(spec, layout, engine)
 
 
 def _is_tied(checkpoint: Checkpoint, config: InternVLConfig) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -60,6 +61,13 @@ class InternVLPromptLayout(PromptLayout):
         self._next_line = self.tokenize("\n")
         self._labels = lru_cache(maxsize=_LENGTHS)(self._tokenize_labels)
 
+    def cut(
+        self, video: CompressedVideo, prompt: Prompt
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """Ids before and behind the clip, and of every label; see `PromptLayout.cut`."""
+        left, right = self.tokenize(self.chat.left()), self.tokenize(self.chat.right(prompt))
+        return left, right, self._labels(video.grid[0])
+
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
     ) -> LaidOutPrompt:
@@ -72,9 +80,9 @@ class InternVLPromptLayout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         self.raise_if_wrong_width(video)
-        left = TextTokens(self.tokenize(self.chat.left()))
-        right = TextTokens(self.tokenize(self.chat.right(prompt)))
-        texts, empty = self._block_texts(video), self._options.empty_blocks
+        *around, labels = self.cut(video, prompt)
+        left, right = map(TextTokens, around)
+        texts, empty = self._block_texts(video, labels), self._options.empty_blocks
         spans = (left, *lay_out_blocks(video, texts, empty), right)
         if positions == "renumbered":
             return LaidOutPrompt(spans, torch.arange(sum(map(len, spans))))
@@ -88,7 +96,9 @@ class InternVLPromptLayout(PromptLayout):
         )
         return LaidOutPrompt(spans, torch.cat(pieces))
 
-    def _block_texts(self, video: CompressedVideo) -> list[BlockText]:
+    def _block_texts(
+        self, video: CompressedVideo, labels: Sequence[tuple[int, ...]]
+    ) -> list[BlockText]:
         """Text around the tokens of every frame.
 
         The line of the last frame shown ends with the words behind the clip (`after_clip` of the
@@ -101,7 +111,7 @@ class InternVLPromptLayout(PromptLayout):
         after = (self._end, *self._next_line)
         return [
             BlockText((*label, self._begin), after[:1] if number == last else after)
-            for number, label in enumerate(self._labels(num_frames))
+            for number, label in enumerate(labels)
         ]
 
     def _tokenize_labels(self, num_frames: int) -> tuple[tuple[int, ...], ...]:

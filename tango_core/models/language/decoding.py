@@ -252,7 +252,16 @@ class _Step(Work):
 
 
 class _AllSlots(_Step):
-    """One call over all slots, with what is not there yet masked."""
+    """One call over all slots, with what is not there yet masked.
+
+    Idle slots are read, too: at worst the whole arena for one sequence, which is what is left of a
+    batch, or a small batch in the arena of a larger one. A step over the first n slots would be the
+    same call on a view; slots would be given out from the lowest on. But every n needs a graph of
+    its own, and recording one costs dozens of steps, so n had to be one of few, and a smaller one
+    recorded only where it would be used for long: `tests/gpu/bench_decoding.py` is where a GPU can
+    say how long that is. The mask rules out PyTorch's flash kernel, which splits the keys of a
+    sequence over the device; without a mask that takes sequences of equal length only.
+    """
 
     def __init__(
         self, arena: KVArena, rows: Tensor, at: Tensor, places: Tensor, length_at: Sequence[int]

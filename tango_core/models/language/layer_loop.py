@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerContext, LayerPruner
+from tango_core.models.compiling import can_compile, compiled
 from tango_core.models.language.attention import LayerAttention, raise_if_unsupported
 from tango_core.models.language.deepstack import Additions, rows_left
 from tango_core.models.language.packed_attention import Work
@@ -44,12 +45,13 @@ class LayerLoop:
     Args:
         text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
         lm_head: Output projection.
+        compiles: Whether layers are compiled for the work that may be (`Work.compiles`).
 
     Raises:
         ValueError: If the layers do something that this loop does not.
     """
 
-    def __init__(self, text_model: nn.Module, lm_head: nn.Module) -> None:
+    def __init__(self, text_model: nn.Module, lm_head: nn.Module, compiles: bool = False) -> None:
         model: Any = text_model
         raise_if_unsupported(model)
         self.config: Any = model.config
@@ -57,6 +59,9 @@ class LayerLoop:
         self.embed_tokens: Any = model.embed_tokens
         self.spread = Spread(model.layers, model.norm, lm_head, device_of(model.embed_tokens))
         self.layers: list[Any] = self.spread.layers
+        self._compiled = self.layers
+        if can_compile(compiles, self.device):
+            self._compiled = self.spread.layers_as(compiled)
         self.norm: Any = self.spread.norm
         self.lm_head: Any = self.spread.lm_head
 
@@ -182,7 +187,8 @@ class LayerLoop:
         options = {} if work is None else {"work": work}
         self.spread.begin()
         layer_input, rotary = hidden, self._rotary(hidden, positions)
-        for index, layer in enumerate(self.layers):
+        layers = self._compiled if work is not None and work.compiles else self.layers
+        for index, layer in enumerate(layers):
             if index in shifted:
                 rotary = self._rotary(hidden, shifted[index][..., None, :])
             if any(index in prompt.at for prompt in pruned):

@@ -114,7 +114,8 @@ class LayoutAndEngine(LanguageModel):
         self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips together; see `LanguageModel.session`."""
-        return _LaidOutSession(self.engine.session(batch_tokens, guard), self._lay_out)
+        session = self.engine.session(batch_tokens, guard)
+        return _LaidOutSession(session, self._lay_out, self.layout.cut)
 
     def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
         """Text and clip in order; the clip's tokens go to the engine's device once."""
@@ -140,15 +141,18 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
     Args:
         session: Of the engine.
         lay_out: Request of the model -> request of the engine.
+        cut: Cuts the words of a prompt about a clip into tokens, ahead of that.
     """
 
     def __init__(
         self,
         session: AnswerSession[LaidOutRequest],
         lay_out: Callable[[ClipPrompts], LaidOutRequest],
+        cut: Callable[[CompressedVideo, Prompt], object],
     ) -> None:
         self._session = session
         self._lay_out = lay_out
+        self._cut = cut
         self._asked: dict[int, tuple[LaidOutRequest, ClipPrompts]] = {}
 
     @property
@@ -160,6 +164,12 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
     def busy(self) -> bool:
         """See `AnswerSession`."""
         return self._session.busy
+
+    def prepared(self, request: ClipPrompts) -> ClipPrompts:
+        """See `AnswerSession`: the words are cut, and the tokenizer knows them when it is added."""
+        for prompt in request.prompts:
+            self._cut(request.video, prompt)
+        return request
 
     def add(self, request: ClipPrompts) -> None:
         """See `AnswerSession`."""

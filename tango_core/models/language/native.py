@@ -35,6 +35,7 @@ class NativeEngine(Engine):
         model: The language half, with `language_model` (a stock text model) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
+        compiles: Whether layers are compiled for prefill (`compiling.py`).
 
     Raises:
         ValueError: If the layers do something that `LayerLoop` does not support.
@@ -45,10 +46,11 @@ class NativeEngine(Engine):
         model: nn.Module,
         decode_text: Callable[[list[int]], str],
         eos_ids: frozenset[int],
+        compiles: bool = False,
     ) -> None:
         half: Any = model
         self.model = model
-        self.layer_loop = LayerLoop(half.language_model, half.lm_head)
+        self.layer_loop = LayerLoop(half.language_model, half.lm_head, compiles)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
         use_packed_attention(half.language_model)

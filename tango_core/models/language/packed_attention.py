@@ -27,7 +27,13 @@ IMPLEMENTATION = "tango_packed"
 
 
 class Work(ABC):
-    """What one pass through the layers does: who attends to what, and where keys are kept."""
+    """What one pass through the layers does: who attends to what, and where keys are kept.
+
+    Attributes:
+        compiles: Whether the pass may go through compiled layers.
+    """
+
+    compiles = False
 
     @abstractmethod
     def attend(
@@ -115,5 +121,6 @@ def _attention(
     return work.attend(layer, query[0], key[0], value[0], scaling)[None], None
 
 
-AttentionInterface.register(IMPLEMENTATION, _attention)
+# In a compiled layer, too, a work is called as it is: it has lists to go through and to change.
+AttentionInterface.register(IMPLEMENTATION, torch.compiler.disable(_attention))  # type: ignore[no-untyped-call]
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)

@@ -74,6 +74,8 @@ class Prefill(Work):
         segments: In the order of their rows; one that goes on from another comes after it.
     """
 
+    compiles = True
+
     def __init__(self, layer_loop: LayerLoop, arena: KVArena, segments: Sequence[Segment]) -> None:
         self._layer_loop = layer_loop
         self._arena = arena

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -11,6 +12,10 @@ from transformers import PreTrainedTokenizerBase
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
 from tango_core.types import CompressedVideo, Positions, Prompt
+
+# Texts whose tokens are remembered: a question is put once per method, with the same words around
+# it. Subtitles make a prompt of some thousand tokens, 36 bytes each.
+_TEXTS = 256
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,22 @@ class PromptLayout(ABC):
         self.spec = spec
         self.tokenizer = tokenizer
         self.chat = chat
+        self._ids = lru_cache(maxsize=_TEXTS)(self._tokenize)
+
+    def cut(self, video: CompressedVideo, prompt: Prompt) -> object:
+        """Cut the words of a prompt into tokens, which `lay_out` then finds remembered.
+
+        Needs no device and nothing that changes: a thread beside the language model may do it. A
+        layout that does not say how is cut when it is laid out.
+
+        Args:
+            video: As `lay_out`; its tokens are not looked at.
+            prompt: As `lay_out`.
+
+        Returns:
+            Token ids, as the layout itself needs them.
+        """
+        return None
 
     @abstractmethod
     def lay_out(
@@ -141,7 +162,11 @@ class PromptLayout(ABC):
             )
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """Token ids of a piece of the conversation."""
+        """Token ids of a piece of the conversation; those of the last texts are remembered."""
+        return self._ids(text)
+
+    def _tokenize(self, text: str) -> tuple[int, ...]:
+        """The ids themselves."""
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def decode(self, ids: list[int]) -> str:

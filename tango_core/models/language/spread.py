@@ -7,7 +7,7 @@ Hidden states move where the next layer is elsewhere; keys and values stay with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,10 @@ class Elsewhere:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+    def calling(self, make: Callable[[nn.Module], Any]) -> Elsewhere:
+        """The same, of what `make` makes of the module."""
+        return Elsewhere(make(self._module), self._device, self._moved, back=self._back)
 
     def _here(self, name: str, value: Any) -> Any:
         """A tensor, or a pair of them, on the device; anything else as it is."""
@@ -107,6 +111,13 @@ class Spread:
     def is_one(self) -> bool:
         """Whether all is on one device."""
         return len(self.devices) == 1
+
+    def layers_as(self, make: Callable[[nn.Module], Any]) -> list[Any]:
+        """The layers as `make` makes them of the stock ones, where those are."""
+        return [
+            layer.calling(make) if isinstance(layer, Elsewhere) else make(layer)
+            for layer in self.layers
+        ]
 
     def begin(self) -> None:
         """A pass begins: what was moved in the last one may have been written over since."""

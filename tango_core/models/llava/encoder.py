@@ -21,6 +21,7 @@ from tango_core.models.base import (
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.compiling import can_compile, compile_blocks
 from tango_core.models.frame_batches import FrameBatches
 from tango_core.models.llava.checkpoint import (
     VISION,
@@ -79,6 +80,8 @@ class LlavaEncoder(VisionEncoder):
             dtype=getattr(torch, spec.dtype),
             device=self.device,
         )
+        if can_compile(spec.compile, self.device):
+            compile_blocks(self.model.vision_tower.encoder.layers)
         self.pooling_head = load_pooling_head(
             checkpoint, self.config.vision_config, spec.saliency_from, self.device
         )

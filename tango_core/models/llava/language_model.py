@@ -60,4 +60,5 @@ def load_llava_language_model(spec: ModelSpec, newlines: Newlines) -> LayoutAndE
         config.vision_config.image_size,
     )
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
-    return LayoutAndEngine(spec, layout, NativeEngine(half, layout.decode, eos_ids))
+    engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+    return LayoutAndEngine(spec, layout, engine)

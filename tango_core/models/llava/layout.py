@@ -44,6 +44,14 @@ class LlavaPromptLayout(PromptLayout):
         self._frame_height = frame_height
         self._wording = options_of(spec).time_instruction
 
+    def cut(
+        self, video: CompressedVideo, prompt: Prompt
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids before and behind the clip; see `PromptLayout.cut`."""
+        about_clip = time_instruction(video, self._wording, self._frame_height)
+        right = self.chat.right(prompt, about_clip)
+        return self.tokenize(self.chat.left()), self.tokenize(right)
+
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
     ) -> LaidOutPrompt:
@@ -57,9 +65,7 @@ class LlavaPromptLayout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         self.raise_if_wrong_width(video)
-        about_clip = time_instruction(video, self._wording, self._frame_height)
-        left = self.tokenize(self.chat.left())
-        right = self.tokenize(self.chat.right(prompt, about_clip))
+        left, right = self.cut(video, prompt)
         layout = lay_out_clip(video.indices, video.grid, self.newlines)
         clip_positions, length = layout.positions, layout.full_length
         if positions == "renumbered":

@@ -16,6 +16,7 @@ from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provid
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.frame_batches import FrameBatches
+from tango_core.models.patch_blocks import block_halves
 from tango_core.models.patch_signals import received_by_patches
 from tango_core.models.patches import pair_frames, pair_timestamps, to_patches
 from tango_core.models.placement import resolve_device
@@ -37,7 +38,7 @@ from tango_core.models.qwen2_5_vl.tower import (
 )
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, plan_windows
 from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
+from tango_core.models.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -82,6 +83,7 @@ class QwenEncoder(VisionEncoder):
         )
         self.layout = read_patch_layout(config)
         self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._halves = block_halves(spec.compile, self.device)
         self._batches = FrameBatches(spec.encode_batch, self.device)
         self._plan = lru_cache(maxsize=_SHAPES)(self._find_windows)
         normalisation = read_clip_normalisation(checkpoint)
@@ -132,7 +134,7 @@ class QwenEncoder(VisionEncoder):
         def look(groups: Tensor) -> dict[str, Tensor]:
             plan = self._plan(len(groups), grid)
             notes = LayerNotes(layers, lambda out: patches_in_raster_order(out, plan, grid))
-            output = run_qwen_tower(self.tower, self._patches(groups), plan, notes)
+            output = self._run(groups, plan, notes)
             attention = received_by_patches(output.last_block).reshape(-1, 1)
             return notes.maps(patches_in_raster_order(attention, plan, grid).squeeze(-1))
 
@@ -151,8 +153,13 @@ class QwenEncoder(VisionEncoder):
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        output = run_qwen_tower(self.tower, self._patches(groups), self._plan(len(groups), grid))
+        output = self._run(groups, self._plan(len(groups), grid))
         return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
+
+    def _run(self, groups: Tensor, plan: WindowPlan, *observe: Observer) -> QwenTowerOutput:
+        """The tower, from (t, frames, h, w, 3) uint8; see `run_qwen_tower`."""
+        patches = self._patches(groups)
+        return run_qwen_tower(self.tower, patches, plan, *observe, halves=self._halves)
 
     def _patches(self, groups: Tensor) -> Tensor:
         """Normalised patches, see `to_patches`."""

@@ -55,4 +55,5 @@ def load_qwen_language_model(spec: ModelSpec) -> LayoutAndEngine:
     tokenizer = load_tokenizer(checkpoint)
     layout = QwenPromptLayout(spec, tokenizer, read_qwen_extras(checkpoint).chat, config)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
-    return LayoutAndEngine(spec, layout, NativeEngine(half, layout.decode, eos_ids))
+    engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+    return LayoutAndEngine(spec, layout, engine)

@@ -33,6 +33,17 @@ class QwenPromptLayout(PromptLayout):
         self._config = config
         self._options = options_of(spec)
 
+    def cut(
+        self, video: CompressedVideo, prompt: Prompt
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids up to the first mark and from the second on; see `PromptLayout.cut`."""
+        words = self.chat.after_clip + prompt.after + self.chat.closing
+        left = (
+            *self.tokenize(self.chat.opening + prompt.before),
+            self._config.vision_start_token_id,
+        )
+        return left, (self._config.vision_end_token_id, *self.tokenize(words))
+
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
     ) -> LaidOutPrompt:
@@ -46,12 +57,7 @@ class QwenPromptLayout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         self.raise_if_wrong_width(video)
-        words = self.chat.after_clip + prompt.after + self.chat.closing
-        left = (
-            *self.tokenize(self.chat.opening + prompt.before),
-            self._config.vision_start_token_id,
-        )
-        right = (self._config.vision_end_token_id, *self.tokenize(words))
+        left, right = self.cut(video, prompt)
         indices = video.indices.cpu()
         pace = (self._config.vision_config.tokens_per_second, self._options.seconds_per_grid)
         extent = clip_extent(video.grid, *pace, self._options.position_rule)

@@ -18,6 +18,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 )
 
 from tango_core.models import patch_signals
+from tango_core.models.patch_blocks import STOCK, BlockHalves
 from tango_core.models.patch_signals import LastBlock
 from tango_core.models.patches import patches_by_row
 from tango_core.models.qwen2_5_vl.windows import WindowPlan, in_window_order, run_block
@@ -61,6 +62,8 @@ def run_qwen_tower(
     patches: Tensor,
     plan: WindowPlan,
     observe: Observer = lambda layer, hidden: None,
+    *,
+    halves: BlockHalves = STOCK,
 ) -> QwenTowerOutput:
     """Run all blocks and the merger.
 
@@ -69,6 +72,7 @@ def run_qwen_tower(
         patches: (T * P, values) from `to_patches`.
         plan: Of clips of this shape.
         observe: Is shown every layer's output, (T * P, Dv) in window order.
+        halves: What surrounds the attention of a block.
     """
     stock: Any = tower
     hidden = in_window_order(stock.patch_embed(patches), plan.order)
@@ -76,7 +80,7 @@ def run_qwen_tower(
     for index, block in enumerate(stock.blocks):
         block_input = hidden
         whole_frames = index in stock.fullatt_block_indexes
-        hidden = run_block(block, hidden, plan, whole_frames=whole_frames)
+        hidden = run_block(block, hidden, plan, whole_frames=whole_frames, halves=halves)
         observe(index + 1, hidden)
     tokens = stock.merger(hidden)[plan.raster]
     return QwenTowerOutput(

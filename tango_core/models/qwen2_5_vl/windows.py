@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
-from tango_core.models.patch_signals import attend_within, rotated
+from tango_core.models.patch_blocks import STOCK, BlockHalves
+from tango_core.models.patch_signals import attend_within
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,14 @@ def in_window_order(values: Tensor, order: Tensor) -> Tensor:
     return values.view(len(order), -1)[order].view(len(values), -1)
 
 
-def run_block(block: nn.Module, hidden: Tensor, plan: WindowPlan, *, whole_frames: bool) -> Tensor:
+def run_block(
+    block: nn.Module,
+    hidden: Tensor,
+    plan: WindowPlan,
+    *,
+    whole_frames: bool,
+    halves: BlockHalves = STOCK,
+) -> Tensor:
     """One block of the tower, as the stock block computes it.
 
     Args:
@@ -91,21 +99,19 @@ def run_block(block: nn.Module, hidden: Tensor, plan: WindowPlan, *, whole_frame
         hidden: (T * P, Dv) in window order.
         plan: Of the clip.
         whole_frames: Attend within frames instead of windows.
+        halves: What surrounds the attention.
     """
     stock: Any = block
-    attention = stock.attn
-    packed = attention.qkv(stock.norm1(hidden))
-    queries, keys, values = packed.view(len(hidden), 3, attention.num_heads, -1).unbind(dim=1)
-    queries, keys = (rotated(part, *plan.rotary) for part in (queries, keys))
+    scaling = stock.attn.scaling
+    queries, keys, values = halves.before(block, hidden, plan.rotary)
     if whole_frames:
         num_patches = len(hidden) // plan.num_positions
         attended = attend_within(
-            (queries, keys, values), ((plan.num_positions, num_patches),), attention.scaling
+            (queries, keys, values), ((plan.num_positions, num_patches),), scaling
         )
     elif plan.grouped is None:
-        attended = attend_within((queries, keys, values), plan.sizes, attention.scaling)
+        attended = attend_within((queries, keys, values), plan.sizes, scaling)
     else:
         parts = (queries[plan.grouped], keys[plan.grouped], values[plan.grouped])
-        attended = attend_within(parts, plan.sizes, attention.scaling)[plan.ungrouped]
-    hidden = hidden + attention.proj(attended)
-    return hidden + stock.mlp(stock.norm2(hidden))  # type: ignore[no-any-return]
+        attended = attend_within(parts, plan.sizes, scaling)[plan.ungrouped]
+    return halves.after(block, hidden, attended)

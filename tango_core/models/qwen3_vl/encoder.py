@@ -14,6 +14,7 @@ from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provid
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.frame_batches import FrameBatches
+from tango_core.models.patch_blocks import block_halves
 from tango_core.models.patch_signals import (
     mean_patch_keys,
     mean_query_saliency,
@@ -43,7 +44,7 @@ from tango_core.models.qwen3_vl.tower import (
     run_qwen3_tower,
 )
 from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
+from tango_core.models.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer, trace_of
 from tango_core.models.upload import upload_clip
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -89,6 +90,7 @@ class Qwen3Encoder(VisionEncoder):
         )
         self.layout = read_patch_layout(config)
         self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._halves = block_halves(spec.compile, self.device)
         self._batches = FrameBatches(spec.encode_batch, self.device)
         self._places = lru_cache(maxsize=_SHAPES)(self._find_places)
         normalisation = read_half_normalisation(checkpoint)
@@ -132,8 +134,7 @@ class Qwen3Encoder(VisionEncoder):
 
         def look(groups: Tensor) -> dict[str, Tensor]:
             notes = LayerNotes(layers, lambda hidden: patches_by_row(hidden, grid, merge))
-            places = self._places(grid)
-            output = run_qwen3_tower(self.tower, self._patches(groups), places, notes)
+            output = self._run(groups, grid, notes)
             attention = received_by_patches(output.last_block).reshape(-1, 1)
             return notes.maps(patches_by_row(attention, grid, merge).squeeze(-1))
 
@@ -160,9 +161,14 @@ class Qwen3Encoder(VisionEncoder):
         self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
     ) -> dict[str, Tensor]:
         """Tokens, companions and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        output = run_qwen3_tower(self.tower, self._patches(groups), self._places(grid))
+        output = self._run(groups, grid)
         signals = {name: _SIGNALS[name](output) for name in needs}
         return {"tokens": output.tokens, "companions": output.companions, **signals}
+
+    def _run(self, groups: Tensor, grid: tuple[int, int], *observe: Observer) -> Qwen3TowerOutput:
+        """The tower, from (t, frames, h, w, 3) uint8; see `run_qwen3_tower`."""
+        patches, places = self._patches(groups), self._places(grid)
+        return run_qwen3_tower(self.tower, patches, places, *observe, halves=self._halves)
 
     def _patches(self, groups: Tensor) -> Tensor:
         """Normalised patches, see `to_patches`."""

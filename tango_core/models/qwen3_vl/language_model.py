@@ -56,4 +56,5 @@ def load_qwen3_language_model(spec: ModelSpec) -> LayoutAndEngine:
     tokenizer = load_tokenizer(checkpoint)
     layout = Qwen3PromptLayout(spec, tokenizer, read_qwen3_extras(checkpoint).chat, config)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
-    return LayoutAndEngine(spec, layout, NativeEngine(half, layout.decode, eos_ids))
+    engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+    return LayoutAndEngine(spec, layout, engine)

@@ -57,8 +57,7 @@ class Qwen3PromptLayout(PromptLayout):
         """
         self.raise_if_wrong_width(video)
         self._raise_if_bare(video)
-        left, texts = self._texts(video, prompt)
-        right = self.tokenize(self.chat.after_clip + prompt.after + self.chat.closing)
+        left, texts, right = self.cut(video, prompt)
         empty = self._options.empty_blocks
         clip = list(lay_out_blocks(video, texts, empty))
         _, height, width = video.grid
@@ -83,23 +82,24 @@ class Qwen3PromptLayout(PromptLayout):
             ),
         )
 
-    def _texts(
+    def cut(
         self, video: CompressedVideo, prompt: Prompt
-    ) -> tuple[tuple[int, ...], list[BlockText]]:
-        """Ids before the clip, and the text around the tokens of every block."""
+    ) -> tuple[tuple[int, ...], list[BlockText], tuple[int, ...]]:
+        """Ids before the clip, around every block and behind it; see `PromptLayout.cut`."""
+        right = self.tokenize(self.chat.after_clip + prompt.after + self.chat.closing)
         opening = self.chat.opening
         if self._options.system_turn:
             opening = SYSTEM_TURN + opening
         seconds = video.timestamps.tolist()
         texts = block_texts(seconds, self.tokenize, self._marks)
         if self._options.outer_marks:
-            return (*self.tokenize(opening + prompt.before), self._marks[0]), texts
+            return (*self.tokenize(opening + prompt.before), self._marks[0]), texts, right
         shown = 0
         if self._options.empty_blocks == "drop" and video.num_kept:
             shown = int(video.indices[0]) // (video.grid[1] * video.grid[2])
         first = stamp(seconds[shown])
         left, ids = joined_left(opening + prompt.before, first, self.tokenize)
-        return left, with_first(texts, shown, ids)
+        return left, with_first(texts, shown, ids), right
 
     def _raise_if_bare(self, video: CompressedVideo) -> None:
         """Refuse tokens without the rows that go into the first layers: replies would be wrong."""

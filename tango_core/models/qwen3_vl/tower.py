@@ -17,7 +17,8 @@ from transformers.vision_utils import (
     get_vision_position_ids,
 )
 
-from tango_core.models.patch_signals import LastBlock, attend_within, rotated
+from tango_core.models.patch_blocks import STOCK, BlockHalves
+from tango_core.models.patch_signals import LastBlock, attend_within
 from tango_core.models.trace import Observer
 
 
@@ -78,6 +79,8 @@ def run_qwen3_tower(
     patches: Tensor,
     places: PatchPlaces,
     observe: Observer = lambda layer, hidden: None,
+    *,
+    halves: BlockHalves = STOCK,
 ) -> Qwen3TowerOutput:
     """Run all blocks and mergers.
 
@@ -86,6 +89,7 @@ def run_qwen3_tower(
         patches: (T * P, values) from `to_patches`.
         places: Of the clip's grid.
         observe: Is shown every layer's output, (T * P, Dv), the patches of a token together.
+        halves: What surrounds the attention of a block.
     """
     stock: Any = tower
     num_patches = len(places.embedding)
@@ -94,10 +98,13 @@ def run_qwen3_tower(
     hidden = hidden + places.embedding.repeat(num_positions, 1)
     observe(0, hidden)
     cosine, sine = (part.repeat(num_positions, 1) for part in places.rotary)
+    sizes = ((num_positions, num_patches),)
     deep: list[Tensor] = []
     for index, block in enumerate(stock.blocks):
         block_input = hidden
-        hidden = _run_block(block, hidden, (cosine, sine), (num_positions, num_patches))
+        parts = halves.before(block, hidden, (cosine, sine))
+        attended = attend_within(parts, sizes, block.attn.scaling)
+        hidden = halves.after(block, hidden, attended)
         observe(index + 1, hidden)
         if index in stock.deepstack_visual_indexes:
             merger = stock.deepstack_visual_indexes.index(index)
@@ -111,19 +118,6 @@ def run_qwen3_tower(
             block, block_input, (cosine, sine), num_positions, stock.spatial_merge_size**2
         ),
     )
-
-
-def _run_block(
-    block: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], size: tuple[int, int]
-) -> Tensor:
-    """One block, as the stock block computes it, with one attention call for all positions."""
-    attention = block.attn
-    packed = attention.qkv(block.norm1(hidden))
-    queries, keys, values = packed.view(len(hidden), 3, attention.num_heads, -1).unbind(dim=1)
-    queries, keys = rotated(queries, *rotary), rotated(keys, *rotary)
-    attended = attend_within((queries, keys, values), (size,), attention.scaling)
-    hidden = hidden + attention.proj(attended)
-    return hidden + block.mlp(block.norm2(hidden))  # type: ignore[no-any-return]
 
 
 def activation_bytes(config: Any, num_patches: int, itemsize: int) -> int:

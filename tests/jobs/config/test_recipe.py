@@ -3,6 +3,7 @@ import yaml
 
 from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
+from jobs.run.build import model_of
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -67,6 +68,17 @@ def test_what_a_prompt_holds_is_part_of_a_job_s_identity():
         assert job_digest(parse(model={"name": "qwen3-vl-8b", **option})) != plain
 
 
+def test_compiled_kernels_make_another_run_as_another_device_does():
+    """Older runs, which know no such key, are those without it."""
+    plain, off = (parse(model={"name": "tiny", **one}) for one in ({}, {"compile": False}))
+    on = parse(model={"name": "tiny", "compile": True})
+    assert "compile" not in yaml.safe_load(plain.to_yaml())["model"]
+    assert parse_job(yaml.safe_load(on.to_yaml()), "again") == on
+    assert job_digest(plain) == job_digest(off) != job_digest(on)
+    assert job_digest(plain) != job_digest(parse(model={"name": "tiny", "device": "cpu"}))
+    assert [model_of(job).compile for job in (plain, off, on)] == [False, False, True]
+
+
 def test_a_list_of_values_stands_for_one_method_per_value():
     job = Job(
         benchmarks=parse().all_benchmarks,
@@ -118,6 +130,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
         ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
         ({"model": {"encode_batch": "all"}}, r"model.encode_batch: must be auto.* got 'all'$"),
+        ({"model": {"compile": "inductor"}}, r"model.compile: .*boolean.* got 'inductor'"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
         ({"pools": {"compress": {"num_actors": 0}}}, r"num_actors must be 1 or larger, got 0"),
         ({"decode": {"timeout_s": -1}}, r"decode.timeout_s: .*greater than 0, got -1"),

@@ -107,6 +107,56 @@ def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monke
     assert all(cache.shards is not stage.caches[name].shards for name, cache in copies(stage))
 
 
+class WatchedTokenizer:
+    """A tokenizer that notes in which thread each text is cut."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.cut = tokenizer, []
+
+    def __call__(self, text, **options):
+        self.cut.append((threading.current_thread(), text))
+        return self.tokenizer(text, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
+@pytest.mark.parametrize("ahead", [4, 0])
+def test_words_are_cut_into_tokens_where_token_sets_are_read(plan, ahead):
+    stage = start(plan, 20_000)
+    stage.read_ahead = ahead
+    layout = stage.language_model.layout
+    layout.tokenizer = watched = WatchedTokenizer(layout.tokenizer)
+    results = list(stage.stream(rows_of(plan)))
+    assert [answer["status"] for one in results for answer in one["answers"]].count("ok") > CLIPS
+    (thread,) = {thread for thread, _ in watched.cut}
+    assert isinstance(thread, LastingThread) == (ahead > 0)
+    assert (thread is threading.current_thread()) == (ahead == 0)
+    texts = [text for _, text in watched.cut]
+    assert len(texts) == len(set(texts)), "once for all methods"
+
+
+def test_words_that_cannot_be_cut_are_the_failure_of_their_method(plan):
+    """As with what is added, in whichever thread it happens."""
+
+    class Refuses(WatchedTokenizer):
+        def __call__(self, text, **options):
+            ids = super().__call__(text, **options)
+            if len(self.cut) == 2:
+                raise ValueError("the first question")
+            return ids
+
+    stage = start(plan, 20_000)
+    layout = stage.language_model.layout
+    layout.tokenizer = Refuses(layout.tokenizer)
+    first, *others = stage.stream(rows_of(plan))
+    assert {one["error"] for one in first["answers"] if one["cell"] == "full"} == {
+        "ValueError: the first question"
+    }
+    assert {one["status"] for one in first["answers"] if one["cell"] != "full"} == {"ok"}
+    assert {answer["status"] for one in others for answer in one["answers"]} == {"ok"}
+
+
 def copies(stage):
     return stage.requests._caches.items()
 

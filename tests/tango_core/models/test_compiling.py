@@ -1,0 +1,248 @@
+"""`model.compile`: what is compiled, that results stay, and what happens without a compiler."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from internvl_checkpoints import NAME as INTERNVL
+from internvl_checkpoints import build_internvl, save_internvl
+from llava_checkpoints import build_llava, save_llava
+from qwen3_checkpoints import NAME as QWEN3
+from qwen3_checkpoints import build_qwen3, save_qwen3
+from qwen_by_hand import NAME as QWEN
+from qwen_checkpoints import build_qwen, save_qwen
+from qwen_frames import clip
+
+from tango_core.compressors import build_method
+from tango_core.models import compiling, describe_model, load_encoder, load_language_model
+from tango_core.types import Prompt, VideoFrames
+
+SIGNALS = frozenset({"attention", "keys"})
+BUILDERS = {
+    "llava-onevision-7b": (build_llava, save_llava),
+    INTERNVL: (build_internvl, save_internvl),
+    QWEN: (build_qwen, save_qwen),
+    QWEN3: (build_qwen3, save_qwen3),
+}
+QUESTIONS = [Prompt("", "w1 w2"), Prompt("", "w3 w4 w5")]
+
+
+class Counted:
+    """A backend that runs the graphs it is given as they are."""
+
+    def __init__(self):
+        self.graphs = self.calls = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+
+        def run(*given):
+            self.calls += 1
+            return graph.forward(*given)
+
+        return run
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.compiler.reset()
+    compiling._compiles.cache_clear()
+    yield
+    torch.compiler.reset()
+    compiling._compiles.cache_clear()
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """Graphs are made as for a GPU and run by the stock kernels: nothing is rounded otherwise."""
+    counted = Counted()
+    monkeypatch.setattr(compiling, "BACKEND", counted)
+    return counted
+
+
+def refuses(graph, inputs):
+    """A backend as on a machine without a compiler."""
+    raise RuntimeError("no compiler\nmore lines")
+
+
+FAMILIES = [
+    pytest.param(name, marks=pytest.mark.slow if name != "llava-onevision-7b" else ())
+    for name in BUILDERS
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def saved(request, tmp_path_factory):
+    """Name and directory of a small model of a family."""
+    build, save = BUILDERS[request.param]
+    return request.param, str(save(build(), tmp_path_factory.mktemp("saved")))
+
+
+def clips(name, spec):
+    """Clips of 5 and of 3 frames, for Qwen's towers of two shapes."""
+    if name in (QWEN, QWEN3):
+        return clip(5, (5, 4)), clip(3, (3, 2))
+    grid = spec.frames.size[0] // 8 + 1, spec.frames.size[1] // 8 + 1
+    height, width = spec.frames.size
+    for_size = [clip(number, grid) for number in (5, 3)]
+    return tuple(
+        VideoFrames(frames.pixels[:, :height, :width], frames.timestamps) for frames in for_size
+    )
+
+
+def replies(model, spec, features):
+    """Of a clip with all and with some tokens, two questions each, eight tokens long."""
+    model.engine.eos_ids = frozenset()
+    methods = build_method("full"), build_method("uniform", retention=0.4)
+    return [
+        answer.text
+        for method in methods
+        for answer in model.answer(
+            method.compressor.compress(features), QUESTIONS, max_new_tokens=8
+        )
+    ]
+
+
+def test_tokens_and_signals_of_a_compiled_tower_are_the_same(saved, backend):
+    name, path = saved
+    plain = load_encoder(name, path, device="cpu")
+    compiled = load_encoder(name, path, device="cpu", compile=True)
+    probe = backend.graphs
+    longer, shorter = clips(name, plain.spec)
+    for frames in (longer, shorter, longer):
+        expected, found = plain.encode(frames, SIGNALS), compiled.encode(frames, SIGNALS)
+        assert backend.graphs > probe
+        for field in ("tokens", "companions", *sorted(SIGNALS)):
+            values = getattr(expected, field)
+            if values is not None:
+                torch.testing.assert_close(getattr(found, field), values, rtol=1e-5, atol=1e-5)
+    # All blocks share a program, or one each before and after attention. It is made again for
+    # other sizes, and for what is a view of another tensor: six times at most, however deep.
+    made = backend.graphs
+    assert made - probe <= 6
+    compiled.encode(clips(name, plain.spec)[1], SIGNALS)
+    assert backend.graphs == made
+
+
+def test_replies_of_a_compiled_prefill_are_the_same_and_steps_are_not_compiled(saved, backend):
+    name, path = saved
+    plain = load_language_model(name, path, device="cpu")
+    compiled = load_language_model(name, path, device="cpu", compile=True)
+    longer, shorter = (
+        load_encoder(name, path, device="cpu").encode(frames) for frames in clips(name, plain.spec)
+    )
+    expected = replies(plain, plain.spec, longer)
+    assert backend.calls == 1, "only the probe"
+    assert replies(compiled, plain.spec, longer) == expected
+    made, calls = backend.graphs, backend.calls
+    assert replies(compiled, plain.spec, shorter) == replies(plain, plain.spec, shorter)
+    assert backend.graphs == made, "lengths are no part of the program"
+    num_layers = len(plain.engine.layers)
+    # Two passes of prompts; one of the seven steps that follow would be as many calls again.
+    per_pass = (calls - 1) / 2
+    assert per_pass % num_layers == 0
+    assert per_pass / num_layers == backend.graphs - 1
+
+
+def test_what_drops_tokens_between_layers_works_in_a_compiled_prefill(saved, backend):
+    name, path = saved
+    pruner = build_method("fastv", num_layers=4, retention=0.5, layer=1).pruner
+    found = []
+    for compile in (False, True):
+        model = load_language_model(name, path, device="cpu", compile=compile)
+        features = load_encoder(name, path, device="cpu").encode(clips(name, model.spec)[0])
+        video = build_method("full").compressor.compress(features)
+        found.append([a.text for a in model.answer(video, QUESTIONS, pruner=pruner)])
+    assert backend.calls > 1
+    assert found[0] == found[1]
+
+
+def test_nothing_is_compiled_unless_asked_for(backend):
+    assert not describe_model("tiny").compile
+    load_encoder("tiny", device="cpu")
+    load_language_model("tiny", device="cpu")
+    assert backend.graphs == 0
+
+
+def test_a_checkpoint_is_compared_with_its_configuration_without_a_compiler(saved, backend):
+    spec = describe_model(saved[0], saved[1], device="cpu", compile=True)
+    load_encoder(spec, device="meta")
+    load_language_model(spec, device="meta")
+    assert backend.graphs == 0
+
+
+def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeypatch, caplog):
+    monkeypatch.setattr(compiling, "BACKEND", refuses)
+    name, path = saved
+    found = []
+    with caplog.at_level(logging.WARNING, "tango_core"):
+        for compile in (True, False):
+            encoder = load_encoder(name, path, device="cpu", compile=compile)
+            model = load_language_model(name, path, device="cpu", compile=compile)
+            features = encoder.encode(clips(name, encoder.spec)[1])
+            found.append((features.tokens, replies(model, encoder.spec, features)))
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert record.getMessage().startswith(
+        "model.compile does nothing: torch cannot compile for cpu"
+    )
+    assert "no compiler" in record.getMessage()
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1, None])
+def test_a_wrong_setting_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"model\.compile must be true or false, got"):
+        describe_model("tiny", compile=wrong)
+
+
+def test_the_setting_is_no_part_of_the_identity_of_tokens():
+    on, off = (describe_model("tiny", compile=value) for value in (True, False))
+    assert (on.compile, off.compile) == (True, False)
+    assert on.identity() == off.identity()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_embedded_model_with_real_kernels(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    found = []
+    for compile in (False, True):
+        spec = describe_model("tiny", device="cpu", compile=compile)
+        encoder, model = load_encoder(spec), load_language_model(spec)
+        pixels = torch.zeros(8, *spec.frames.size, 3, dtype=torch.uint8)
+        pixels[:, 20:90, 30:70, 1] = 200
+        frames = VideoFrames(pixels.numpy(), torch.arange(8.0, dtype=torch.float64).numpy())
+        features = encoder.encode(frames, frozenset({"saliency"}))
+        video = build_method("tango", retention=0.2).compressor.compress(features)
+        answers = model.answer(video, [Prompt("", "What color is the cross?")])
+        found.append((features, [answer.text for answer in answers]))
+    assert list(tmp_path.rglob("*.so")), "kernels were compiled"
+    (plain, said), (compiled, said_compiled) = found
+    torch.testing.assert_close(compiled.tokens, plain.tokens, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(compiled.saliency, plain.saliency, rtol=1e-3, atol=1e-6)
+    assert said == said_compiled
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_c_compiler(tmp_path):
+    code = (
+        "from tango_core.models import load_encoder, load_language_model\n"
+        "options = {'device': 'cpu', 'compile': True}\n"
+        "halves = load_encoder('tiny', **options), load_language_model('tiny', **options)\n"
+        "print(len(halves))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CXX": "/no/compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "model.compile" in line)
+    assert "/no/compiler" in line
