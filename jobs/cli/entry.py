@@ -17,6 +17,7 @@ EXTRAS = {
         "PIL",
         "av",
         "decord",
+        "huggingface_hub",
         "jinja2",
         "safetensors",
         "tokenizers",

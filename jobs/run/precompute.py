@@ -80,7 +80,7 @@ def precompute(
             display.say(f"features: {redacted(locations.cache_root)}/{job_result.facts.features}")
         tracked = live.finish()
     if tracked:
-        display.say(f"MLflow:  {where(live.uri)}")
+        display.say(f"MLflow:  {where(live.uri, tracked)}")
     code = exit_code(job, job_result, run_dir)
     if events:
         events.finished(code, None, tracked)

@@ -21,6 +21,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
+from jobs.tracking.server import is_remote
 from pipeline.executors.early import EarlyRay
 from pipeline.loading import loading
 from pipeline.metrics import JobBoard
@@ -116,17 +117,20 @@ def measure(
         say(f"report:  {report}")
         tracked = live.finish()
     if tracked:
-        say(f"MLflow:  {where(live.uri)}")
+        say(f"MLflow:  {where(live.uri, tracked)}")
     code = exit_code(job, job_result, run_dir)
     if events:
         events.finished(code, summary, tracked)
     return code, run_dir
 
 
-def where(tracking_uri: str) -> str:
-    """How to look at the runs of a store."""
+def where(tracking_uri: str, run_id: str) -> str:
+    """How to look at a run: its page on a server, or the command that shows the runs of a store."""
     uri = redacted(tracking_uri)
-    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+    # The page of an experiment shows traces until the reader chooses otherwise.
+    if is_remote(uri):
+        return f"{uri.rstrip('/')}/#/runs/{run_id}"
+    return f"mlflow ui --backend-store-uri {uri}"
 
 
 def _raise_if_not_installed() -> None:

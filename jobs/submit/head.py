@@ -20,6 +20,8 @@ from pipeline.redaction import redacted
 PREFIX = "tango-"
 _TIMEOUT_S = 60.0
 _NO_AGENT = "No available agent"
+_NO_VERSION = "Version check returned 404"
+_DASHBOARD = "give the head's dashboard, by default http://head:8265"
 # Ray lets these win over the address that it is given; here the user's --address wins.
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
@@ -57,13 +59,21 @@ def dashboard_url(address: str | None) -> str:
     if not given:
         raise HeadError("--address is missing; give the head's dashboard: http://head:8265")
     url = given if "://" in given else f"http://{given}"
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_http(url):
         raise HeadError(
             f"--address {redacted(given)} is not the address of a dashboard; jobs are sent to the "
             "head over HTTP: http://head:8265"
         )
     return url.rstrip("/")
+
+
+def _is_http(url: str) -> bool:
+    """Whether a URL has the right scheme, a host, and a port that can be one or none."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none, or of half an IPv6 address
+        return False
 
 
 class Head:
@@ -85,8 +95,11 @@ class Head:
         raise_if_unreachable(url)
         for name in ("job.sdk", "dashboard_sdk"):  # they have levels of their own
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
-        with self._asked(), _without_ray_variables():
-            self._client = _Client(url)
+        try:
+            with self._asked(), _without_ray_variables():
+                self._client = _Client(url)
+        except HeadLostError as error:  # often it is another port, or no port was given
+            raise HeadLostError(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
 
     def submit(
         self,
@@ -186,7 +199,7 @@ class Head:
                 f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
             ) from error
         except (requests.JSONDecodeError, KeyError) as error:
-            raise HeadError(f"{self.url} answers, but is no Ray dashboard") from error
+            raise self._no_dashboard() from error
         except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
         except (TimeoutError, OSError) as error:
@@ -196,7 +209,13 @@ class Head:
         except RuntimeError as error:
             if "WebSocket" in str(error):
                 raise HeadLostError(f"{self.url}: {_short(error)}") from error
+            if _NO_VERSION in str(error):
+                raise self._no_dashboard() from error
             raise HeadError(f"{self.url} refuses: {_short(error)}") from error
+
+    def _no_dashboard(self) -> HeadError:
+        """What to say of another server."""
+        return HeadError(f"{self.url} answers, but is no Ray dashboard; {_DASHBOARD}")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from pathspec import GitIgnoreSpec
 
 # Never part of what somebody wrote, whether or not a .gitignore says so.
 _NEVER = (".git", "__pycache__")
+# In the directory of every virtual environment, whose interpreter is of no use elsewhere.
+_ENVIRONMENT = "pyvenv.cfg"
 
 
 def kept_files(root: Path) -> Iterator[Path]:
@@ -16,7 +18,8 @@ def kept_files(root: Path) -> Iterator[Path]:
 
     A `.gitignore` holds for its own directory and below; a deeper one overrules it. As in git,
     nothing inside an excluded directory can be taken back. Links to files count as these files;
-    links to directories are not followed, because they may lead back.
+    links to directories are not followed, because they may lead back. Virtual environments are left
+    out.
     """
     yield from _kept(root, root, ())
 
@@ -35,7 +38,8 @@ def _kept(
         if path.name in _NEVER or _is_ignored(path, is_folder, rules):
             continue
         if is_folder:
-            yield from _kept(root, path, rules)
+            if not (path / _ENVIRONMENT).is_file():
+                yield from _kept(root, path, rules)
         elif path.is_file():
             yield path
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import runpy
 import sys
 from importlib import metadata
@@ -18,6 +19,7 @@ from pathlib import Path
 
 DISTRIBUTION = "tango-video"
 RECIPE_FILE = "tango_recipe.yaml"
+_GCS = b"--gcs-address="
 
 
 def main() -> None:
@@ -36,7 +38,10 @@ def main() -> None:
         os.chdir(directory)
     except OSError as error:
         _fail(f"--directory {given.directory} cannot be used on the cluster: {error}")
-    print(f"tango: on {os.uname().nodename}, in {directory}", file=sys.stderr, flush=True)
+    python = f"Python {platform.python_version()} ({sys.executable})"
+    print(f"tango: {python} on {os.uname().nodename}, in {directory}", file=sys.stderr, flush=True)
+    if address := _address_of_raylet():
+        os.environ["RAY_ADDRESS"] = address
     command, *options = given.command
     sys.argv = ["tango", command, str(here / RECIPE_FILE), *options]
     runpy.run_module("jobs.cli.entry", run_name="__main__", alter_sys=True)
@@ -58,6 +63,27 @@ def _raise_if_other_version(wanted: str) -> None:
         )
     text = f"tango: {DISTRIBUTION} {found} on the cluster, as on the client"
     print(text, file=sys.stderr, flush=True)
+
+
+def _address_of_raylet() -> str | None:
+    """The cluster that started this job, as Ray's own process above this one names it.
+
+    Ray tells a job the cluster that started last on its machine. That may be another one: the
+    private Ray of somebody who tries something on the head. Without `/proc` nothing is found.
+    """
+    process = os.getpid()
+    try:
+        while process > 1:
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if Path(os.fsdecode(words[0])).name == "raylet":
+                found = [word.partition(b"=")[2] for word in words if word.startswith(_GCS)]
+                return found[-1].decode() if found else None
+            # The name of a process stands in parentheses, and may hold some.
+            stat = Path(f"/proc/{process}/stat").read_text()
+            process = int(stat.rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
 
 
 def _fail(message: str) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
 from jobs.results.headlines import have_one_headline, headline_title, metric_title
 from jobs.results.run_summary import RunSummary
+from jobs.tracking.mlflow_runs import MAX_TAG
 
+FIGURES = "figures"
+"""Folder of an MLflow run that holds what its description shows."""
 _MAX_ROWS = 60
 
 
@@ -25,6 +29,19 @@ def describe(facts: JobFacts, summary: RunSummary) -> str:
         f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
     ]
     return "\n\n".join(lines)
+
+
+def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
+    """A description and what fits behind it of the files in `FIGURES` of its MLflow run.
+
+    The addresses are those under which a server's own page of the run finds them.
+    """
+    for name in names:
+        more = f"\n\n![](get-artifact?path={FIGURES}/{quote(name)}&run_id={run_id})"
+        if len(text) + len(more) > MAX_TAG:
+            break
+        text += more
+    return text
 
 
 def describe_cell(cell: CellSummary, facts: JobFacts) -> str:

@@ -20,7 +20,7 @@ from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,
     first_line,
-    raise_if_retired,
+    raise_if_wrong,
 )
 from jobs.tracking.spool import EVENTS, FOLDER, Sent, Spool
 from jobs.tracking.upload import IDLE_S, Sender
@@ -71,7 +71,7 @@ class LiveRun:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.uri = tracking_uri or default_tracking_uri(run_dir.parent)
-        raise_if_retired(self.uri)
+        raise_if_wrong(self.uri)
         self._home = RunDirectory(run_dir).home()
         self._run_dir, self._command, self._every_s = run_dir, command, every_s
         self._board, self._clock = board or JobBoard(), clock

@@ -23,7 +23,8 @@ RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
 # Limits of MLflow's stores: characters, and entries per request.
-_MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
+MAX_TAG = 5000
+_MAX_KEY, _MAX_VALUE = 250, 6000
 _MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
 
 Point = tuple[str, float, int, int]
@@ -164,4 +165,4 @@ class MlflowRuns:
     @staticmethod
     def _clean(tags: Mapping[str, str]) -> dict[str, str]:
         """Tags as a store takes them."""
-        return {key: redacted(value)[:_MAX_TAG] for key, value in tags.items()}
+        return {key: redacted(value)[:MAX_TAG] for key, value in tags.items()}

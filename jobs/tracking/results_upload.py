@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.results.facts import JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking.datasets import datasets_of
-from jobs.tracking.description import describe, describe_cell
+from jobs.tracking.description import FIGURES, describe, describe_cell, with_pictures
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driver
 from jobs.tracking.mlflow_runs import (
     CELL_TAG,
@@ -138,21 +139,33 @@ class ResultsUpload:
                 self.runs.end(run, "FINISHED", self._ended_ms())
 
     def _files(self, parent: str) -> None:
-        """All files; plots also as images beside the charts."""
+        """All files; then plots below the table at the top of the run's page."""
         for path in self.files.artifacts():
             self.runs.file(parent, path)
         for path in self.files.in_folders():
             self.runs.file(parent, path, path.parent.name)
+        names = self._figures(parent)
+        if names and self.results.summary is not None:
+            text = describe(self.facts, self.results.summary)
+            self.runs.tags(parent, {NOTE_TAG: with_pictures(text, parent, names)})
+
+    def _figures(self, parent: str) -> list[str]:
+        """Upload plots at the half of their size, in which they fit the page; gives their names.
+
+        MLflow's image charts are of no use for them: they write every parameter of a run above its
+        picture, which leaves no room for the picture.
+        """
         from PIL import Image
 
-        logged = [item.path for item in self.runs.client.list_artifacts(parent, "images")]
-        for path in self.files.figures():
-            # The names of images hold their key and step; each is logged once.
-            name = re.compile(rf"{re.escape(path.stem)}[%+]step[%+]0[%+]")
-            if not any(name.search(there) for there in logged):
+        names = []
+        with tempfile.TemporaryDirectory(prefix="tango-figures-") as folder:
+            for path in self.files.figures():
+                half = Path(folder) / path.name
                 with Image.open(path) as plot:
-                    self.runs.client.log_image(parent, plot, key=path.stem, step=0)
-                self.runs.progress()
+                    plot.reduce(2).save(half)
+                self.runs.file(parent, half, FIGURES)
+                names.append(path.name)
+        return names
 
     def _points(self, metrics: dict[str, float]) -> list[Point]:
         """Points at the end of the run.

@@ -74,13 +74,19 @@ def is_remote(tracking_uri: str) -> bool:
     return urlparse(tracking_uri).scheme in ("http", "https")
 
 
-def raise_if_retired(tracking_uri: str) -> None:
-    """Refuse the file store; costs nothing, so a job can ask before it starts.
+def raise_if_wrong(tracking_uri: str) -> None:
+    """Refuse the file store and impossible ports; costs nothing, so a job can ask before it starts.
 
     Raises:
-        ValueError: If the URI names MLflow's retired file store.
+        ValueError: If the URI names MLflow's retired file store, or its port is no number or none
+            that there is.
     """
-    if urlparse(tracking_uri).scheme in ("", "file"):
+    try:
+        parts = urlparse(tracking_uri)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
+    if parts.scheme in ("", "file"):
         raise ValueError(
             f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
@@ -88,15 +94,15 @@ def raise_if_retired(tracking_uri: str) -> None:
 
 
 def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
-    """Refuse the file store; find out within seconds that nobody listens at an address.
+    """Refuse a wrong address; find out within seconds that nobody listens at it.
 
     MLflow's client would try again for minutes. Behind a proxy only that client can find out.
 
     Raises:
         TrackingError: If nothing listens at the address.
-        ValueError: If the URI names MLflow's retired file store.
+        ValueError: As `raise_if_wrong`.
     """
-    raise_if_retired(tracking_uri)
+    raise_if_wrong(tracking_uri)
     parts = urlparse(tracking_uri)
     if is_remote(tracking_uri) and parts.hostname and not _is_behind_proxy(parts):
         port = parts.port or (443 if parts.scheme == "https" else 80)

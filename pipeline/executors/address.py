@@ -16,13 +16,19 @@ def raise_if_unreachable(address: str | None) -> None:
         address: `None`, `"auto"`, `host:port` or `ray://host:port`; the first two are not checked.
 
     Raises:
-        ClusterError: If nothing listens at the address.
+        ClusterError: If nothing listens at the address, or it cannot be one.
     """
-    parts = urlsplit(address if address and "://" in address else f"//{address}")
-    if address in (None, "auto", "local") or parts.hostname is None or parts.port is None:
+    if address in (None, "auto", "local"):
+        return
+    where = redacted(str(address))
+    try:
+        parts = urlsplit(address if "://" in str(address) else f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ClusterError(f"--address {where} is no host:port: {error}") from error
+    if host is None or port is None:
         return
     try:
-        socket.create_connection((parts.hostname, parts.port), timeout=10).close()
+        socket.create_connection((host, port), timeout=10).close()
     except OSError as error:
-        where = redacted(str(address))
         raise ClusterError(f"no Ray cluster at --address {where}: {error}") from error

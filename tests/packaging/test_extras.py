@@ -52,7 +52,8 @@ def test_the_compressors_run_with_numpy_and_torch_alone(run_with):
     [
         ((), ["--help"], "jobs"),
         (("models", "pipeline"), ["evaluate", RECIPE], "jobs"),
-        (("jobs",), ["evaluate", RECIPE, "--limit", 1], "models"),
+        (("pipeline", "jobs"), ["evaluate", RECIPE, "--limit", 1], "models"),
+        (("jobs",), ["evaluate", RECIPE, "--limit", 1], "pipeline"),
         (("models", "pipeline", "jobs"), ["cache", "ls", "--cache", "s3://bucket/cache"], "s3"),
         (("models", "pipeline", "jobs"), ["cache", "ls", "--cache", "gs://bucket/cache"], "gcs"),
     ],

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
-import av
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +50,8 @@ def write_mp4(path: Path, frames: npt.NDArray[np.uint8], fps: Fraction) -> None:
         frames: (F, h, w, 3) uint8 RGB, h and w even.
         fps: Frames per second.
     """
+    import av
+
     with av.open(str(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.height, stream.width = frames.shape[1:3]

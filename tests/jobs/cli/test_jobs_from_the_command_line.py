@@ -87,6 +87,17 @@ def test_quiet_leaves_results_warnings_and_errors(tango, recipe):
     assert "not logged to MLflow at http://127.0.0.1:9 (nothing listens at 127.0.0.1:9" in warning
 
 
+@pytest.mark.parametrize("port", ["abc", "99999"])
+def test_a_port_of_a_server_that_is_none_is_refused_before_anything_runs(
+    tango, recipe, tmp_path, port
+):
+    uri = f"http://127.0.0.1:{port}"
+    code, _, err = tango("evaluate", recipe(), "--output", tmp_path, "--tracking-uri", uri)
+    assert code == 2
+    assert f"tracking_uri '{uri}': Port" in err
+    assert not list(tmp_path.glob("*/answers"))
+
+
 def test_the_retired_file_store_is_refused_before_anything_runs(tango, recipe, tmp_path):
     code, _, err = tango("evaluate", recipe(), "--limit", "1", "--tracking-uri", "mlruns")
     assert code == 2

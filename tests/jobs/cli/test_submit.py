@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import socket
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import Mock
 
 import pytest
@@ -54,6 +57,51 @@ def test_a_mistake_is_one_line(tango, recipe, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("port", ["99999", "head", "-1"])
+def test_a_port_that_is_none_names_the_option(tango, recipe, port):
+    for arguments in (("submit", recipe), ("jobs", "list"), ("evaluate", recipe)):
+        code, out, err = tango(*arguments, "--address", f"127.0.0.1:{port}")
+        assert (code, out) == (2, "")
+        assert f"--address 127.0.0.1:{port} " in err
+        assert "tango: " in err.splitlines()[-1]
+
+
+def test_another_server_is_no_dashboard(tango, recipe, tmp_path):
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        said = [tango(*one, "--address", url) for one in (("submit", recipe), ("jobs", "list"))]
+        server.shutdown()
+    for code, out, err in said:
+        assert (code, out) == (2, "")
+        assert err.startswith(f"tango: {url} answers, but is no Ray dashboard; give the head's")
+        assert len(err.splitlines()) == 1
+
+
+def test_a_port_without_http_is_told_the_usual_one(tango):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up():
+            while True:
+                try:
+                    server.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        code, out, err = tango("jobs", "list", "--address", url)
+        server.shutdown(socket.SHUT_RDWR)
+    assert (code, out) == (2, "")
+    assert f"{url} does not answer" in err
+    assert "by default http://head:8265" in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -62,6 +63,13 @@ def test_the_files_are_those_that_git_would_add(tree):
 def test_a_link_that_leads_back_is_not_followed(tree):
     (tree / "deep" / "back").symlink_to(tree)
     assert not any("back" in path.parts for path in kept_files(tree))
+
+
+def test_a_virtual_environment_is_left_out(tree):
+    before = list(kept_files(tree))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / "deep/env"], check=True)
+    assert (tree / "deep/env/bin/activate").is_file()
+    assert list(kept_files(tree)) == before
 
 
 def test_a_package_holds_recipe_starter_and_the_tree(tree, tmp_path):

@@ -1,6 +1,7 @@
 """What MLflow holds after a run was logged, read back through its own client and over HTTP."""
 
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
+from PIL import Image
 
 from jobs.report.page import write_report
+from jobs.tracking.description import with_pictures
 from jobs.tracking.log_run import log_run
+from jobs.tracking.mlflow_runs import MAX_TAG
 from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,
@@ -140,12 +144,24 @@ class TestSweep:
         assert len(table["data"]) == 36
         assert {"video_id", "question_id", "text", "correct"} <= set(table["columns"])
 
-    def test_plots_are_images_beside_the_charts_once(self, logged_sweep, client):
+    def test_plots_stand_below_the_table_at_half_their_size(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
         log_run(run)
-        images = [item.path for item in client.list_artifacts(parent, "images")]
-        shown = [name for name in images if name.endswith(".png")]
-        assert len(shown) == len(list((run / "plots").glob("*.png"))) > 0
+        plots = sorted((run / "plots").glob("*.png"))
+        shown = client.get_run(parent).data.tags["mlflow.note.content"]
+        links = [f"path=figures/{plot.name}&run_id={parent})" for plot in plots]
+        assert links == re.findall(r"!\[\]\(get-artifact\?(.*\))", shown)
+        assert len(plots) > 2
+        copy = Path(client.download_artifacts(parent, "figures", str(tmp_path)))
+        assert [path.name for path in sorted(copy.iterdir())] == [plot.name for plot in plots]
+        with Image.open(plots[0]) as whole, Image.open(copy / plots[0].name) as half:
+            assert half.size == tuple(-(-side // 2) for side in whole.size)
+
+    def test_a_picture_that_does_not_fit_the_description_is_left_out(self):
+        text = "x" * (MAX_TAG - 100)
+        shown = with_pictures(text, "12ab", ["one.png", "by (a) type.png"])
+        assert shown == f"{text}\n\n![](get-artifact?path=figures/one.png&run_id=12ab)"
+        assert "by%20%28a%29%20type.png&" in with_pictures("", "12ab", ["by (a) type.png"])
 
     def test_files_are_stored_beside_the_database(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
@@ -237,3 +253,9 @@ def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
     }
     page = ask(f"/get-artifact?run_id={parent}&path=report.html")
     assert page == (run / "report.html").read_bytes()
+
+    note = json.loads(ask(f"{api}/runs/get?run_id={parent}"))["run"]["data"]["tags"]
+    (text,) = (tag["value"] for tag in note if tag["key"] == "mlflow.note.content")
+    pictures = re.findall(r"!\[\]\((.*)\)", text)
+    assert len(pictures) == len(list((run / "plots").glob("*.png"))) > 2
+    assert all(ask(f"/{link}").startswith(b"\x89PNG") for link in pictures)
