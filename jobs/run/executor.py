@@ -42,8 +42,11 @@ def _has_unused_gpu(job: Job) -> bool:
 
 @contextmanager
 def early_ray(jobs: Sequence[Job], address: str | None) -> Iterator[EarlyRay | None]:
-    """Start Ray in the background if it is certain that a job of these runs on it."""
+    """Start Ray in the background if it is certain that a job of these runs on it.
+
+    For a command, whose process ends after the block.
+    """
     choices = [executor_of(job, address) for job in jobs]
     wanted = any(choice is not None and choice.executor == "ray" for choice in choices)
-    with started_early(wanted, address) as early:
+    with started_early(wanted, address, last=True) as early:
         yield early

@@ -34,6 +34,7 @@ from jobs.tracking.values import (
     tags_of,
 )
 from pipeline.clock import Clock
+from pipeline.redaction import redacted_inside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +129,7 @@ class ResultsUpload:
                 ]
                 self.runs.metrics(run, points)
                 self.runs.inputs(run, _of_benchmark(self.results.job, cell.benchmark))
-                self.runs.client.log_dict(run, cell.to_json(), SUMMARY_FILE)
+                self.runs.client.log_dict(run, redacted_inside(cell.to_json()), SUMMARY_FILE)
             if predictions is not None:
                 own = (predictions["cell"] == cell.name) & (
                     predictions["benchmark"] == cell.benchmark

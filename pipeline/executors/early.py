@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 from pipeline import stopping
 from pipeline.background import LastingThread
@@ -25,6 +26,8 @@ class EarlyRay:
     The thread is there as long as Ray is: Ray's processes are children of the thread that started
     them, and Linux ends them with it.
     """
+
+    _closing: ClassVar[set[EarlyRay]] = set()
 
     def __init__(self, address: str | None) -> None:
         """Begin to connect; returns when Ray is imported.
@@ -62,8 +65,17 @@ class EarlyRay:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Disconnect, and end what was started here; waits at most `timeout_s` seconds."""
+        if not self._ended.is_set():
+            self._closing.add(self)
         self._over.set()
         self._ended.wait(timeout_s)
+
+    @classmethod
+    def wait_for_closing(cls) -> None:
+        """Wait until every one that is closed in this process has ended."""
+        for one in tuple(cls._closing):
+            if one._ended.wait(_CLOSED_WITHIN_S):
+                cls._closing.discard(one)
 
     def _live(self) -> Callable[[], None]:
         """Connect, say so, and disconnect when told to; returns what says that it is over."""
@@ -90,8 +102,19 @@ class EarlyRay:
 
 
 @contextmanager
-def started_early(wanted: bool, address: str | None) -> Iterator[EarlyRay | None]:
-    """Ray on its way while the block runs, if it is wanted and not connected already."""
+def started_early(
+    wanted: bool, address: str | None, *, last: bool = False
+) -> Iterator[EarlyRay | None]:
+    """Ray on its way while the block runs, if it is wanted and not connected already.
+
+    Args:
+        wanted: Whether it is.
+        address: As for `cluster.connected`.
+        last: Whether this process ends soon after the block and with it a Ray of its own, which
+            takes more than a second to end in order. Another one in this process waits for that.
+    """
+    if wanted:
+        EarlyRay.wait_for_closing()
     loaded = sys.modules.get("ray")
     if not wanted or (loaded is not None and loaded.is_initialized()):
         yield None
@@ -101,5 +124,6 @@ def started_early(wanted: bool, address: str | None) -> Iterator[EarlyRay | None
         yield early
     finally:
         # One that has not even started is left to itself, and so is any after a signal.
-        wait = early.is_connected and not stopping.is_asked()
+        left = last and address is None
+        wait = early.is_connected and not stopping.is_asked() and not left
         early.close(_CLOSED_WITHIN_S if wait else 0)

@@ -72,6 +72,28 @@ assert not ray.is_initialized()
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
+def test_a_second_ray_waits_for_one_that_is_left_to_end_by_itself():
+    code = """
+import ray
+from pipeline.executors.cluster import connected
+from pipeline.executors.early import EarlyRay, started_early
+ports = []
+for _ in range(2):
+    with started_early(True, None, last=True) as early:
+        assert early is not None  # not the one that is about to end
+        with connected(None, early) as nodes:
+            assert len(nodes) == 1
+            ports.append(ray.get_runtime_context().gcs_address)
+    assert EarlyRay._closing
+assert len(set(ports)) == 2
+EarlyRay.wait_for_closing()
+assert not ray.is_initialized()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_worker_that_decodes_loads_no_torch():
     code = (
         "import sys, pipeline.executors.workers\n"
