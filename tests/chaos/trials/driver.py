@@ -125,6 +125,9 @@ class NoServer:
     def __init__(self, *about: object) -> None:
         pass
 
+    def begin(self) -> None:
+        """Nothing."""
+
     def finish(self, idle_s: float = 0) -> str:
         """Nothing."""
         return ""
