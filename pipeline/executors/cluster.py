@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -102,13 +102,21 @@ def _failed(address: str | None, error: Exception) -> str:
     return f"{what}: {reason[:300]}"
 
 
-def disconnect() -> None:
+def disconnect(freed: Callable[[], object] = lambda: None) -> None:
     """Disconnect, and end the Ray that `connect` started; only another `connect` starts one again.
 
     Threads of Ray Data outlive a job that is given up. Whatever they ask of Ray next would connect
     to any cluster that is there, or start one of its own.
+
+    Args:
+        freed: Called when what our own Ray had put on the disk for want of memory is removed. Then
+            only its processes are left, which also end with this one.
     """
     ray._private.auto_init_hook.enable_auto_connect = False
+    node = ray._private.worker._global_node
+    if node is not None and node.is_head():
+        node.destroy_external_storage()
+    freed()
     ray.shutdown()
 
 

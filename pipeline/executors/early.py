@@ -41,6 +41,7 @@ class EarlyRay:
         self._imported = threading.Event()
         self._connected = threading.Event()
         self._over = threading.Event()
+        self._freed = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
         LastingThread.start_on(self._live)
@@ -70,6 +71,11 @@ class EarlyRay:
         self._over.set()
         self._ended.wait(timeout_s)
 
+    def leave(self, timeout_s: float) -> None:
+        """The same for a process that ends now: waits until nothing but processes is left."""
+        self.close(0)
+        self._freed.wait(timeout_s)
+
     @classmethod
     def wait_for_closing(cls) -> None:
         """Wait until every one that is closed in this process has ended."""
@@ -87,6 +93,7 @@ class EarlyRay:
             cluster.connect(self._address)
         except BaseException as error:
             self._error = error
+            self._freed.set()
             return self._ended.set
         finally:
             self._imported.set()
@@ -97,7 +104,10 @@ class EarlyRay:
                     from pipeline.executors import ray_data  # noqa: F401
             self._over.wait()
         finally:
-            cluster.disconnect()
+            try:
+                cluster.disconnect(self._freed.set)
+            finally:
+                self._freed.set()
         return self._ended.set
 
 
@@ -124,6 +134,9 @@ def started_early(
         yield early
     finally:
         # One that has not even started is left to itself, and so is any after a signal.
-        left = last and address is None
-        wait = early.is_connected and not stopping.is_asked() and not left
-        early.close(_CLOSED_WITHIN_S if wait else 0)
+        if not early.is_connected or stopping.is_asked():
+            early.close(0)
+        elif last and address is None:
+            early.leave(_CLOSED_WITHIN_S)
+        else:
+            early.close(_CLOSED_WITHIN_S)

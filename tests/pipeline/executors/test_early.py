@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,27 @@ assert not ray.is_initialized()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_what_ray_put_on_the_disk_is_removed_by_a_process_that_ends_at_once():
+    code = """
+import json, os, ray
+from pathlib import Path
+from pipeline.executors.cluster import connected
+from pipeline.executors.early import started_early
+with started_early(True, None, last=True) as early, connected(None, early):
+    node = ray._private.worker._global_node
+    where = json.loads(node._config["object_spilling_config"])["params"]["directory_path"]
+    folder = Path(where) / f"ray_spilled_objects_{node._node_id}"  # as Ray's workers name it
+    folder.mkdir(exist_ok=True)
+    (folder / "frames").write_bytes(bytes(1000))
+    print(folder, flush=True)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert not Path(done.stdout.strip()).exists()
 
 
 def test_a_worker_that_decodes_loads_no_torch():
