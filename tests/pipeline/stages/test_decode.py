@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from clips import clip
-from numbered_videos import numbers_of, write_clip, write_folder
+from numbered_videos import numbers_of, write_folder
 
 from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video
@@ -109,16 +109,6 @@ def test_a_row_that_failed_before_passes_through():
     assert decode(failed) == failed
 
 
-def test_too_little_time_is_a_failed_row_that_names_the_setting(tmp_path):
-    long = write_clip(tmp_path / "long.mp4", 3000, options={"g": "3000", "preset": "ultrafast"})
-    decode(row(clip("closed_gop.mp4")))
-    result = decode_video(row(long), spec=SPEC, timeout_s=0.05, memory_gib=4)
-    assert result["status"] == "decode_failed"
-    assert "no result from the decoder within 0.05 s" in result["error"]
-    assert "decode.timeout_s" in result["error"]
-    assert decode(row(long))["status"] == "ok"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the limit")
 def test_too_little_memory_is_a_failed_row_that_names_the_setting():
     spec = FrameSpec(24, size=(3000, 3000), decoder="pyav")
@@ -130,22 +120,35 @@ def test_too_little_memory_is_a_failed_row_that_names_the_setting():
     assert again["status"] == "ok"
 
 
-CRASHING_DECORD = """
-import ctypes
+def broken_decord(folder, failing):
+    """A decord that a child process finds first, and whose reader does `failing`."""
+    (folder / "decord.py").write_text(f"""
+import ctypes, time
 __version__ = "0.0"
 class DECORDError(Exception): ...
 class logging:
     QUIET = -8
     set_level = staticmethod(lambda level: None)
 def cpu(index): ...
-def VideoReader(*args, **kwargs): ctypes.string_at(0)
-"""
+def VideoReader(*args, **kwargs): {failing}
+""")
+    return folder
+
+
+def test_too_little_time_is_a_failed_row_that_names_the_setting(tmp_path, monkeypatch):
+    """No machine is fast enough for this reader."""
+    monkeypatch.syspath_prepend(broken_decord(tmp_path, "time.sleep(600)"))
+    given = row(clip("closed_gop.mp4"))
+    explicit = replace(SPEC, decoder="decord")
+    result = decode_video(given, spec=explicit, timeout_s=0.5, memory_gib=3.25)
+    assert result["status"] == "decode_failed"
+    assert "no result from the decoder within 0.5 s" in result["error"]
+    assert "decode.timeout_s" in result["error"]
+    assert decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.25)["status"] == "ok"
 
 
 def test_a_crash_of_the_decoder_is_a_failed_row(tmp_path, monkeypatch):
-    """The child finds this library first, and it does crash there."""
-    (tmp_path / "decord.py").write_text(CRASHING_DECORD)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(broken_decord(tmp_path, "ctypes.string_at(0)"))
     given = row(clip("closed_gop.mp4"))
     explicit = replace(SPEC, decoder="decord")
     result = decode_video(given, spec=explicit, timeout_s=30, memory_gib=3.5)
