@@ -25,6 +25,8 @@ TRAP = 'trap \'echo "$(basename "$0") ended" >> "$SAID"; exit 143\' TERM\n'
 FOR_EVER = "while :; do sleep 0.1; done\n"
 STAND_INS = {
     "scontrol": BASH + SAY + "if [[ $1 == show ]]; then printf 'one\\ntwo\\n'; fi\n",
+    # When the job ends, for a Slurm that does not tell the job.
+    "squeue": BASH + 'echo "${ENDS_AT-NONE}"\n',
     # Every step sees the CPUs of its own node; in the job it is those of the first one.
     "srun": BASH
     + "while [[ $1 == --* ]]; do\n"
@@ -129,9 +131,10 @@ def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
     lines = said(tmp_path)
     starts = sorted(line for line in lines if line.startswith("ray start"))
     head = "--head --node-ip-address=10.0.0.1 --port=20077 --include-dashboard=false"
+    start = "ray start --log-color=false"
     assert starts == [
-        f"ray start --num-cpus=2 {head} --disable-usage-stats --block",
-        "ray start --num-cpus=6 --address=10.0.0.1:20077 --disable-usage-stats --block",
+        f"{start} --num-cpus=2 {head} --disable-usage-stats --block",
+        f"{start} --num-cpus=6 --address=10.0.0.1:20077 --disable-usage-stats --block",
     ]
     assert "python - 10.0.0.1:20077 2" in lines
     assert (
@@ -150,14 +153,20 @@ def test_several_nodes_need_a_network(slurm, tmp_path):
     assert not [line for line in said(tmp_path) if line.startswith("ray start")]
 
 
+def in_seconds(seconds):
+    """Seconds since 1970, as text."""
+    return str(int(time.time()) + seconds)
+
+
+@pytest.mark.parametrize("told", ["SLURM_JOB_END_TIME", "ENDS_AT"])
 @pytest.mark.parametrize(
     ("script", "name"), [("tango.sbatch", "77"), ("tango_array.sbatch", "70_1")]
 )
 def test_a_job_that_runs_out_of_time_ends_cleanly_and_is_queued_again(
-    slurm, tmp_path, script, name
+    slurm, tmp_path, script, name, told
 ):
     (tmp_path / "hold").touch()
-    process = slurm(script, "recipe.yaml")
+    process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", told: in_seconds(100)})
     wait_until(tmp_path, "tango sweep")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=WAIT_S)
@@ -168,11 +177,14 @@ def test_a_job_that_runs_out_of_time_ends_cleanly_and_is_queued_again(
     assert "SIGTERM from Slurm" in output
 
 
+@pytest.mark.parametrize(
+    "told",
+    [{"SLURM_JOB_END_TIME": in_seconds(5000)}, {"ENDS_AT": in_seconds(5000)}, {"ENDS_AT": "NONE"}],
+)
 @pytest.mark.parametrize("script", ["tango.sbatch", "tango_array.sbatch"])
-def test_a_job_that_is_cancelled_is_not_queued_again(slurm, tmp_path, script):
+def test_a_job_that_is_cancelled_is_not_queued_again(slurm, tmp_path, script, told):
     (tmp_path / "hold").touch()
-    later = str(int(time.time()) + 5000)
-    process = slurm(script, "recipe.yaml", SLURM_JOB_END_TIME=later)
+    process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", **told})
     wait_until(tmp_path, "tango sweep")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=WAIT_S)

@@ -1,0 +1,211 @@
+"""The Slurm scripts on a real Slurm of one node, which the test starts as the user who runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+import yaml
+from infra_files import INFRA
+
+pytestmark = [pytest.mark.system, pytest.mark.ray, pytest.mark.timeout(900)]
+
+WAIT_S = 300
+CONFIGURATION = """\
+ClusterName=trial
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={control}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MailProg=/bin/true
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs={cpus} State=UNKNOWN
+PartitionName=all Nodes=one Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+"""
+# Nothing of it is used, but a node daemon asks for it where no control groups are mounted.
+CONTROL_GROUPS = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+
+
+class Slurm:
+    """A controller and a node.
+
+    Args:
+        folder: Of everything they write.
+        stack: Ends what is started.
+    """
+
+    def __init__(self, folder, stack):
+        self.folder = folder
+        for name in ("state", "spool", "work"):
+            (folder / name).mkdir()
+        with ExitStack() as held:
+            control, node = (held.enter_context(socket.socket()) for _ in range(2))
+            for one in (control, node):
+                one.bind(("127.0.0.1", 0))
+            ports = {"control": control.getsockname()[1], "node": node.getsockname()[1]}
+        path = folder / "slurm.conf"
+        host = socket.gethostname().partition(".")[0]
+        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True)
+        path.write_text(
+            CONFIGURATION.format(
+                host=host,
+                user=user.stdout.strip(),
+                folder=folder,
+                cpus=os.cpu_count(),
+                **ports,
+            )
+        )
+        (folder / "cgroup.conf").write_text(CONTROL_GROUPS)
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SLURM_")
+        }
+        self.environment = {**environment, "SLURM_CONF": str(path), "TANGO_ENV": sys.prefix}
+        for daemon in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-N", "one"]):
+            self._start(daemon, stack)
+        self.wait("node", lambda: self.say("sinfo", "--noheader", "--format=%T") == "idle")
+
+    def _start(self, daemon, stack):
+        program = shutil.which(daemon[0], path=f"{os.environ['PATH']}:/usr/sbin")
+        log = stack.enter_context((self.folder / f"{daemon[0]}.out").open("w"))
+        process = subprocess.Popen(
+            [program, *daemon[1:]], env=self.environment, stdout=log, stderr=log
+        )
+        stack.callback(process.wait, 60)
+        stack.callback(process.terminate)
+
+    def say(self, *command):
+        """What a command prints."""
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            cwd=self.folder / "work",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr + self.logs()
+        return done.stdout.strip()
+
+    def submit(self, script, *arguments):
+        """The number of a new job."""
+        said = self.say("sbatch", "--parsable", *script, *map(str, arguments))
+        return said.partition(";")[0]
+
+    def facts(self, job):
+        """What Slurm knows of a job."""
+        said = self.say("scontrol", "show", "job", "--oneliner", job)
+        return dict(re.findall(r"(\w+)=(\S*)", said.splitlines()[0]))
+
+    def log(self, name):
+        """What a job has printed."""
+        path = self.folder / "work" / name
+        return path.read_text() if path.exists() else ""
+
+    def wait(self, what, until):
+        """Until it is so."""
+        end = time.monotonic() + WAIT_S
+        while not until():
+            assert time.monotonic() < end, f"{what}: {self.logs()}"
+            time.sleep(0.5)
+
+    def wait_for_state(self, job, *states):
+        """Until a job is in one of these states, and only there."""
+        self.wait(f"job {job}", lambda: self.facts(job)["JobState"] in states)
+
+    def logs(self):
+        """The ends of all logs, for messages."""
+        paths = [*self.folder.glob("*.out"), *self.folder.glob("work/*.log")]
+        return "\n".join(f"{path.name}: {path.read_text()[-3000:]}" for path in paths)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with ExitStack() as stack:
+        cluster = Slurm(tmp_path_factory.mktemp("slurm"), stack)
+        yield cluster
+        subprocess.run(["scancel", "--user", str(os.getuid())], env=cluster.environment, timeout=60)
+        cluster.wait("no jobs", lambda: cluster.say("squeue", "--noheader") == "")
+
+
+def recipe(slurm, name, limit):
+    """A recipe of three cells."""
+    path = slurm.folder / "work" / f"{name}.yaml"
+    methods = [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.2]}]
+    path.write_text(
+        yaml.safe_dump({"benchmark": {"name": "shapes"}, "methods": methods, "limit": limit})
+    )
+    return path
+
+
+def one_node(*options):
+    """The script of a cluster, on this one."""
+    changed = ["--nodes=1", "--gpus-per-node=0", *options]
+    return [*changed, INFRA / "slurm/tango.sbatch"]
+
+
+def test_a_job_that_runs_out_of_time_goes_on_where_it_was(slurm):
+    output = slurm.folder / "goes-on"
+    job = slurm.submit(one_node("--time=4"), recipe(slurm, "goes-on", 60), "--output", output)
+    name = f"tango-{job}.log"
+    slurm.wait("a clip", lambda: re.search(r"^\d+ of 60 clips", slurm.log(name), re.MULTILINE))
+    # As Slurm does before the limit, which it looks at twice a minute.
+    slurm.say("scancel", "--batch", "--signal=TERM", job)
+    slurm.wait_for_state(job, "PENDING")
+    assert "tango: out of time; the job is queued again" in slurm.log(name)
+    assert slurm.facts(job)["Restarts"] == "1"
+    slurm.say("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=60")
+    slurm.wait_for_state(job, "COMPLETED", "FAILED")
+    facts, log = slurm.facts(job), slurm.log(name)
+    assert (facts["JobState"], facts["ExitCode"]) == ("COMPLETED", "0:0"), log
+    assert "continuing " in log
+    assert log.count("1 Ray nodes at") == 2
+    (summary,) = output.glob("*/summary.json")
+    assert json.loads(summary.read_text())["num_clips"] == 60
+
+
+def test_a_job_that_is_cancelled_stays_over(slurm):
+    job = slurm.submit(
+        one_node("--time=60"),
+        recipe(slurm, "cancelled", 60),
+        "--output",
+        slurm.folder / "cancelled",
+    )
+    name = f"tango-{job}.log"
+    slurm.wait("Ray", lambda: "1 Ray nodes at" in slurm.log(name))
+    slurm.say("scancel", job)
+    slurm.wait_for_state(job, "CANCELLED")
+    assert slurm.facts(job)["Restarts"] == "0"
+    assert "queued again" not in slurm.log(name)
+    slurm.wait("the node", lambda: slurm.say("sinfo", "--noheader", "--format=%T") == "idle")
+
+
+def test_every_task_of_an_array_does_its_shard(slurm):
+    output = slurm.folder / "array"
+    script = ["--array=0-1", "--gpus=0", "--cpus-per-task=1", INFRA / "slurm/tango_array.sbatch"]
+    job = slurm.submit(script, recipe(slurm, "array", 6), "--output", output)
+    for index in range(2):
+        slurm.wait_for_state(f"{job}_{index}", "COMPLETED", "FAILED")
+        assert slurm.facts(f"{job}_{index}")["ExitCode"] == "0:0", slurm.logs()
+        assert "3 decoded, 3 encoded, 0 failed" in slurm.log(f"tango-{job}_{index}.log")
+    assert len(list(output.glob("*/summary.json"))) == 2
