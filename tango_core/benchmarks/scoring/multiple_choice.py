@@ -59,6 +59,7 @@ _DENIED = re.compile(
 )
 # Dots, commas and colons between digits belong to a number.
 _AROUND_WORDS = re.compile(r"(?:(?!(?<=\d)[.,:]\d)[^\w'%+-])+")
+_APOSTROPHES = {0x2018: "'", 0x2019: "'", 0x02BC: "'"}
 
 
 def letter_of(index: int) -> str:
@@ -191,4 +192,5 @@ def _index(letter: str, num_choices: int) -> int | None:
 
 def _plain(text: str) -> str:
     """Fold case and spaces, and drop punctuation around words, not inside numbers: "2.5"."""
-    return " ".join(_AROUND_WORDS.sub(" ", text.casefold()).split()).strip(" '")
+    folded = text.casefold().translate(_APOSTROPHES)
+    return " ".join(_AROUND_WORDS.sub(" ", folded).split()).strip(" '")

@@ -231,6 +231,13 @@ def test_a_number_holds_no_number_behind_its_point():
     assert read_option("2.5", ("2", "2.5", "5", "0.5")) == 1
 
 
+@pytest.mark.parametrize("apostrophe", ["'", "\u2019", "\u2018", "\u02bc"])
+def test_an_apostrophe_is_the_same_however_it_is_written(apostrophe):
+    choices = ("The man's hat", "The woman\u2019s hat")
+    assert read_option(f"The man{apostrophe}s hat", choices) == 0
+    assert read_option(f"It is the woman{apostrophe}s hat.", choices) == 1
+
+
 def test_letters_follow_the_options():
     assert lettered(("red", "blue")) == ["A. red", "B. blue"]
     assert lettered(("red", "blue"), "({letter}) {text}") == ["(A) red", "(B) blue"]
