@@ -26,7 +26,7 @@ _LINE_OPENING = re.compile(rf"^[^\S\n]*(?:{_MARKED})", re.MULTILINE)
 _ARTICLE = (
     r"A[^\S\n]+"
     r"(?!(?:and|or|nor|but|because|since|as|based|rather|instead|not|than|for|from|with|in|on|at"
-    r"|by|to|of|the|this|that|it|he|she|they|is|was|would|should|seems)\b"
+    r"|by|to|of|the|this|that|it|he|she|they|is|was|would|should|seems)(?![\w'-])"
     r"|(?:And|Or|But|Because|Since|As|In|The|There|This|That|It|He|She|They|You)\b"
     r"|[A-Z](?![\w'-]))[A-Za-z]"
 )

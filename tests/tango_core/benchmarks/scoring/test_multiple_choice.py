@@ -117,6 +117,7 @@ def test_strict_reading_takes_only_a_letter_in_front(reply, choice):
         ("I cannot tell.", None),
         ("I", None),
         ("A man walks by.", None),
+        ("The answer is A by-stander.", None),
         ("CUDA error: out of memory", None),
         ("Video /data/ABCD.mp4 can not load, check the source", None),
         ("", None),
