@@ -167,9 +167,12 @@ class Compressor(ABC):
         """
         return 2 * num_frames
 
+    @torch.no_grad()
     @full_precision()
     def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
+
+        No gradient is recorded, also where the features require one.
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
@@ -195,6 +198,7 @@ class Compressor(ABC):
                 video = replace(video, companions=own)
         return video if features.source is None else replace(video, source=features.source)
 
+    @torch.no_grad()
     @full_precision()
     def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
         """What `compress` keeps, and of what it makes every kept token; no token is made.

@@ -49,8 +49,8 @@ def read_checked(
         features: Of the clip.
         needs: Signals that the method reads.
         *values: Tensors of bools, float32, or whole numbers below 2^24.
-        squares: (T, L) squared norms of the tokens, of methods that take them anyway: they show
-            what is not finite without another pass over the tokens.
+        squares: (T, L) norms of the tokens, squared or not, of methods that take them anyway: they
+            show what is not finite without another pass over the tokens.
 
     Returns:
         The values as arrays of their own types.

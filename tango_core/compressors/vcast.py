@@ -59,10 +59,10 @@ class VCast(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the highest scores of every frame."""
-        scores, means = _scores(features.tokens)
+        scores, means, norms = _scores(features.tokens)
         tokens_per_frame = scores.shape[1]
         weights = torch.softmax(_curvature(means) / self.temperature, dim=0)
-        (shares,) = read_checked(features, self.needs, weights)
+        (shares,) = read_checked(features, self.needs, weights, squares=norms)
         counts = self._counts(shares.astype(np.float64), tokens_per_frame)
         kept = take_ranked(rank_descending(scores), counts)
         return keep(features, kept.sort().values)
@@ -91,8 +91,8 @@ class VCast(Compressor):
         return list(counts.tolist())
 
 
-def _scores(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, L) scores of the tokens, and the (T, D) float32 unit vectors of the frames' means."""
+def _scores(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(T, L) scores, the (T, D) float32 unit vectors of the frames' means, and (T, L) norms."""
     num_frames, tokens_per_frame, dim = tokens.shape
     norms = torch.empty(num_frames, tokens_per_frame, device=tokens.device)
     cosines, means = torch.empty_like(norms), tokens.new_empty(num_frames, dim).float()
@@ -105,7 +105,7 @@ def _scores(tokens: Tensor) -> tuple[Tensor, Tensor]:
         cosines[frames] = torch.bmm(block, mean[..., None])[..., 0] * inverse
         means[frames] = mean
     least, most = norms.aminmax(dim=1, keepdim=True)
-    return (1 - cosines) + (norms - least) / (most - least + LEAST_LENGTH), means
+    return (1 - cosines) + (norms - least) / (most - least + LEAST_LENGTH), means, norms
 
 
 def _curvature(means: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep, num_kept, read_checked
+from tango_core.compressors.finite import refuse_norms
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, fill
 from tango_core.ops.saliency import positions_of
@@ -58,6 +59,8 @@ class VidCom2(Compressor):
         clip_similarity, frame_similarity = self._similarities(features.tokens)
         tokens_per_frame = clip_similarity.shape[1]
         (scales,) = read_checked(features, self.needs, self._scales(clip_similarity))
+        if not np.isfinite(scales).all():
+            refuse_norms(features, self.needs)
         counts = self._counts(scales, tokens_per_frame)
         order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
         limits = upload(counts, order.device)[:, None]

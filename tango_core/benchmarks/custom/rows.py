@@ -133,8 +133,9 @@ def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
             raise ValueError(f"options or an answer without a question{''.join(meant)}")
         return Row(video, clip, None, misspelt=misspelt)
     match = _match(_text(fields, "match"), answer, choices)
+    own_id = fields.get("id")
     question = Question(
-        id=str(fields.get("id") or "") or str(number),
+        id=str(number) if own_id is None or own_id == "" else str(own_id),
         text=text,
         choices=choices,
         answer=_answer(answer, choices) if choices and answer is not None else None,

@@ -15,6 +15,8 @@ from tango_core.types import Question
 MATCHES = ("exact", "contains")
 
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+# All apostrophes are the same one, and a long dash parts words as a space does.
+_ALIKE = {0x2018: "'", 0x2019: "'", 0x02BC: "'", 0x2014: " "}
 _BEFORE = re.compile(r"^(?:(?![-+]?\.?\d)[\W_])+")
 _BEHIND = re.compile(r"(?:[^\w+#%]|_)+$")
 
@@ -40,6 +42,6 @@ def matches(reply: str, question: Question) -> bool:
 
 def words(text: str) -> list[str]:
     """Split a text into the words that are compared; what is only punctuation is none."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_ALIKE)
     parts = _UNSPACED.sub(r" \g<0> ", folded).split()
     return [word for part in parts if (word := _BEHIND.sub("", _BEFORE.sub("", part)))]

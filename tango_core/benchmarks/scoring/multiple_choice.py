@@ -21,11 +21,14 @@ _MARKED = r"\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za
 # A letter that opens the reply, also "b, because it barks" but not "b, c".
 _OPENING = re.compile(rf"\s*(?:{_MARKED}|([a-z])\s*,(?!\s*(?:(?:and|or)\b)?\s*[A-Za-z](?![\w'-])))")
 _LINE_OPENING = re.compile(rf"^[^\S\n]*(?:{_MARKED})", re.MULTILINE)
-# "A dog", "A CUDA error": an article. "A or B", "A because ...", "A is correct", "A The man is
-# holding it": a letter.
+# "A dog", "A CUDA error": an article. "A or B", "A because ...", "A is correct", "A B", "A The man
+# is holding it", and whatever ends its line: a letter.
 _ARTICLE = (
-    r"A\s+(?!(?:and|or|nor|but|because|since|is\s+(?:the\s+)?(?:answer|best|correct|right))\b"
-    r"|(?:And|Or|But|Because|Since|As|In|The|There|This|That|It|He|She|They|You)\b)[A-Za-z]"
+    r"A[^\S\n]+"
+    r"(?!(?:and|or|nor|but|because|since|as|based|rather|instead|not|than|for|from|with|in|on|at"
+    r"|by|to|of|the|this|that|it|he|she|they|is|was|would|should|seems)(?![\w'-])"
+    r"|(?:And|Or|But|Because|Since|As|In|The|There|This|That|It|He|She|They|You)\b"
+    r"|[A-Z](?![\w'-]))[A-Za-z]"
 )
 # "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
 # a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
@@ -48,7 +51,15 @@ _ANOTHER = re.compile(
     r"(?:\s*(?:[,/&]|and\b|or\b))?\s*[(\[]\s*([A-Za-z])\s*[)\]]"
     r"|\s*(?:[,/&]|and\b|or\b)\s*([A-Z])\s*[.):](?!\w)"
 )
-_DENIED = re.compile(r"(?:\b[Nn]ot|n't)\s+(?:option\s+)?\(?[A-Z]\)?(?!\w)")
+# "not B", "cannot be B", "rather than (B)"; "B is wrong", "(B) isn't what is shown".
+_DENIED = re.compile(
+    r"(?:\b[Nn]ot|n't|\bcannot|\brather\s+than|\binstead\s+of)\s+(?:be\s+)?(?:option\s+)?"
+    r"\(?[A-Z]\)?(?!\w)"
+    r"|(?<![\w'(-])\(?[A-Z]\)?\s+(?:is|was)(?:n't|\s+(?:not|wrong|incorrect|false))\b"
+)
+# Dots, commas and colons between digits belong to a number.
+_AROUND_WORDS = re.compile(r"(?:(?!(?<=\d)[.,:]\d)[^\w'%+-])+")
+_APOSTROPHES = {0x2018: "'", 0x2019: "'", 0x02BC: "'"}
 
 
 def letter_of(index: int) -> str:
@@ -77,7 +88,7 @@ def read_letter(reply: str, num_choices: int) -> int | None:
     alone = _ALONE.fullmatch(reply)
     if alone:
         return _index(alone[1], num_choices)
-    opening = _OPENING.match(reply)
+    opening = _opening(reply)
     if opening and not _lines_differ(reply, num_choices):
         letter = next(filter(None, opening.groups())).upper()
         another = _ANOTHER.match(reply, opening.end())
@@ -101,7 +112,7 @@ def read_option(reply: str, choices: Sequence[str]) -> int | None:
     if whole:
         return whole[0] if len(whole) == 1 else None
     several = lists_several(reply, choices)
-    if not several and (_ALONE.fullmatch(reply) or _OPENING.match(reply)):
+    if not several and (_ALONE.fullmatch(reply) or _opening(reply)):
         return read_letter(reply, len(choices))
     said = _DENIED.sub(" ", _without_lettered_texts(reply, choices))
     for pattern in (_PHRASE,) if several else (_PHRASE, _IN_BRACKETS, _BARE):
@@ -130,6 +141,11 @@ def lists_several(reply: str, choices: Sequence[str]) -> bool:
         if text.strip()
     ]
     return sum(map(bool, repeated)) > 1 or _lines_differ(reply, len(choices))
+
+
+def _opening(reply: str) -> re.Match[str] | None:
+    """The letter that opens a reply, unless it is denied at once: "(A) is wrong"."""
+    return None if _DENIED.match(reply.lstrip()) else _OPENING.match(reply)
 
 
 def _lines_differ(reply: str, num_choices: int) -> bool:
@@ -175,5 +191,6 @@ def _index(letter: str, num_choices: int) -> int | None:
 
 
 def _plain(text: str) -> str:
-    """Fold case and spaces, and drop punctuation around words."""
-    return " ".join(re.sub(r"[^\w'%+-]+", " ", text.casefold()).split()).strip(" '")
+    """Fold case and spaces, and drop punctuation around words, not inside numbers: "2.5"."""
+    folded = text.casefold().translate(_APOSTROPHES)
+    return " ".join(_AROUND_WORDS.sub(" ", folded).split()).strip(" '")

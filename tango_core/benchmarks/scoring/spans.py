@@ -6,13 +6,20 @@ import re
 
 Span = tuple[float, float]
 
-# "24.3", "0:24", "1:02:03.5", also as "<24.3 seconds>" or "24.3s"; no part of a longer number.
-_TIME = r"(?<![\d.:])((?:\d+:)?\d{1,2}:\d{2}(?:\.\d+)?|\d+(?:\.\d+)?)(?!\.?\d|:\d)"
-_UNIT = r"(?:\s*(?:seconds?|secs?|s)\b\.?)?"
-_POINT = rf"[<\"'*]*{_TIME}{_UNIT}[>\"'*]*"
+# "24.3", "0:24", "1:02:03.5", also as "<24.3 seconds>" or "24.3s"; no part of a longer number or
+# word ("1e2", "1m5s"), and nothing in other units.
+_NUMBER = r"((?:\d+:)?\d{1,2}:\d{2}(?:\.\d+)?|\d+(?:\.\d+)?)(?!\.?\d|:\d)"
+_UNIT = (
+    r"(?:\s*(?:seconds?|secs?|s)\b\.?)?"
+    r"(?!(?!s)[a-z]|\s*(?:%|(?:percent|frames?|m|min|mins|minutes?|h|hours?|ms|milliseconds?)\b))"
+)
+# The comma of "24,3" and of "1,024.5" is inside a number, but for that of a pair in brackets.
+_POINT = rf"[<\"'*]*(?<![\w.])(?<!\d:)(?<!\d,){_NUMBER}(?!,\d){_UNIT}[>\"'*]*"
+_ONE_OF_PAIR = rf"[<\"'*]*(?<![\w.])(?<!\d:){_NUMBER}{_UNIT}[>\"'*]*"
 _DASH = r"\s*[-\u2010-\u2015~]\s*"
-# "2024-10-11" and "1 - 2 - 3" are no spans.
-_LONGER_BEFORE, _LONGER_AFTER = re.compile(rf"\d{_DASH}$"), re.compile(rf"{_DASH}\d")
+# "2024-10-11", "1 - 2 - 3" and "1 to 2 to 3" are no spans.
+_MORE = rf"(?:{_DASH}|\s+to\s+)"
+_LONGER_BEFORE, _LONGER_AFTER = re.compile(rf"\d{_MORE}$"), re.compile(rf"{_MORE}\d")
 _FORMS = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
@@ -22,7 +29,7 @@ _FORMS = tuple(
         # "Start time: 24.3, end time: 30.4", "starts at 0:24 and ends at 0:30", {"start": ..}
         rf"\b(?:start|begin)[a-z_]*[^\d\n]{{0,24}}?{_POINT}\D{{0,24}}?\bend[a-z_]*[^\d\n]{{0,24}}?{_POINT}",
         # [24.3, 30.4]
-        rf"[\[(]\s*{_POINT}\s*,\s*{_POINT}\s*[\])]",
+        rf"[\[(]\s*{_ONE_OF_PAIR}\s*,\s*{_ONE_OF_PAIR}\s*[\])]",
     )
 )
 
@@ -32,7 +39,8 @@ def read_span(reply: str) -> Span | None:
 
     Understood are two times with a dash, "to", "until" or "between .. and" between them, a start
     and an end by these words, and a pair in brackets; times are seconds or clock times, with or
-    without a unit. Other numbers in the reply do not count. The same span twice is one span.
+    without a unit. Other numbers in the reply do not count, minutes and numbers with commas among
+    them. The same span twice is one span.
 
     Returns:
         `None` if the reply names no span, or several that differ.

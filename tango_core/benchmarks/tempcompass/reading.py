@@ -18,9 +18,16 @@ from tango_core.types import Question
 _NAME = re.compile(r"\b(?:option|sentence|caption)\s+([a-z0-9])\b", re.IGNORECASE)
 # "A", "(1)", "2.", and "B) A man runs".
 _LABEL = re.compile(r"[\W_]*([A-Z0-9])(?:[\W_]*|\s*[).:]\s.*)", re.DOTALL)
-# The word alone, before a pause, or before what it is about: "no idea" and "no one" are no answer.
+# The word alone, before a pause or a reason, or before what it is about: "no idea" and "no one" are
+# no answer.
 _OPENING = re.compile(
-    r"[\W_]*(yes|no)\b(?=[\W_]*$|\s*[,.;:!\n*\"')\]]|\s+(?:it|he|she|they|the|this|that|there)\b)",
+    r"[\W_]*(yes|no)\b(?=[\W_]*$|\s*[,.;:!\n*\"')\]\u2013\u2014]|\s+[-(]"
+    r"|\s+(?:it|he|she|they|we|you|the|this|that|there|because|since|as|based)\b)",
+    re.IGNORECASE,
+)
+_BOTH = re.compile(
+    r"[\W_]*(yes|no)[\s,]+(?:(?:and|or)\b|(?!\1)(?:yes|no)[\W_]*$)"
+    r"|[\W_]*(yes|no)\.\s+(?!\2)(?:yes|no)[\W_]*$",
     re.IGNORECASE,
 )
 _STATED = re.compile(r"\banswer\s*(?:is\s*:?|:)[\s\"'*]*(yes|no)\b", re.IGNORECASE)
@@ -40,12 +47,12 @@ def read_choice(reply: str, question: Question) -> int | None:
 
 
 def _yes_or_no(reply: str) -> int | None:
-    """Yes or no, which must open the reply or follow "answer"; "Yes and no" is neither."""
+    """Yes or no, which must open the reply or follow "answer"; "Yes and no", "Yes, no": neither."""
     opening = _OPENING.match(reply)
     said = {word.lower() for word in _STATED.findall(reply)}
     if opening:
         said.add(opening[1].lower())
-    if len(said) != 1 or re.match(r"[\W_]*(?:yes|no)[\s,]+(?:and|or)\b", reply, re.IGNORECASE):
+    if len(said) != 1 or _BOTH.match(reply):
         return None
     return YES_OR_NO.index(said.pop())
 

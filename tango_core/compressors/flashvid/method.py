@@ -174,7 +174,7 @@ class FlashVID(Hybrid):
             best, parents = best_links(tokens, norms, chosen, cuts)
         with clock.stage("merge"):
             is_cut, is_chosen, links, partners = read_checked(
-                features, self.needs, cuts, chosen, best, parents
+                features, self.needs, cuts, chosen, best, parents, squares=norms
             )
             lengths = cut_segments(is_cut)
             budgets = plan_budgets(lengths, *shares, exact=exact)

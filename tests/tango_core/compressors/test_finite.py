@@ -64,3 +64,12 @@ def test_tensors_that_count_no_writes_are_looked_at_every_time():
         clip.tokens[0, 0, 0] = torch.nan
         with pytest.raises(ValueError, match=WORDS):
             _compress("uniform", clip)
+
+
+@pytest.mark.parametrize("name", ["tango", "holitom", "vidcom2", "vcast", "flashvid"])
+@pytest.mark.parametrize("rows", [slice(None), slice(-1, None)])
+def test_finite_tokens_whose_norms_overflow_are_refused(name, rows):
+    clip = make_clip(kind="noise")
+    clip.tokens[rows] *= 1e25
+    with pytest.raises(ValueError, match="norms overflow float32"):
+        _compress(name, clip)

@@ -71,6 +71,12 @@ def test_an_answer_is_a_text_a_letter_or_an_index_from_0(load_row, answer, index
     assert item.questions[0].answer == index
 
 
+def test_ids_may_be_numbers_from_0(read_table):
+    rows = [{"video": "a.mp4", "question": "What?", "id": number} for number in (0, 1, None)]
+    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
+    assert [question.id for question in item.questions] == ["0", "1", "3"]
+
+
 def test_letters_in_front_of_all_options_are_taken_off(load_row):
     marked = load_row(options=["A. red", "B. blue"]).questions[0]
     assert marked.choices == ("red", "blue")

@@ -31,6 +31,8 @@ from tango_core.types import Question
         ("\uff22\u3002", ("B",), True, True),  # full width
         ("\u4ed6\u62ff\u7740\u624b\u673a\u3002", ("\u624b\u673a",), False, True),  # no spaces
         ("\u624b\u673a\u3002", ("\u624b\u673a",), True, True),
+        ("the man\u2019s hat", ("the man's hat",), True, True),  # one apostrophe
+        ("It is red\u2014a dark red", ("red",), False, True),  # a dash between words
         ("", ("red",), False, False),
         ("...", ("red",), False, False),
         ("CUDA error: out of memory", ("red",), False, False),

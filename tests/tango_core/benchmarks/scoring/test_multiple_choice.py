@@ -117,6 +117,7 @@ def test_strict_reading_takes_only_a_letter_in_front(reply, choice):
         ("I cannot tell.", None),
         ("I", None),
         ("A man walks by.", None),
+        ("The answer is A by-stander.", None),
         ("CUDA error: out of memory", None),
         ("Video /data/ABCD.mp4 can not load, check the source", None),
         ("", None),
@@ -177,6 +178,65 @@ def test_numbers_are_read_as_text_not_as_an_index():
     assert read_option("2", ("1", "2", "3", "4")) == 1
     assert read_option("There are 3 of them", ("1", "2", "3", "4")) == 2
     assert read_option("-1", ("1", "-1")) == 1
+
+
+@pytest.mark.parametrize("letter", "ABCD")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{}\nExplanation: it barks.",
+        "The answer is {}\nReason: nothing else barks",
+        "Answer: {}\nit barks",
+        "{} based on what it does",
+        "It is {} as seen at the end",
+        "{} would be the answer",
+        "{} is what happens",
+        "{0}\n{0}",
+    ],
+)
+def test_a_letter_before_other_words_is_read_whichever_it_is(reply, letter):
+    assert read_option(reply.format(letter), ANIMALS) == "ABCD".index(letter)
+
+
+@pytest.mark.parametrize("one", "ABCD")
+@pytest.mark.parametrize("other", "ABCD")
+def test_two_letters_name_no_option(one, other):
+    if one != other:
+        assert read_option(f"{one} {other}", ANIMALS) is None
+        assert read_option(f"{one}\n{other}", ANIMALS) is None
+        assert read_option(f"Answer: {one}\nAnswer: {other}", ANIMALS) is None
+
+
+@pytest.mark.parametrize("letter", "ABC")
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        ("({}) is wrong, (D) is right", 3),
+        ("Option {} is not correct, it is D", 3),
+        ("{} isn't shown, but D is", 3),
+        ("D rather than {}", 3),
+        ("D instead of option {}", 3),
+        ("{} is incorrect", None),
+        ("The answer cannot be {}", None),
+    ],
+)
+def test_a_letter_that_is_denied_names_no_option(reply, named, letter):
+    assert read_option(reply.format(letter), ANIMALS) == named
+
+
+def test_a_number_holds_no_number_behind_its_point():
+    numbers = ("1", "2", "5 meters", "200")
+    assert read_option("It moved 2.5 meters", numbers) is None
+    assert read_option("1,200", numbers) is None
+    assert read_option("At 1:00 there are 2, at most.", numbers) == 1
+    assert read_option("2.5", ("2", "2.5", "5", "0.5")) == 1
+
+
+@pytest.mark.parametrize("apostrophe", ["'", "\u2019", "\u2018", "\u02bc"])
+def test_an_apostrophe_is_the_same_however_it_is_written(apostrophe):
+    choices = ("The man's hat", "The woman\u2019s hat")
+    assert read_option(f"The man{apostrophe}s hat", choices) == 0
+    assert read_option(f"It is the woman{apostrophe}s hat.", choices) == 1
 
 
 def test_letters_follow_the_options():
