@@ -124,9 +124,27 @@ def test_an_address_for_drivers_is_refused(monkeypatch):
         dashboard_url(None)
     with pytest.raises(HeadError, match="is not the address of a dashboard"):
         dashboard_url("ray://head:10001")
-    assert dashboard_url("head:8265/") == "http://head:8265"
     monkeypatch.setenv("RAY_ADDRESS", "https://head")
     assert dashboard_url(None) == "https://head"
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("head:8265/", "http://head:8265"),
+        ("head", "http://head:8265"),
+        ("http://head/", "http://head:8265"),
+        ("http://head:", "http://head:8265"),
+        ("http://me:word@head", "http://me:word@head:8265"),
+        ("http://[::1]", "http://[::1]:8265"),
+        ("http://head:80", "http://head:80"),
+        ("http://proxy/ray", "http://proxy/ray"),
+        ("http://proxy?cluster=1", "http://proxy?cluster=1"),
+        ("https://proxy", "https://proxy"),
+    ],
+)
+def test_a_host_alone_is_asked_at_the_dashboards_port(address, url):
+    assert dashboard_url(address) == url
 
 
 def test_the_address_that_is_given_wins_over_rays_variables(monkeypatch):
