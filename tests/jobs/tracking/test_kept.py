@@ -23,8 +23,9 @@ from s3_server import environment, s3_server, times
 
 from jobs.run.desk import desk_of
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driver
-from jobs.tracking.kept import PART_BYTES, KeptSpool, spool_at_hand
+from jobs.tracking.kept import KeptSpool
 from jobs.tracking.live import LiveRun
+from jobs.tracking.parts import PART_BYTES, spool_at_hand
 from jobs.tracking.repair import repair
 from jobs.tracking.spool import Sent, Spool, read_events
 from pipeline.lease import LeaseError
