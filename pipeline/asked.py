@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.answer_parts import run_of_folder
 from pipeline.redaction import redacted
@@ -74,14 +73,3 @@ def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
     found = {name: int(match[1]) for name in folder.names() if (match := _PART.fullmatch(name))}
     for name in sorted(found, key=lambda name: found[name], reverse=True):
         yield read_sealed(folder, name, must=True).table
-
-
-def clips_in(run: Path | Storage, benchmark: str, video_id: str) -> pa.Table:
-    """The row of one clip; none if the run was not asked about it, or does not say."""
-    for table in read_asked(run):
-        own = pc.and_(
-            pc.equal(table["benchmark"], benchmark), pc.equal(table["video_id"], video_id)
-        )
-        if (row := table.filter(own)).num_rows:
-            return row
-    return ASKED.empty_table()

@@ -6,6 +6,8 @@ import functools
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +90,24 @@ def local_ray():
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def tango(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """`tango(*arguments)` runs the console script in an empty directory: exit code and output."""
+    from jobs.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    # Where a thread is still in native code the command ends its process, which is pytest's here.
+    monkeypatch.setattr("jobs.cli.main.leave", sys.exit)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call

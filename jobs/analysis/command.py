@@ -70,6 +70,6 @@ def signals_of(model: ModelSpec) -> tuple[str, ...]:
     return available
 
 
-def percents(values: Sequence[float], digits: int = 1) -> list[str]:
+def percents(values: Sequence[float]) -> list[str]:
     """Shares as percentages."""
-    return [f"{100 * value:.{digits}f}" for value in values]
+    return [f"{100 * value:.1f}" for value in values]

@@ -181,7 +181,7 @@ def log_run(
     ] = None,
 ) -> None:
     """Upload a run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.kept import run_at_hand
+    from jobs.tracking.parts import run_at_hand
     from jobs.tracking.server import TrackingError, default_tracking_uri
     from jobs.tracking.spool import has_events
     from jobs.tracking.upload import upload_run

@@ -19,7 +19,10 @@ jobs = typer.Typer(no_args_is_help=True, help="Jobs that were submitted to a Ray
 
 Address = Annotated[
     str | None,
-    typer.Option(help="Dashboard of the head: http://head:8265.  [default: RAY_ADDRESS]"),
+    typer.Option(
+        help="Dashboard of the head: http://head, at port 8265 if none is given.  "
+        "[default: RAY_ADDRESS]"
+    ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="Id of a job, or its beginning.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]

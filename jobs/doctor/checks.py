@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jobs.extras import how_to_install
 from pipeline.stages.child import Child
 
 Status = Literal["ok", "note", "problem"]
@@ -93,9 +94,11 @@ def _run(child: Child, check: Check) -> CheckResult:
         )
     except (ValueError, OSError) as error:
         return problem(_one_line(str(error) or type(error).__name__))
+    except ModuleNotFoundError as error:
+        return problem(how_to_install(error) or _named(error))
     # Any error is what the user wants to know, and the remaining checks must still run.
     except Exception as error:
-        return problem(_one_line(f"{type(error).__name__}: {error}"))
+        return problem(_named(error))
 
 
 def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) -> CheckResult:
@@ -118,6 +121,11 @@ def print_result(subject: str, result: CheckResult, console: Console) -> None:
     row.add_column(overflow="fold")
     row.add_row(Text(result.status, style=_STYLES[result.status]), subject, Text(text))
     console.print(row)
+
+
+def _named(error: Exception) -> str:
+    """The name of an error and its text, in one line."""
+    return _one_line(f"{type(error).__name__}: {error}")
 
 
 def _one_line(text: str) -> str:

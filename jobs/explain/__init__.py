@@ -4,7 +4,8 @@ What lives here: `sides.py` (the two results, wherever they come from: a run, a 
 published row) and `sources.py` (what a user names into sides); `answers.py` (a cell's answers as
 one table); `settings.py` (what the runs say about themselves and differ in); `factors.py` (what
 is known about the input of every question); `causes.py` (one cause per question);
-`explanation.py` (points that add up exactly); `published.py` (against a printed number);
+`explanation.py` (points that add up exactly); `examples.py` (the first questions of a cause);
+`published.py` (against a printed number);
 `text.py` (80 columns); `command.py`.
 
 May import: `jobs.harness`, `jobs.report`, `jobs.results` and the rooms below them. No benchmark is

@@ -16,6 +16,7 @@ Reading order::
     data, model  the two commands
 
 The hub's client never resumes in another process, so files are streamed here; addresses, tokens,
-proxies, time-outs and error codes are the client's. Imports `jobs.data_check`, `pipeline` and
-`tango_core`. What a benchmark publishes where is stated by its class (`Benchmark.releases`).
+proxies, time-outs and error codes are the client's. Imports `jobs.data_check`, `jobs.run`,
+`pipeline` and `tango_core`. What a benchmark publishes where is stated by its class
+(`Benchmark.releases`).
 """

@@ -7,7 +7,8 @@ What lives here: `facts.py` (what a run says about itself); `plain.py`, `quantit
 `summary.py`, `scores.py`, `compared.py`, `distribution.py` and `failures.py` (numbers from these);
 `question_scores.py` (a score per question); `baselines.py`; `against_controls.py` (methods beside
 the best control); `group_differences.py` (differences by group, corrected for how many there are);
-`replicates.py` (the same cells with several trainings of a model); `published.py`.
+`replicates.py` (the same cells with several trainings of a model); `headlines.py` (what metrics are
+called); `published.py`.
 
 May import: `tango_core` and the rooms below (`config`). It knows neither pages nor MLflow.
 

@@ -24,11 +24,10 @@ def metric_title(cell: CellSummary, metric: str = "") -> str:
     return titles.get(name, name)
 
 
-def counted_unit(cell: CellSummary, metric: str = "") -> str:
-    """What has a value in a metric: `question` or `group`."""
-    name = metric or cell.metric
+def counted_unit(cell: CellSummary) -> str:
+    """What has a value in a cell's headline: `question` or `group`."""
     units = {one.name: one.unit for one in facts_of(cell.benchmark).metrics}
-    return units.get(name, "question")
+    return units.get(cell.metric, "question")
 
 
 def headline_title(cells: Sequence[CellSummary]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from jobs.results.facts import JOB_FILE
 from jobs.run.locations import Locations
-from jobs.tracking.kept import KeptSpool, is_spool
+from jobs.tracking.kept import KeptSpool
+from jobs.tracking.parts import is_spool
 from jobs.tracking.server import default_tracking_uri
 from pipeline.lease import LeaseError
 from pipeline.plan import Plan

@@ -10,19 +10,19 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Literal
 
 import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.results.facts import FACTS_FILE, FAILURES_FILE, CellFacts, JobFacts
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob
 from jobs.run.compaction import compact_if_remote
 from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
+from jobs.run.job_facts import Kind, facts_of_job
 from jobs.run.locations import Locations
 from jobs.run.missing_answers import add_missing
 from jobs.run.observers import Observer, observed
@@ -30,7 +30,6 @@ from jobs.run.outcome import FAILURE, JobResult, Outcome
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
-from jobs.run.provenance import device_name, float32_products, git_commit, versions
 from jobs.run.shards import ShardCount
 from pipeline import stopping
 from pipeline.answers import AnswerWriter
@@ -40,7 +39,6 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.finished import NOTHING_DONE
 from pipeline.lease import KeptLease, held
-from pipeline.methods import PlannedMethod
 from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
 from pipeline.outdated import warn_of_outdated
@@ -53,11 +51,8 @@ from pipeline.seal import write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.store_faults import insist, patient, store_fault
-from tango_core.benchmarks import Benchmark
 
 logger = logging.getLogger(__name__)
-
-Kind = Literal["evaluate", "sweep", "precompute"]
 
 RunPlan = Callable[[Plan, Settings], Iterator[Row]]
 """Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
@@ -178,35 +173,18 @@ def _execute(
         outcome.add_missing(missing)
     table = to_table(outcome.failures, FAILURE)
     insist(lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock)
-    facts = JobFacts(
-        run_id=run_dir.name,
-        kind=kind,
-        model=built.model.name,
-        cells=tuple(
-            _facts(benchmark, planned, built.model.llm.num_layers)
-            for benchmark in built.benchmarks.values()
-            for planned in plan.methods
-        ),
-        mode=job.mode,
-        llm=built.model.llm,
+    facts = facts_of_job(
+        job,
+        built,
+        plan,
+        kind,
+        run_dir.name,
+        locations.cache_root,
+        started_at=started_at,
         # The time of a continued run says nothing about its speed.
         wall_s=None if len(done) else clock.monotonic() - started,
-        started_at=started_at.isoformat(timespec="seconds"),
-        note=built.model.note,
-        git_commit=git_commit(),
-        caches=tuple(plan.caches),
-        cache_root=locations.cache_root,
-        device=device_name(built.model.device),
-        num_frames=built.model.frames.num_frames,
-        checkpoint=built.model.digest,
-        dtype=built.model.dtype,
-        versions=versions(),
-        float32_products=float32_products(),
-        skipped=built.skipped,
         shards=shards.sizes(),
-        input_size=built.model.options.input_size(),
         num_answers=num_answers,
-        features=plan.features.cache.name if plan.features else "",
         work=outcome.work(),
     )
     insist(lambda: facts.save(storage), str(run_dir), clock)
@@ -272,19 +250,3 @@ def _from_features(plan: Plan) -> int:
     """Clips that are compressed without being decoded."""
     taken = pc.and_not(COMPRESS_VIDEO.taken(plan.clips), DECODE_VIDEO.taken(plan.clips))
     return int(pc.sum(taken).as_py() or 0)
-
-
-def _facts(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
-    """What the results say about one method on one benchmark."""
-    pruner = planned.method.pruner
-    options = {k: v for k, v in planned.method.options.items() if k != "retention"}
-    return CellFacts(
-        name=planned.name,
-        benchmark=benchmark.name,
-        method=planned.method.name,
-        retention=planned.retention,
-        options=options,
-        layer_shares=pruner.layer_shares(num_layers) if pruner else None,
-        protocol=benchmark.protocol.name,
-        cache=planned.cache,
-    )

@@ -25,8 +25,9 @@ from jobs.estimate.tokens import CellTokens, expect_tokens
 from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
-from jobs.run.driver import Kind, execute
+from jobs.run.driver import execute
 from jobs.run.executor import executor_of
+from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import earlier_rates

@@ -14,7 +14,8 @@ from jobs.run.continuing import unfinished_run
 from jobs.run.desk import desk_of, results_of, tracking_uri_of
 from jobs.run.directories import find_run, new_run_dir
 from jobs.run.display import Display
-from jobs.run.driver import Kind, execute
+from jobs.run.driver import execute
+from jobs.run.job_facts import Kind
 from jobs.run.json_events import JsonEvents
 from jobs.run.last_words import all_answers_are_there, works_on
 from jobs.run.locations import Locations
@@ -61,15 +62,7 @@ def measure(
         are there in both cases. Then the run directory.
     """
     _raise_if_not_installed()
-    output, open_storage = locations.output, locations.open_storage
-    run_dir = None
-    if locations.resume:
-        run_dir = find_run(locations.resume, output, open_storage=open_storage)
-    elif locations.continues:
-        run_dir = unfinished_run(job, output, open_storage=open_storage)
-    if run_dir is None:
-        methods = [name for name, _ in built.methods]
-        run_dir = new_run_dir(job, output, methods=methods, open_storage=open_storage)
+    run_dir = _run_dir_of(job, built, locations)
     works_on(run_dir, recipe=run_dir / "job.yaml" if one_of_several else None)
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
@@ -122,6 +115,20 @@ def measure(
     if events:
         events.finished(code, summary, tracked)
     return code, run_dir
+
+
+def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
+    """The run that is continued, or the directory of a new one."""
+    output, open_storage = locations.output, locations.open_storage
+    found = None
+    if locations.resume:
+        found = find_run(locations.resume, output, open_storage=open_storage)
+    elif locations.continues:
+        found = unfinished_run(job, output, open_storage=open_storage)
+    if found is not None:
+        return found
+    methods = [name for name, _ in built.methods]
+    return new_run_dir(job, output, methods=methods, open_storage=open_storage)
 
 
 def where(tracking_uri: str, run_id: str) -> str:

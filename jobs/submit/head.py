@@ -17,11 +17,14 @@ from ray.job_submission import JobDetails, JobSubmissionClient
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.redaction import redacted
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "tango-"
 _TIMEOUT_S = 60.0
 _NO_AGENT = "No available agent"
 _NO_VERSION = "Version check returned 404"
-_DASHBOARD = "give the head's dashboard, by default http://head:8265"
+_PORT = 8265
+_DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
 # Ray lets these win over the address that it is given; here the user's --address wins.
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
@@ -49,22 +52,25 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
 def dashboard_url(address: str | None) -> str:
     """The URL of the head's dashboard.
 
+    Ray documents that its port is the default and asks port 80 all the same; here it is. An
+    address with https or with a path is one of a proxy and stays as it is.
+
     Args:
-        address: `http(s)://host:port` or `host:port`; `None` for the one in `RAY_ADDRESS`.
+        address: `http(s)://host[:port]` or `host[:port]`; `None` for the one in `RAY_ADDRESS`.
 
     Raises:
         HeadError: If there is none, or it is an address for drivers.
     """
     given = address or os.environ.get("RAY_ADDRESS")
     if not given:
-        raise HeadError("--address is missing; give the head's dashboard: http://head:8265")
+        raise HeadError(f"--address is missing; {_DASHBOARD}")
     url = given if "://" in given else f"http://{given}"
     if not _is_http(url):
         raise HeadError(
             f"--address {redacted(given)} is not the address of a dashboard; jobs are sent to the "
-            "head over HTTP: http://head:8265"
+            f"head over HTTP: http://head:{_PORT}"
         )
-    return url.rstrip("/")
+    return _with_port(url.rstrip("/"))
 
 
 def _is_http(url: str) -> bool:
@@ -74,6 +80,17 @@ def _is_http(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # of a port that is none, or of half an IPv6 address
         return False
+
+
+def _with_port(url: str) -> str:
+    """The URL with the port of a dashboard, where it names a host and nothing else."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.port is not None or parts.path or parts.query:
+        return url
+    found = f"http://{parts.netloc.rstrip(':')}:{_PORT}"
+    where = redacted(found)
+    logger.info("no port is given: asking %s, as Ray's dashboard is there by default", where)
+    return found
 
 
 class Head:

@@ -19,8 +19,8 @@ from jobs.tracking.drivers import (
     Driver,
     heartbeat_time,
 )
-from jobs.tracking.kept import spool_at_hand
 from jobs.tracking.mlflow_runs import MlflowRuns
+from jobs.tracking.parts import spool_at_hand
 from jobs.tracking.replay import Replay
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.spool import Sent, has_events

@@ -147,13 +147,7 @@ class Sender:
         return redacted(lines[-1][:300]) if lines else "the upload process died"
 
 
-def upload_run(
-    run_dir: Path,
-    tracking_uri: str | None = None,
-    *,
-    idle_s: float = IDLE_S,
-    command: Sequence[str] = COMMAND,
-) -> str:
+def upload_run(run_dir: Path, tracking_uri: str | None = None, *, idle_s: float = IDLE_S) -> str:
     """Upload a run in a process of its own, as `tango log-run` does.
 
     Returns:
@@ -163,4 +157,4 @@ def upload_run(
         TrackingError: If it failed, or made no progress for `idle_s` seconds.
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
-    return Sender(run_dir, uri, command=command).finish(idle_s)
+    return Sender(run_dir, uri).finish(idle_s)

@@ -5,6 +5,7 @@
 | `command.py` | the command: all stages in order, `--resume`, the files in `--output` |
 | `recipe.py`, `files.py` | lengths of the stages, curriculum, sizes of the model; names of files |
 | `stages.py`, `loop.py` | what each stage trains on what; the loop of steps with checkpoints |
+| `display.py` | progress: bars on a terminal, lines in a log |
 | `data/` | training samples from descriptions of clips |
 | `networks/` | the parts of the model while they are trained |
 | `evaluation/` | accuracy on held-out clips, the model card, MLflow |

@@ -4,7 +4,9 @@
 token cache, with `rows.py` (an entry with tokens) and `plans.py` (one that makes them from
 features), both sealed by `sealed_rows.py`; `features.py` is a feature cache, with `feature_rows.py`
 (an entry), `token_layout.py` (its tokens), `stored_features.py` (a clip, opened) and `quantised.py`
-(8 bits). `shards.py` is many entries in one file, `places.py` where in a file an entry is,
+(8 bits); `companions.py` is what goes with a token. `shards.py` is many entries in one file,
+`index.py` which they are, `footers.py` their checked footers, `places.py` where in a file an entry
+is,
 `stored.py` any entry of any cache, `folders.py` all caches under a root; `checks.py`, `compact.py`,
 `removal.py`, `dependents.py` and `export.py` look after them. What makes two caches different is
 decided in `fingerprint.py`, `tokens.open_cache` and `features.open_features`. Imports

@@ -9,7 +9,7 @@ from pipeline.redaction import redacted
 
 CONNECT_S, READ_S = 10.0, 30.0
 
-# fsspec protocol -> the package that serves it; `jobs/cli/entry.py` knows whose extra it is.
+# fsspec protocol -> the package that serves it; `jobs/extras.py` knows whose extra it is.
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
 
 

@@ -103,16 +103,7 @@ def decode_video(
             except Exception as error:
                 _speak_of(error, path, local)
                 raise
-        out |= {
-            "pixels": frames.pixels.tobytes(),
-            "pixels_shape": list(frames.pixels.shape),
-            "frame_times": frames.timestamps.tolist(),
-            **source_columns(frames.source),
-            "decoder": frames.decoder,
-            "warnings": list(frames.warnings),
-            "damage": list(frames.damage),
-            "status": "ok",
-        }
+        out |= _columns_of(frames)
         if frames.damage and keep_damaged:
             out["clip_key"] = _own_key(row)
             out["warnings"] += [f"damaged, answered all the same: {d}" for d in frames.damage]
@@ -135,6 +126,20 @@ def decode_video(
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     out["decode_video_ms"] = (time.perf_counter() - start) * 1000
     return out
+
+
+def _columns_of(frames: VideoFrames) -> dict[str, Any]:
+    """The columns of frames, of a row that has some."""
+    return {
+        "pixels": frames.pixels.tobytes(),
+        "pixels_shape": list(frames.pixels.shape),
+        "frame_times": frames.timestamps.tolist(),
+        **source_columns(frames.source),
+        "decoder": frames.decoder,
+        "warnings": list(frames.warnings),
+        "damage": list(frames.damage),
+        "status": "ok",
+    }
 
 
 def _no_frames() -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Scores and comparisons whose intervals respect that questions of one clip depend on it.
 
 `metric.py` is what a metric is, `table.py` those there are (`grouped.py` is one of them),
-`accuracy.py` and `means.py` their intervals, `comparison.py` two runs on the same questions,
-`paired_tests.py` p values, `quantiles.py` what all need of Student's t. Imports numpy only.
+`accuracy.py` and `means.py` their intervals (an `estimate.py` each), `comparison.py` two runs on
+the same questions, `paired_tests.py` p values, `holm.py` their correction, `quantiles.py` what all
+need of Student's t. Imports numpy only.
 """
 
 from tango_core.metrics.accuracy import (

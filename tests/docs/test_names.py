@@ -33,3 +33,11 @@ def test_files_that_are_named_exist(document):
     }
     assert not missing
     assert not {link for link in links if not (room / link).exists()}
+
+
+@pytest.mark.parametrize("room", ["jobs", "pipeline", "tango_core/models"])
+def test_a_readme_with_a_table_of_modules_names_all_of_them(room):
+    words = set(re.findall(r"\w+\.py\b", text_of(f"{room}/README.md")))
+    here = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    assert here
+    assert not here - words

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pandas as pd
-import pytest
 import yaml
 from numbered_videos import write_clip
 from releases import VIDEOMME_ROWS, videomme_release
 
-from jobs.cli.main import main
 from jobs.results.summary import read_answers
 
 COMPARED = ["video_id", "status", "text", "choice", "correct", "harness_score"]
 
 
-@pytest.fixture
-def tango(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        assert not stop.value.code, err
-        return out
-
-    return call
-
-
-def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(tango, tmp_path):
+def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(output_of, tmp_path):
     root = videomme_release(tmp_path / "release")
     (root / "video").mkdir()
     for video in sorted({row["videoID"] for row in VIDEOMME_ROWS}):
@@ -44,8 +26,8 @@ def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(tango, tmp_pa
         "executor": "local",
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    assert "complete" in tango("data", "check", "videomme", "release")
-    tango("sweep", "recipe.yaml")
+    assert "complete" in output_of("data", "check", "videomme", "release")
+    output_of("sweep", "recipe.yaml")
     (run,) = (tmp_path / "runs").glob("*-videomme-tiny-*")
     sent = read_answers(run)
     sent = sent[sent["cell"] == "full"]
@@ -54,16 +36,16 @@ def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(tango, tmp_pa
     about += ["--model", "tiny", "--method", "full"]
     imported = []
     for harness in ("vlmevalkit", "lmms_eval"):
-        file = tango("export", run, "--format", harness).splitlines()[0]
-        out = tango("import", file, "--format", harness, *about)
+        file = output_of("export", run, "--format", harness).splitlines()[0]
+        out = output_of("import", file, "--format", harness, *about)
         imported.append(tmp_path / out.strip().splitlines()[-1].removeprefix("run: "))
         pair = [
             rows.set_index("question_id").sort_index()[COMPARED]
             for rows in (sent, read_answers(imported[-1]))
         ]
         pd.testing.assert_frame_equal(*pair)
-    assert "logged to" in tango("log-run", imported[0])
-    tango("report", imported[0], run, "--output", "both", "--published")
+    assert "logged to" in output_of("log-run", imported[0])
+    output_of("report", imported[0], run, "--output", "both", "--published")
     theirs, ours, pruned = json.loads((tmp_path / "both" / "summary.json").read_text())["cells"]
     assert theirs["accuracy"] == ours["accuracy"]
     assert theirs["harness_accuracy"] == ours["harness_accuracy"] is not None

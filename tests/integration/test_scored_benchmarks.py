@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 
 import pandas as pd
 import pytest
@@ -17,27 +16,11 @@ from scored_releases import (
     videomme_v2_release,
 )
 
-from jobs.cli.main import main
 from jobs.results.summary import read_answers
 from tango_core.metrics.grouped import score_of_group, structure_of
 
 COMPARED = ["video_id", "status", "text", "correct", "score"]
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def tango(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tango", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        assert not stop.value.code, err
-        return out
-
-    return call
 
 
 def write_recipe(folder, *benchmarks):
@@ -65,7 +48,7 @@ def group_scores(rows):
     return sum(scores) / len(scores)
 
 
-def test_both_benchmarks_in_one_sweep(tango, tmp_path):
+def test_both_benchmarks_in_one_sweep(output_of, tmp_path):
     for root, write, videos in (
         ("v2", videomme_v2_release, sorted({row["video_id"] for row in VIDEOMME_V2_ROWS})),
         ("charades", charades_text, CHARADES_VIDEOS),
@@ -75,14 +58,14 @@ def test_both_benchmarks_in_one_sweep(tango, tmp_path):
         folder.mkdir()
         for video in videos:
             write_clip(folder / f"{video}.mp4", 24)
-    assert "complete" in tango("data", "check", "videomme_v2", "v2")
-    assert "complete" in tango("data", "check", "charades_sta", "charades")
+    assert "complete" in output_of("data", "check", "videomme_v2", "v2")
+    assert "complete" in output_of("data", "check", "charades_sta", "charades")
     write_recipe(
         tmp_path,
         {"name": "videomme_v2", "root": "v2"},
         {"name": "charades_sta", "root": "charades", "protocol": "lmms_eval"},
     )
-    shown = tango("sweep", "recipe.yaml")
+    shown = output_of("sweep", "recipe.yaml")
     assert "score %" in shown
     assert "videomme_v2 (group score)" in shown
     assert "charades_sta (mIoU)" in shown
@@ -109,7 +92,7 @@ def test_both_benchmarks_in_one_sweep(tango, tmp_path):
     assert "R@1 at IoU 0.5" in report
     assert "group score" in report
     assert (run / "plots" / "score_vs_retention.png").stat().st_size > 1000
-    tango("report", run)
+    output_of("report", run)
     lines = list(csv.DictReader((run / "scores.csv").open()))
     assert {line["metric"] for line in lines} == {
         "group_score", "accuracy", "miou", "r1_iou_0.3", "r1_iou_0.5", "r1_iou_0.7",
@@ -120,14 +103,14 @@ def test_both_benchmarks_in_one_sweep(tango, tmp_path):
     ):
         files = [
             path
-            for path in tango("export", run, "--format", harness).splitlines()
+            for path in output_of("export", run, "--format", harness).splitlines()
             if "-full" in path
         ]
         assert len(files) == len(names)
         for name, file in zip(names, files, strict=True):
             root = "v2" if name == "videomme_v2" else "charades"
             about = ["--format", harness, "--benchmark", name, "--root", root]
-            out = tango("import", file, *about)
+            out = output_of("import", file, *about)
             back = read_answers(tmp_path / out.strip().splitlines()[-1].removeprefix("run: "))
             own = answers[(answers["benchmark"] == name) & (answers["cell"] == "full")]
             theirs, ours = (

@@ -6,34 +6,26 @@ import io
 import json
 import subprocess
 import sys
-import uuid
 
-import fsspec
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from s3_server import SECRET, environment, s3_server
+from s3_server import SECRET, new_bucket, s3_of_this_process
 
-from jobs.cli.main import main
 from pipeline.remote.objects import ObjectStore
 from tango_core.benchmarks import build_benchmark
 
 
 @pytest.fixture(scope="module")
 def server():
-    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
-        for name, value in environment(server.endpoint).items():
-            patch.setenv(name, value)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with s3_of_this_process() as server:
         yield server
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 @pytest.fixture
 def bucket(server, tmp_path):
     """A bucket with a release of three clips with questions."""
-    name = f"bucket-{uuid.uuid4().hex[:10]}"
-    fsspec.filesystem("s3").mkdir(name)
+    name = new_bucket(server)
     store, rows = ObjectStore("s3"), []
     for number, item in enumerate(
         build_benchmark("shapes", root=str(tmp_path / "shapes")).items(3)
@@ -46,21 +38,6 @@ def bucket(server, tmp_path):
             rows.append(json.dumps(row))
     store.write(f"{name}/release/questions.jsonl", "\n".join(rows).encode())
     return name
-
-
-@pytest.fixture
-def tango(tmp_path, monkeypatch, capfd):
-    """`tango(*arguments)` runs the console script in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tango", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture

@@ -7,89 +7,41 @@ so that every test decides itself how far the job is.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
-import yaml
-from ray_head import ROOT, ray_head
+from cluster_client import Client
+from methods_as_files import own_method
+from ray_head import NO_TOKEN, ray_head
 
 # A busy machine may be slow; what is waited for is a condition, never a time.
 WAIT_S = 180
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
-HELD = '''
-"""A method of one's own, sent along: it keeps the first tokens, once a file is there."""
-
-import time
-from dataclasses import dataclass
-from pathlib import Path
-
-import torch
-from tango_core.compressors.base import Compressor, num_kept, select
+# It keeps the first tokens, once a file is there.
+HELD = own_method(
+    "Held",
+    imports="import time\nfrom pathlib import Path",
+    option='file: str = ""',
+    first="while not Path(self.file).exists():\n    time.sleep(0.1)\n",
+)
 
 
-@dataclass(frozen=True)
-class Held(Compressor):
-    """Wait for a file, then keep the first tokens."""
-
-    file: str = ""
-
-    def _compress(self, features):
-        while not Path(self.file).exists():
-            time.sleep(0.1)
-        total = features.tokens[..., 0].numel()
-        return select(features, torch.arange(num_kept(total, self.retention)))
-'''
-
-
-class Client:
-    """A person at another machine, with a copied recipe and a method of their own.
+class Submitting(Client):
+    """Sends a method of their own along.
 
     Args:
-        folder: Their directory; the cluster gets one beside it.
+        folder: Holds their directory and one for the cluster.
         address: Of the head.
     """
 
     def __init__(self, folder, address):
-        self.folder, self.address = folder / "client", address
         self.go, self.runs = folder / "go", folder / "cluster" / "runs"
         self.submit = ("submit", "recipe.yaml", "--working-dir", "code")
         self.submit += ("--directory", str(folder / "cluster"))
-        (self.folder / "code").mkdir(parents=True)
-        (self.folder / "code" / "own_methods.py").write_text(HELD)
         method = {"name": "own_methods:Held", "retention": 0.5, "file": str(self.go)}
-        recipe = {"benchmark": {"name": "shapes"}, "method": method, "limit": 3}
-        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-
-    def start(self, *arguments):
-        """The command, running."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "jobs.cli.entry", *arguments],
-            cwd=self.folder,
-            env={
-                "PATH": os.defpath,
-                "HOME": str(self.folder),
-                "PYTHONPATH": str(ROOT),
-                "RAY_AUTH_MODE": "disabled",
-                "RAY_ADDRESS": self.address,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments):
-        """Exit code and both outputs."""
-        with self.start(*arguments) as process:
-            try:
-                out, err = process.communicate(timeout=2 * WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return process.returncode, out, err
+        variables = {**NO_TOKEN, "RAY_ADDRESS": address}
+        super().__init__(folder / "client", method, 3, code=HELD, **variables)
 
     def jobs(self):
         """Their jobs on the cluster, the newest last."""
@@ -116,7 +68,7 @@ def address(tmp_path_factory):
 @pytest.fixture
 def client(address, tmp_path):
     """A client whose jobs no other test has sent."""
-    return Client(tmp_path, address)
+    return Submitting(tmp_path, address)
 
 
 def read_until(process, text):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 
 import pytest
-import yaml
-from ray_head import NO_TOKEN, ROOT, ray_cluster
+from cluster_client import Client
+from ray_head import NO_TOKEN, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,26 +32,13 @@ def tango(tmp_path):
 
     No token stands in what it prints.
     """
-    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    client = Client(tmp_path / "client", {"name": "full"}, 2)
 
     def call(environment, *arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "jobs.cli.entry", *arguments],
-            cwd=tmp_path,
-            env={
-                "PATH": os.defpath,
-                "HOME": str(tmp_path),
-                "PYTHONPATH": str(ROOT),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert TOKEN not in done.stdout + done.stderr
-        assert ANOTHER not in done.stdout + done.stderr
-        return done.returncode, done.stdout, done.stderr
+        code, out, err = client.run(*arguments, **environment)
+        assert TOKEN not in out + err
+        assert ANOTHER not in out + err
+        return code, out, err
 
     return call
 
@@ -105,7 +89,7 @@ def test_with_the_token_jobs_are_sent_followed_and_run(tango, tmp_path, cluster)
     code, out, err = tango(by_value, "evaluate", "recipe.yaml", "--address", drivers)
     assert code == 0, err
     assert "2 decoded, 2 encoded, 0 failed" in out
-    for folder in (there, tmp_path / "runs"):
+    for folder in (there, tmp_path / "client/runs"):
         files = [path for path in folder.rglob("*") if path.is_file()]
         assert len(files) > 5
         assert not [path for path in files if TOKEN.encode() in path.read_bytes()]

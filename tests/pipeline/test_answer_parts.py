@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from answer_rows import answer
 from faulty_storage import opener
 
 from pipeline.answer_parts import AnswerParts
@@ -13,17 +14,6 @@ from pipeline.finished import AnsweredClips
 from pipeline.rows import ANSWER, to_table
 from pipeline.seal import DamagedFileError, write_sealed
 from pipeline.storage import Storage
-
-
-def answer(video, question="q1", cell="full", status="ok", text="A"):
-    return {
-        "benchmark": "b",
-        "video_id": video,
-        "question_id": question,
-        "cell": cell,
-        "status": status,
-        "text": text,
-    }
 
 
 @pytest.fixture

@@ -3,23 +3,13 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from answer_rows import answer
 from fake_clock import FakeClock
 from faulty_storage import opener
 
 from pipeline.answers import AnswerWriter, read_answers
 from pipeline.rows import ANSWER, to_table
 from pipeline.seal import DamagedFileError
-
-
-def answer(video, question="q1", cell="full", status="ok", text="A"):
-    return {
-        "benchmark": "b",
-        "video_id": video,
-        "question_id": question,
-        "cell": cell,
-        "status": status,
-        "text": text,
-    }
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from fake_clock import FakeClock
+from lease_races import taken_at_once
 
 from pipeline.lease import EXPIRES_S, RELEASED, FileLease, KeptLease, LeaseError, held
 from pipeline.storage import Storage
@@ -142,22 +142,7 @@ def test_a_damaged_lease_file_holds_nobody_up(lease_of, tmp_path, content):
 
 def test_of_many_who_ask_at_once_one_gets_it(lease_of):
     leases = [lease_of() for _ in range(16)]
-    begin, taken = threading.Barrier(len(leases)), []
-
-    def take(lease):
-        begin.wait()
-        try:
-            lease.take()
-        except LeaseError:
-            return
-        taken.append(lease)
-
-    threads = [threading.Thread(target=take, args=[lease]) for lease in leases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(taken) == 1
+    assert len(taken_at_once(leases)) == 1
 
 
 def test_a_thread_renews_the_lease_and_finds_the_thief(lease_of, tmp_path, clock):

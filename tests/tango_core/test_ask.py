@@ -10,6 +10,7 @@ import torch
 from clips import clip as named_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from methods_as_files import own_method
 from numbered_videos import write_clip
 from qwen_checkpoints import build_qwen, save_qwen
 
@@ -113,18 +114,7 @@ def test_every_kind_of_method_can_be_asked(chat, video, method):
 
 
 def test_a_method_of_ones_own_can_be_asked(chat, video, tmp_path, monkeypatch):
-    text = """
-from dataclasses import dataclass
-import torch
-from tango_core.compressors.base import Compressor, num_kept, select
-
-@dataclass(frozen=True)
-class First(Compressor):
-    def _compress(self, features):
-        total = features.tokens[..., 0].numel()
-        return select(features, torch.arange(num_kept(total, self.retention)))
-"""
-    (tmp_path / "asked_method.py").write_text(text)
+    (tmp_path / "asked_method.py").write_text(own_method("First"))
     monkeypatch.syspath_prepend(str(tmp_path))
     answer = chat.ask(video, "What moves?", method="asked_method:First", max_new_tokens=2)
     assert (answer.tokens_kept, answer.tokens_total) == (26, 256)  # a tenth, as of other methods

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tango_core.benchmarks.annotations.tables import Row
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.types import Question
 
 
@@ -63,6 +64,18 @@ class Table:
 def clip_id(name: str, clip: tuple[float, float] | None) -> str:
     """Name a clip: its file's name, and the bounds if it has any."""
     return name if clip is None else f"{name}#{clip[0]!r}-{clip[1]!r}"
+
+
+def index_of_letter(letter: str, choices: Sequence[str]) -> int:
+    """Which option a release's letter names.
+
+    Raises:
+        ValueError: If it names none.
+    """
+    index = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= index < len(choices):
+        raise ValueError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+    return index
 
 
 def option_notes(choices: Sequence[str], answer: int | None, answer_text: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.annotations.records import Record, Table, option_notes
+from tango_core.benchmarks.annotations.records import Record, Table, index_of_letter, option_notes
 from tango_core.benchmarks.annotations.tables import Row, is_missing, list_of, read_rows, text_of
 from tango_core.benchmarks.lvbench import lmms_eval
 from tango_core.benchmarks.releases import Release, ReleasePart
@@ -83,10 +83,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         file = text_of(row, "video_path", "key", "video", "video_id")
         video = _stem(file)
         text, choices = _question(row)
-        letter = text_of(row, "answer").strip().strip("().")
-        answer = LETTERS.find(letter) if len(letter) == 1 else -1
-        if not 0 <= answer < len(choices):
-            raise ValueError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+        answer = index_of_letter(text_of(row, "answer").strip().strip("()."), choices)
         notes = option_notes(choices, answer)
         written = "\n".join([text, *lettered(choices, "({letter}) {text}")])
         if is_missing(row.get("options")) and written != text_of(row, "question"):

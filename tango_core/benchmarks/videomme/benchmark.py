@@ -15,6 +15,7 @@ from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.annotations.records import (
     Record,
     Table,
+    index_of_letter,
     option_notes,
 )
 from tango_core.benchmarks.annotations.tables import Row, is_missing, list_of, read_rows, text_of
@@ -86,10 +87,7 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
             re.sub(rf"^\(?{letter}[.):]\)?\s*", "", option)
             for letter, option in zip(LETTERS, written, strict=False)
         )
-        letter = text_of(row, "answer").strip()
-        answer = LETTERS.find(letter) if len(letter) == 1 else -1
-        if not 0 <= answer < len(choices):
-            raise ValueError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+        answer = index_of_letter(text_of(row, "answer").strip(), choices)
         notes = option_notes(choices, answer)
         if any(
             option != f"{letter}. {text}"

@@ -10,7 +10,7 @@ import re
 from typing import ClassVar
 
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.annotations.records import Record, Table, option_notes
+from tango_core.benchmarks.annotations.records import Record, Table, index_of_letter, option_notes
 from tango_core.benchmarks.annotations.tables import Row, is_missing, read_rows, text_of
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
@@ -81,10 +81,7 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         video = self._videos[index]
         written = text_of(row, "options")
         choices = _options(written)
-        letter = text_of(row, "answer").strip()
-        answer = LETTERS.find(letter) if len(letter) == 1 else -1
-        if not 0 <= answer < len(choices):
-            raise ValueError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+        answer = index_of_letter(text_of(row, "answer").strip(), choices)
         groups = self._groups.of(index)
         notes = [*option_notes(choices, answer), *self._groups.notes(index)]
         if "\n".join(lettered(choices)) != written:

@@ -7,7 +7,8 @@
 
 What lives here: `compressor_checks.py` and `pruner_checks.py` hold one function per promise, which
 raises `ContractError`; `clips.py` and `prompts.py` make their inputs; `runner.py` runs all of it on
-one method. The tests of this project and `tango check-method` call the same functions.
+one method, some of it in a fresh Python (`another_process.py`). The tests of this project and
+`tango check-method` call the same functions.
 
 May import: `tango_core.compressors` and what that imports; torch and numpy alone.
 

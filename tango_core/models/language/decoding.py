@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_attention import Work
+from tango_core.models.language.step_attention import AllSlots, SlotBySlot
 from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.ops.transfer import upload_together
 
@@ -191,12 +191,12 @@ class Decoding:
     def _work(self, rows: Tensor, at: Tensor) -> Work:
         """How the rows of a step attend."""
         if self._fixed:
-            return _AllSlots(self._arena, rows, at, self._places, self._length_at)
+            return AllSlots(self._arena, rows, at, self._places, self._length_at)
         counts = [
             [of_layer[slot] + self._done[slot] for slot in self._active]
             for of_layer in self._arena.lengths
         ]
-        return _SlotBySlot(self._arena, rows, at, self._active, counts)
+        return SlotBySlot(self._arena, rows, at, self._active, counts)
 
     def _most_likely(self, hidden: Tensor) -> Tensor:
         """(n,) most likely next tokens; the first on ties."""
@@ -220,107 +220,3 @@ class Decoding:
         )
         if before != (self._shift_at, self._length_at):
             self._graph, self._eager_steps = None, 0
-
-
-class _Step(Work):
-    """What both ways to attend have in common: the new keys and values are written in place.
-
-    Args:
-        arena: Of the sequences.
-        rows: (n,) int64 slots.
-        at: (layers, n) int64 where each writes.
-    """
-
-    def __init__(self, arena: KVArena, rows: Tensor, at: Tensor) -> None:
-        self._arena = arena
-        self._rows = rows
-        self._at = at
-        self._here: dict[tuple[str, torch.device], Tensor] = {}
-
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Append (kv_heads, n, head_dim) keys and values, one to every sequence."""
-        rows = self.on("rows", self._rows, keys.device)
-        at = self.on("at", self._at, keys.device)[layer]
-        self._arena.keys[layer][rows, :, at] = keys.transpose(0, 1)
-        self._arena.values[layer][rows, :, at] = values.transpose(0, 1)
-
-    def on(self, name: str, value: Tensor, device: torch.device) -> Tensor:
-        """A tensor on the device of a layer; each is moved once per step."""
-        if (name, device) not in self._here:
-            self._here[name, device] = value.to(device)
-        return self._here[name, device]
-
-
-class _AllSlots(_Step):
-    """One call over all slots, with what is not there yet masked.
-
-    Idle slots are read, too: at worst the whole arena for one sequence, which is what is left of a
-    batch, or a small batch in the arena of a larger one. A step over the first n slots would be the
-    same call on a view; slots would be given out from the lowest on. But every n needs a graph of
-    its own, and recording one costs dozens of steps, so n had to be one of few, and a smaller one
-    recorded only where it would be used for long: `tests/gpu/bench_decoding.py` is where a GPU can
-    say how long that is. The mask rules out PyTorch's flash kernel, which splits the keys of a
-    sequence over the device; without a mask that takes sequences of equal length only.
-    """
-
-    def __init__(
-        self, arena: KVArena, rows: Tensor, at: Tensor, places: Tensor, length_at: Sequence[int]
-    ) -> None:
-        super().__init__(arena, rows, at)
-        starts = (0, *length_at)
-        self._mask_of = {
-            layer: f"mask {start}"
-            for start, stop in zip(starts, (*starts[1:], len(at)), strict=True)
-            for layer in range(start, stop)
-        }
-        self._masks = {f"mask {n}": (places <= at[n][:, None])[:, None, None] for n in starts}
-
-    def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> Tensor:
-        """See `Work`."""
-        self.write(layer, keys, values)
-        num_heads, num_rows, width = queries.shape
-        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
-        name = self._mask_of[layer]
-        mixed = functional.scaled_dot_product_attention(
-            grouped,
-            self._arena.keys[layer],
-            self._arena.values[layer],
-            attn_mask=self.on(name, self._masks[name], keys.device),
-            scale=scaling,
-        )
-        return mixed.reshape(num_rows, num_heads, width)
-
-
-class _SlotBySlot(_Step):
-    """A call per active sequence, over exactly the tokens it has: nothing is padded."""
-
-    def __init__(
-        self,
-        arena: KVArena,
-        rows: Tensor,
-        at: Tensor,
-        slots: Sequence[int],
-        counts: Sequence[Sequence[int]],
-    ) -> None:
-        super().__init__(arena, rows, at)
-        self._slots = slots
-        self._counts = counts
-
-    def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> Tensor:
-        """See `Work`."""
-        self.write(layer, keys, values)
-        num_heads, num_rows, width = queries.shape
-        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
-        mixed = []
-        for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True):
-            seen_keys, seen_values = self._arena.read(layer, slot, count)
-            mixed.append(
-                functional.scaled_dot_product_attention(
-                    own[None], seen_keys[None], seen_values[None], scale=scaling
-                )
-            )
-        return torch.cat(mixed).reshape(num_rows, num_heads, width)

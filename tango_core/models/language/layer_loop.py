@@ -18,22 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tango_core.compressors.base import LayerContext, LayerPruner
+from tango_core.compressors.base import LayerPruner
 from tango_core.models.compiling import can_compile, compiled
-from tango_core.models.language.attention import LayerAttention, raise_if_unsupported
-from tango_core.models.language.deepstack import Additions, rows_left
+from tango_core.models.language.attention import raise_if_unsupported
+from tango_core.models.language.between_layers import BetweenLayers
+from tango_core.models.language.deepstack import Additions
 from tango_core.models.language.packed_attention import Work
-from tango_core.models.language.pruned_rows import (
-    Acted,
-    PrunedRows,
-    VisualSpan,
-    counts,
-    go_on,
-    raise_unless_text_stays,
-    visual_left,
-)
+from tango_core.models.language.pruned_rows import PrunedRows, VisualSpan, go_on
 from tango_core.models.language.spread import Spread, device_of
-from tango_core.ops.precision import full_precision
 from tango_core.ops.transfer import upload
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
@@ -64,6 +56,7 @@ class LayerLoop:
             self._compiled = self.spread.layers_as(compiled)
         self.norm: Any = self.spread.norm
         self.lm_head: Any = self.spread.lm_head
+        self._between = BetweenLayers(self.spread)
 
     @property
     def device(self) -> torch.device:
@@ -195,7 +188,7 @@ class LayerLoop:
                 layer_input, positions, rotary = self.spread.together(
                     hidden, layer_input, positions, rotary
                 )
-                hidden, positions = self._prune_all(
+                hidden, positions = self._between.prune(
                     index, hidden, positions, layer_input, rotary, pruned, added
                 )
                 if work is None:  # tokens generated since go on where the prompt now ends
@@ -212,102 +205,3 @@ class LayerLoop:
         if not self.spread.is_one:
             hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
         return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
-
-    def _prune_all(
-        self,
-        index: int,
-        hidden: Tensor,
-        positions: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        pruned: Sequence[PrunedRows],
-        added: Additions | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Let the pruners of this layer shorten their prompts; other rows stay as they are."""
-        acted: list[Acted] = []
-        for prompt in pruned:
-            if index in prompt.at:
-                rows = slice(prompt.start, prompt.start + prompt.length)
-                own = rotary[0][0, rows], rotary[1][0, rows]
-                acted.append(
-                    self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
-                )
-        raise_unless_text_stays(acted)
-        results = iter(acted)
-        pieces: list[Tensor] = []
-        places: list[Tensor] = []
-        stays: list[tuple[slice, Tensor]] = []
-        done = dropped = 0
-        for prompt in pruned:
-            rows = slice(prompt.start, prompt.start + prompt.length)
-            prompt.start -= dropped
-            if index not in prompt.at:
-                continue
-            pieces.append(hidden[:, done : rows.start])
-            places.append(positions[..., done : rows.start])
-            shortened, kept, keep = self._shorten(next(results), positions[..., rows], prompt)
-            pieces.append(shortened[None])
-            places.append(kept)
-            stays.append((rows, keep))
-            done = rows.stop
-            dropped += rows.stop - rows.start - prompt.length
-        pieces.append(hidden[:, done:])
-        places.append(positions[..., done:])
-        if added is not None:
-            added.keep(rows_left(stays, hidden), hidden.shape[1])
-        return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
-
-    def _act(
-        self,
-        index: int,
-        hidden: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        prompt: PrunedRows,
-    ) -> Acted:
-        """Let a pruner choose; nothing of its prompt changes yet."""
-        visual, pruner = prompt.visual, prompt.pruner
-        visual_indices, prompt.positions, prompt.left, *remembered = self.spread.together(
-            hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
-        )
-        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
-        before = LayerAttention(
-            self.layers[index - 1] if index > 0 else None, previous_input, rotary
-        )
-        ahead = LayerAttention(self.layers[index], hidden, rotary)
-        context = LayerContext(
-            layer=index,
-            num_layers=len(self.layers),
-            hidden=hidden,
-            visual=prompt.positions,
-            after=prompt.length - visual.num_after,
-            num_visual=len(visual.indices),
-            previous_visual=prompt.left,
-            grid=visual.grid,
-            visual_indices=visual_indices,
-            attention=before.probabilities,
-            keys=before.keys,
-            norm=self.norm,
-            scratch=prompt.scratch,
-            attention_ahead=ahead.probabilities,
-            is_one_run=visual.is_one_run,
-        )
-        with full_precision():
-            return Acted(pruner, pruner.prune(context), context)
-
-    def _shorten(
-        self, acted: Acted, positions: Tensor, prompt: PrunedRows
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Shorten a prompt as its pruner says; tokens keep their positions unless it renumbers.
-
-        Returns:
-            States, positions, and which tokens of the prompt they are.
-        """
-        pruned = acted.pruned
-        prompt.positions, kept = visual_left(acted)
-        prompt.left = prompt.left[kept]
-        prompt.length = len(pruned.keep)
-        if acted.pruner.renumbers and counts(positions):
-            count = torch.arange(prompt.length, device=positions.device)
-            return pruned.hidden, positions[..., :1] + count, pruned.keep
-        return pruned.hidden, positions[..., pruned.keep], pruned.keep

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.cache.stored import layout_of
 from pipeline.cache.tokens import Entry, TokenCache, read_clip
 from pipeline.executors import attempts
-from pipeline.finished import AnsweredClips
 from pipeline.rows import Row, bounds
 from pipeline.seal import DAMAGE, DamagedFileError, SealedTable
 from pipeline.storage import Storage
@@ -137,9 +135,6 @@ def _remove_unseen(folder: Any, written: Any, key: str) -> None:
     folder.remove(file_of(key))
 
 
-_COLLIDING = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="0" * 32))
-
-
 def _first_number(self: AnswerWriter, table: pa.Table) -> None:
     """Names parts by their number alone, counted from the start of this driver."""
     from pipeline.seal import write_sealed
@@ -164,10 +159,6 @@ def _last_is_first(table: pa.Table) -> pa.Table:
 
 def _discard_nothing(self: TokenCache, key: str) -> None:
     """A damaged clip stays where it is."""
-
-
-def _of_any(tables: Any, cells: Any) -> Callable[..., Any]:
-    return AnsweredClips.of(tables, cells)
 
 
 FILES = (

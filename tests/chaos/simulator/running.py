@@ -176,8 +176,8 @@ class Running:
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
-                ("jobs.run.driver.git_commit", lambda: ""),
-                ("jobs.run.driver.versions", _versions),
+                ("jobs.run.job_facts.git_commit", lambda: ""),
+                ("jobs.run.job_facts.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
             try:

@@ -11,11 +11,6 @@ from tests.chaos.simulator.simulate import simulate
 MOST_RUNS = 150
 
 
-def kind_of(problem: str) -> str:
-    """The beginning of a problem, without what differs between two runs of it."""
-    return "".join(letter for letter in problem[:40] if not letter.isdigit())
-
-
 def fails(schedule: Schedule) -> bool:
     """Whether a schedule shows a problem."""
     return bool(simulate(schedule).problem)

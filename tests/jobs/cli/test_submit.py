@@ -59,6 +59,16 @@ def test_a_mistake_is_one_line(tango, recipe, arguments, message):
     assert len(err.strip().splitlines()) == 1, err
 
 
+def test_a_host_without_a_port_is_told_what_is_asked(tango, recipe):
+    for arguments in (("submit", recipe), ("jobs", "list")):
+        # Not the address that a dashboard of this machine listens at.
+        code, out, err = tango(*arguments, "--address", "http://127.8.2.65")
+        assert (code, out) == (2, "")
+        asked, failed = err.splitlines()
+        assert asked.startswith("no port is given: asking http://127.8.2.65:8265, ")
+        assert "no Ray cluster at --address http://127.8.2.65:8265: " in failed
+
+
 @pytest.mark.parametrize("port", ["99999", "head", "-1"])
 def test_a_port_that_is_none_names_the_option(tango, recipe, port):
     for arguments in (("submit", recipe), ("jobs", "list"), ("evaluate", recipe)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from importlib import import_module
 from operator import getitem
 
 import pytest
@@ -19,15 +20,17 @@ def test_a_check_that_fails_is_a_problem_and_the_next_one_runs():
     checks = [
         Check("raises", int, ("x",)),
         Check("surprises", getitem, ({}, "key")),
+        Check("needs", import_module, ("no_such_module",)),
         Check("crashes", os.abort),
         Check("leaves", os._exit, (3,)),
         Check("hangs", time.sleep, (60,), timeout_s=0.5),
         Check("works", machine.memory),
     ]
     results = dict(run_checks(checks))
-    assert [results[check.subject].status for check in checks[:-1]] == ["problem"] * 5
+    assert [results[check.subject].status for check in checks[:-1]] == ["problem"] * 6
     assert results["raises"].text.startswith("invalid literal")
     assert results["surprises"].text == "KeyError: 'key'"
+    assert results["needs"].text == "ModuleNotFoundError: No module named 'no_such_module'"
     assert "SIGABRT" in results["crashes"].text
     assert "status 3" in results["leaves"].text
     assert "no result from the check within 0.5 s" in results["hangs"].text

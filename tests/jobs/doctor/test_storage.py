@@ -32,6 +32,29 @@ def test_a_file_instead_of_a_directory_is_a_problem(tmp_path):
     )
 
 
+# A machine without one of our packages: Python runs this before anything else.
+_WITHOUT_S3FS = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name == "s3fs":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def test_a_package_that_is_missing_names_its_extra(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(_WITHOUT_S3FS)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = result_in_a_new_process(storage.writable, "s3://bucket/cache", "--cache")
+    assert result == CheckResult(
+        "problem",
+        "s3fs is not installed; it comes with the extra 's3': pip install 'tango-video[s3]'",
+    )
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
 def test_a_read_only_directory_is_a_problem():
     result = result_of(storage.writable, "/proc/runs", "--output")

@@ -13,8 +13,7 @@ from fake_clock import FakeClock
 from fake_head import JOB, endless, fake_head, half, whole
 
 from jobs.submit.follow import LostError, exit_code, follow
-from jobs.submit.head import Head, HeadError, dashboard_url
-from pipeline.errors import ClusterError
+from jobs.submit.head import Head, HeadError
 
 
 def shown(head, **options):
@@ -116,29 +115,3 @@ def test_a_job_that_the_cluster_does_not_know():
 def test_exit_codes(status, code, expected):
     job = SimpleNamespace(status=SimpleNamespace(value=status), driver_exit_code=code)
     assert exit_code(job) == expected
-
-
-def test_an_address_for_drivers_is_refused(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(HeadError, match="--address is missing"):
-        dashboard_url(None)
-    with pytest.raises(HeadError, match="is not the address of a dashboard"):
-        dashboard_url("ray://head:10001")
-    assert dashboard_url("head:8265/") == "http://head:8265"
-    monkeypatch.setenv("RAY_ADDRESS", "https://head")
-    assert dashboard_url(None) == "https://head"
-
-
-def test_the_address_that_is_given_wins_over_rays_variables(monkeypatch):
-    with fake_head() as head:
-        monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
-        assert [job.submission_id for job in Head(head.url).jobs()] == [JOB]
-
-
-def test_something_else_at_the_address_is_one_line():
-    with fake_head() as head:
-        head.broken = 1
-        with pytest.raises(HeadError, match="does not answer"):
-            Head(head.url)
-    with pytest.raises(ClusterError, match="no Ray cluster at"):
-        Head(head.url)

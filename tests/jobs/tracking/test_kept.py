@@ -10,21 +10,20 @@ import socket
 import subprocess
 import sys
 import threading
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
 import yaml
 from fake_clock import FakeClock
 from live_jobs import RECIPE, plan, until
-from s3_server import environment, s3_server, times
+from s3_server import new_bucket, s3_of_this_process, times
 
 from jobs.run.desk import desk_of
 from jobs.tracking.drivers import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, Driver
-from jobs.tracking.kept import PART_BYTES, KeptSpool, spool_at_hand
+from jobs.tracking.kept import KeptSpool
 from jobs.tracking.live import LiveRun
+from jobs.tracking.parts import PART_BYTES, spool_at_hand
 from jobs.tracking.repair import repair
 from jobs.tracking.spool import Sent, Spool, read_events
 from pipeline.lease import LeaseError
@@ -36,20 +35,14 @@ EVERY_S = 10.0
 
 @pytest.fixture(scope="module")
 def server():
-    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
-        for name, value in environment(server.endpoint).items():
-            patch.setenv(name, value)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with s3_of_this_process() as server:
         yield server
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 @pytest.fixture
 def run_dir(server):
     """A run in a bucket of its own that holds its recipe."""
-    bucket = f"bucket-{uuid.uuid4().hex[:10]}"
-    fsspec.filesystem("s3").mkdir(bucket)
-    where = Url(f"s3://{bucket}/runs/run")
+    where = Url(f"s3://{new_bucket(server)}/runs/run")
     ObjectStore("s3").write((where / "job.yaml").path, yaml.safe_dump(RECIPE).encode())
     server.requests.clear()
     return where

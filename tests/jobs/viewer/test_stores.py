@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 
-import fsspec
 import pytest
-from s3_server import environment, s3_server
+from s3_server import new_bucket, s3_of_this_process
 from viewed_runs import CELLS, write_viewed_run
 
 from jobs.viewer.command import opened
@@ -18,15 +16,8 @@ from pipeline.remote.urls import place
 @pytest.fixture
 def bucket():
     """The name of an empty bucket of a server on this machine."""
-    files = fsspec.get_filesystem_class("s3")
-    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
-        for name, value in environment(server.endpoint).items():
-            patch.setenv(name, value)
-        files.clear_instance_cache()
-        name = f"bucket-{uuid.uuid4().hex[:10]}"
-        fsspec.filesystem("s3").mkdir(name)
-        yield name
-        files.clear_instance_cache()
+    with s3_of_this_process() as server:
+        yield new_bucket(server)
 
 
 def everything(run, cache=None):

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
-
-import fsspec
 import pytest
-from s3_server import environment, s3_server
+from s3_server import new_bucket, s3_of_this_process
 
 from pipeline.remote.retries import Patience
 
 
 @pytest.fixture(scope="module")
 def server():
-    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
-        for name, value in environment(server.endpoint).items():
-            patch.setenv(name, value)
-        # fsspec keeps file systems, and these the endpoint that they were opened with.
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with s3_of_this_process() as server:
         yield server
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 @pytest.fixture
 def bucket(server):
     """The name of a new bucket; the requests of its making are not counted."""
-    name = f"bucket-{uuid.uuid4().hex[:10]}"
-    fsspec.filesystem("s3").mkdir(name)
-    server.requests.clear()
-    server.listings.clear()
-    return name
+    return new_bucket(server)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 from fake_clock import FakeClock
+from lease_races import taken_at_once
 from s3_server import times
 
 from pipeline.lease import EXPIRES_S, FileLease, LeaseError
@@ -77,22 +78,7 @@ def test_a_stolen_lease_is_lost_and_stays_with_the_thief(run):
 
 def test_of_many_who_ask_at_once_one_gets_it(run):
     leases = [lease_of(run) for _ in range(8)]
-    begin, taken = threading.Barrier(len(leases)), []
-
-    def take(lease):
-        begin.wait()
-        try:
-            lease.take()
-        except LeaseError:
-            return
-        taken.append(lease)
-
-    threads = [threading.Thread(target=take, args=[lease]) for lease in leases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(taken) == 1
+    assert len(taken_at_once(leases)) == 1
 
 
 def test_a_lost_answer_loses_no_lease(run, server):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jobs_for_tests import job, plan_of
+from methods_as_files import own_method
 from ray import cloudpickle
 
 from pipeline.cache.tokens import open_cache
@@ -20,20 +21,7 @@ from pipeline.stages.same_code import raise_if_other_code
 from tango_core import build_method
 from tango_core.compressors import released
 
-OWN = """
-from dataclasses import dataclass
-
-import torch
-
-from tango_core.compressors.base import Compressor, num_kept, select
-
-
-@dataclass(frozen=True)
-class Own(Compressor):
-    def _compress(self, features):
-        total = features.tokens[..., 0].numel()
-        return select(features, torch.arange(num_kept(total, self.retention)))
-"""
+OWN = own_method("Own")
 
 
 @pytest.fixture

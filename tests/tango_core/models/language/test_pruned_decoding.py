@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
+from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
 
-from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.compressors.hybrid import checked_inner
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.layer_loop import LayerLoop
@@ -20,19 +18,8 @@ from tango_core.models.language.prefill import Prefill, Segment, embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.language.pruned_rows import VisualSpan
 
-NUM_LAYERS, WIDTH, LEFT, RIGHT, NEW = 8, 32, 4, 6, 4
-GRID = (6, 4, 4)
+LEFT, RIGHT, NEW = 4, 6, 4
 NUM_VISUAL = math.prod(GRID) + 1
-
-PRUNERS = {
-    "fastv": {"retention": 0.5},
-    "dart": {"retention": 0.5},
-    "pyramiddrop": {"retention": 0.46875},
-    "sparsevlm": {"retention": 0.5},
-    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
-    "fastv-merge": {"retention": 0.3, "layer": 5},
-    "holitom-merge": {"retention": 0.3, "layer": 5},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -41,34 +28,9 @@ def _no_gradients():
         yield
 
 
-def build(name):
-    if name.endswith("-merge"):
-        return checked_inner("tango", {"name": name, **PRUNERS[name]}, NUM_LAYERS)[1]
-    return build_method(name, num_layers=NUM_LAYERS, **PRUNERS[name]).pruner
-
-
 @pytest.fixture(scope="module")
 def model():
-    config = Qwen2Config(
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=50,
-        attn_implementation="sdpa",
-        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = Qwen2ForCausalLM(config).eval()
-        # The stock initialisation hardly attends to anything; these weights do.
-        for name, weight in model.named_parameters():
-            if "proj.weight" in name:
-                weight.data.normal_(std=0.25)
-            elif "bias" in name:
-                weight.data.normal_(std=0.1)
-    return model
+    return attentive_qwen2()
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +151,8 @@ class TestEveryPruner:
         self, model, packed_loop, span, sequence, name, fixed
     ):
         """Beside two other sequences, one of them under another pruner."""
-        pruner = build(name)
-        pruners = [None, pruner, build("dart")]
+        pruner = pruner_of(name)
+        pruners = [None, pruner, pruner_of("dart")]
         arena, hidden, whole = prefilled(packed_loop, span, sequence, pruners, cleared=fixed)
         length = len(whole)
         expected, lengths = plain(model, pruner, span, whole, length)
@@ -215,7 +177,7 @@ class TestEveryPruner:
     def test_decoding_without_a_cache_is_the_plain_loop(
         self, model, layer_loop, span, sequence, name
     ):
-        pruner, length = build(name), len(sequence) - NEW
+        pruner, length = pruner_of(name), len(sequence) - NEW
         output = layer_loop.run(
             sequence[None],
             torch.arange(len(sequence))[None],
@@ -238,14 +200,14 @@ class TestEveryPruner:
         half = torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
         engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
         with_cache, without = (
-            engine.answer([prompt], pruner=build(name), max_new_tokens=8, use_cache=use_cache)
+            engine.answer([prompt], pruner=pruner_of(name), max_new_tokens=8, use_cache=use_cache)
             for use_cache in (True, False)
         )
         assert with_cache[0].text == without[0].text
         assert with_cache[0].new_tokens == 8
 
     def test_lengths_follow_the_nominal_shares(self, packed_loop, span, sequence, name):
-        pruner = build(name)
+        pruner = pruner_of(name)
         arena, _, _ = prefilled(packed_loop, span, sequence, [pruner])
         shares = pruner.layer_shares(NUM_LAYERS)
         visual = [of_layer[0] - LEFT - RIGHT for of_layer in arena.lengths]
@@ -270,13 +232,13 @@ def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequ
 
     length = len(sequence) - NEW
     positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
-    Watching().run(sequence[None, :length], positions, pruner=build("pyramiddrop"), visual=span)
+    Watching().run(sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span)
     assert len(seen) == 4
     assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
 
 
 def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
-    class Greedy(type(build("fastv"))):
+    class Greedy(type(pruner_of("fastv"))):
         def prune(self, context):
             pruned = super().prune(context)
             return type(pruned)(pruned.keep[1:], pruned.hidden[1:])
@@ -307,7 +269,7 @@ class Reads(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["fastv", "pyramiddrop"])
 def test_what_pruners_of_a_layer_return_is_checked_at_once(packed_loop, span, sequence, name):
     """Each check of its own would wait for the device, once per prompt and layer."""
-    pruner, counts = build(name), []
+    pruner, counts = pruner_of(name), []
     for number in (1, 6):
         with Reads() as reads:
             prefilled(packed_loop, span, sequence, [pruner] * number)
@@ -321,6 +283,6 @@ def test_of_several_prompts_the_one_that_lost_text_is_named(packed_loop, span, s
             keep = torch.arange(1, len(context.hidden))
             return Pruned(keep, context.hidden[1:])
 
-    pruners = [build("fastv"), DropsText(0.5, build("fastv").layer), build("fastv")]
+    pruners = [pruner_of("fastv"), DropsText(0.5, pruner_of("fastv").layer), pruner_of("fastv")]
     with pytest.raises(ValueError, match="DropsText at layer"):
         prefilled(packed_loop, span, sequence, pruners)

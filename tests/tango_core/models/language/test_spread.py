@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from fake_devices import FakeDevices, device_of, put_on
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tango_core.compressors import build_method
-from tango_core.compressors.hybrid import checked_inner
 from tango_core.models import load_language_model
 from tango_core.models.checkpoints import weights
 from tango_core.models.language.native import NativeEngine
@@ -19,25 +17,7 @@ from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualT
 from tango_core.models.placement import resolve_devices, spread_layers
 from tango_core.types import Prompt
 
-NUM_LAYERS, WIDTH = 8, 32
-GRID = (6, 4, 4)
 GPUS = tuple(torch.device("cuda", index) for index in range(3))
-
-PRUNERS = {
-    "fastv": {"retention": 0.5},
-    "dart": {"retention": 0.5},
-    "pyramiddrop": {"retention": 0.46875},
-    "sparsevlm": {"retention": 0.5},
-    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
-    "fastv-merge": {"retention": 0.3, "layer": 5},
-    "holitom-merge": {"retention": 0.3, "layer": 5},
-}
-
-
-def pruner_of(name, **options):
-    if name.endswith("-merge"):
-        return checked_inner("tango", {"name": name, **PRUNERS[name]}, NUM_LAYERS)[1]
-    return build_method(name, num_layers=NUM_LAYERS, **{**PRUNERS[name], **options}).pruner
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +28,7 @@ def _no_waiting(monkeypatch):
 @pytest.fixture(scope="module")
 def half():
     """Qwen2 layers whose attention differs from token to token."""
-    config = Qwen2Config(
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=50,
-        attn_implementation="sdpa",
-        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = Qwen2ForCausalLM(config).eval().requires_grad_(False)
-        for name, weight in model.named_parameters():
-            if "proj.weight" in name:
-                weight.normal_(std=0.25)
-            elif "bias" in name:
-                weight.normal_(std=0.1)
+    model = attentive_qwen2()
     return torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
 
 

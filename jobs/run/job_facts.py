@@ -1,0 +1,94 @@
+"""What a run records about itself when it is finished: `facts.json`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from jobs.config.recipe import Job
+from jobs.results.facts import CellFacts, JobFacts, ShardSize, WorkCounts
+from jobs.run.build import BuiltJob
+from jobs.run.provenance import device_name, float32_products, git_commit, versions
+from pipeline.methods import PlannedMethod
+from pipeline.plan import Plan
+from tango_core.benchmarks import Benchmark
+
+Kind = Literal["evaluate", "sweep", "precompute"]
+
+
+def facts_of_job(
+    job: Job,
+    built: BuiltJob,
+    plan: Plan,
+    kind: Kind,
+    run_id: str,
+    cache_root: str,
+    *,
+    started_at: datetime,
+    wall_s: float | None,
+    shards: tuple[ShardSize, ...],
+    num_answers: int | None,
+    work: WorkCounts,
+) -> JobFacts:
+    """What the results say about a job.
+
+    Args:
+        job: The recipe.
+        built: What it names.
+        plan: What was to be done.
+        kind: The command.
+        run_id: Name of the run directory.
+        cache_root: Directory or URL of the token caches.
+        started_at: When this driver began.
+        wall_s: Seconds since then; `None` of a run that was continued.
+        shards: Sizes of all shards of which this job is one.
+        num_answers: Rows in `answers/`; `None` where there are none.
+        work: What was done and what the caches saved.
+    """
+    model = built.model
+    return JobFacts(
+        run_id=run_id,
+        kind=kind,
+        model=model.name,
+        cells=tuple(
+            _facts_of_cell(benchmark, planned, model.llm.num_layers)
+            for benchmark in built.benchmarks.values()
+            for planned in plan.methods
+        ),
+        mode=job.mode,
+        llm=model.llm,
+        wall_s=wall_s,
+        started_at=started_at.isoformat(timespec="seconds"),
+        note=model.note,
+        git_commit=git_commit(),
+        caches=tuple(plan.caches),
+        cache_root=cache_root,
+        device=device_name(model.device),
+        num_frames=model.frames.num_frames,
+        checkpoint=model.digest,
+        dtype=model.dtype,
+        versions=versions(),
+        float32_products=float32_products(),
+        skipped=built.skipped,
+        shards=shards,
+        input_size=model.options.input_size(),
+        num_answers=num_answers,
+        features=plan.features.cache.name if plan.features else "",
+        work=work,
+    )
+
+
+def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
+    """What the results say about one method on one benchmark."""
+    pruner = planned.method.pruner
+    options = {k: v for k, v in planned.method.options.items() if k != "retention"}
+    return CellFacts(
+        name=planned.name,
+        benchmark=benchmark.name,
+        method=planned.method.name,
+        retention=planned.retention,
+        options=options,
+        layer_shares=pruner.layer_shares(num_layers) if pruner else None,
+        protocol=benchmark.protocol.name,
+        cache=planned.cache,
+    )

@@ -1,0 +1,53 @@
+"""The head of a cluster: where its dashboard is asked, and what is said of another server."""
+
+from __future__ import annotations
+
+import pytest
+from fake_head import JOB, fake_head
+
+from jobs.submit.head import Head, HeadError, dashboard_url
+from pipeline.errors import ClusterError
+
+
+def test_an_address_for_drivers_is_refused(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(HeadError, match="--address is missing"):
+        dashboard_url(None)
+    with pytest.raises(HeadError, match="is not the address of a dashboard"):
+        dashboard_url("ray://head:10001")
+    monkeypatch.setenv("RAY_ADDRESS", "https://head")
+    assert dashboard_url(None) == "https://head"
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("head:8265/", "http://head:8265"),
+        ("head", "http://head:8265"),
+        ("http://head/", "http://head:8265"),
+        ("http://head:", "http://head:8265"),
+        ("http://me:word@head", "http://me:word@head:8265"),
+        ("http://[::1]", "http://[::1]:8265"),
+        ("http://head:80", "http://head:80"),
+        ("http://proxy/ray", "http://proxy/ray"),
+        ("http://proxy?cluster=1", "http://proxy?cluster=1"),
+        ("https://proxy", "https://proxy"),
+    ],
+)
+def test_a_host_alone_is_asked_at_the_dashboards_port(address, url):
+    assert dashboard_url(address) == url
+
+
+def test_the_address_that_is_given_wins_over_rays_variables(monkeypatch):
+    with fake_head() as head:
+        monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
+        assert [job.submission_id for job in Head(head.url).jobs()] == [JOB]
+
+
+def test_something_else_at_the_address_is_one_line():
+    with fake_head() as head:
+        head.broken = 1
+        with pytest.raises(HeadError, match="does not answer"):
+            Head(head.url)
+    with pytest.raises(ClusterError, match="no Ray cluster at"):
+        Head(head.url)
