@@ -26,7 +26,7 @@ from pipeline.cache.sealed_rows import (
     CacheError,
 )
 from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
-from pipeline.cache.stored import layout_of, read_entry
+from pipeline.cache.stored import StoredRow, layout_of, read_entry
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
 from pipeline.storage import Storage
@@ -37,6 +37,8 @@ R = TypeVar("R")
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
 MAX_CLIPS = 2000
+DIGEST = "tokens_digest"
+"""Column of plans and of features: of which tokens of a clip they are."""
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,8 +63,9 @@ def compact_cache(
     shards = Shards(folder.storage)
     shards.refresh()
     loose: list[pafs.FileInfo] = []
+    in_shards = shards.by_key()
     for file in folder.singles:
-        if _is_in_shard(folder, shards, _entry(file)):
+        if _entry(file) in in_shards and _is_as_good(folder, shards, _entry(file)):
             folder.remove(file.base_name)
             yield file.base_name, None
         else:
@@ -77,23 +80,34 @@ def compact_cache(
         write_index(folder.storage, shards.keys_by_shard(), hash_of(folder.storage))
 
 
-def _is_in_shard(folder: CacheFolder, shards: Shards, entry: str) -> bool:
-    """Whether a good copy of an entry is in a shard already; a bad one becomes a miss."""
-    if entry not in shards.by_key():
-        return False
+def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
+    """Whether the copy in a shard of an entry with a file of its own may take its place.
+
+    One that is damaged, or of other tokens, may not, and becomes a miss: the file is what readers
+    take, and it was written because the copy was none to them.
+    """
     try:
-        _read_back(folder, shards, entry)
+        copy = _read_back(folder, shards, entry)
     except FileNotFoundError:
         return False
     except CacheError:
         shards.discard(entry)
         return False
-    return True
+    own = _read_file(folder, entry)
+    if own is None or isinstance(own, CacheError) or _digest(own) == _digest(copy.table):
+        return True
+    shards.discard(entry)
+    return False
 
 
-def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> None:
+def _digest(table: pa.Table) -> str | None:
+    """Of which tokens an entry is; `None` for one that does not say."""
+    return table[DIGEST][0].as_py() if DIGEST in table.column_names else None
+
+
+def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> StoredRow:
     """Read an entry in a shard and check it."""
-    read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
+    return read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
 
 
 def _alike(folder: CacheFolder, files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
@@ -155,8 +169,13 @@ def _write_shard(
 
 def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
     """The table of a file, `None` if it has gone, or what is wrong with it."""
+    return _read_file(folder, _entry(file))
+
+
+def _read_file(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
+    """The same for an entry."""
     try:
-        return read_entry(folder.holds_features, _entry(file), folder.storage).table
+        return read_entry(folder.holds_features, entry, folder.storage).table
     except FileNotFoundError:
         return None
     except CacheError as error:

@@ -8,6 +8,9 @@ import pytest
 import torch
 from stored_features import add_plan, clip, features, filled, token_cache
 
+from pipeline.cache.checks import check_clips
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.folders import find_caches
 from pipeline.cache.names import SIGNALS
 from pipeline.cache.plans import OutdatedPlanError
 from pipeline.cache.quantised import restore, rounded
@@ -64,3 +67,47 @@ def test_tokens_that_were_rounded_elsewhere_are_stored_as_they_were_rounded(tmp_
     found = cache.opened(KEY).features(frozenset()).tokens
     assert torch.equal(found, restore(levels, scales, "float32"))
     assert (found != given.tokens).sum() == 1
+
+
+@pytest.fixture(params=["local", "store"])
+def root(tmp_path, request):
+    return str(tmp_path) if request.param == "local" else f"memory://{tmp_path.name}"
+
+
+def compacted(root, pattern="*"):
+    """Put the entries of caches into shards."""
+    for folder in find_caches(root, [pattern]):
+        assert not [why for _, why in compact_cache(folder) if why]
+
+
+def encoded_again(root, numbers):
+    """Put other features in the place of those of some clips."""
+    store = filled(root, ())
+    for number in numbers:
+        given = features(number)
+        store.write(clip(number), replace(given, tokens=given.tokens + 1), (), (1.0, 2.0))
+
+
+def planned_again(cache, number):
+    """A plan for the features as they are now; returns what it gives."""
+    uniform = build_method("uniform", retention=0.25).compressor
+    add_plan(cache, uniform, number)
+    given = features(number)
+    return uniform.compress(replace(given, tokens=given.tokens + 1)).tokens
+
+
+def test_a_newer_plan_takes_the_place_of_its_older_copy_in_a_shard(root):
+    filled(root, range(3))
+    cache = token_cache(root)
+    for number in range(3):
+        add_plan(cache, build_method("uniform", retention=0.25).compressor, number)
+    compacted(root, "tiny-own-*")
+    encoded_again(root, range(2))
+    wanted = [planned_again(cache, number) for number in range(2)]
+    compacted(root, "tiny-own-*")
+    assert not [name for name in cache.storage.names() if name.endswith("-plan.parquet")]
+    found = token_cache(root)
+    for number, tokens in enumerate(wanted):
+        assert torch.equal(found.read(clip(number).key).video.tokens, tokens)
+    (folder,) = find_caches(root, ["tiny-own-*"])
+    assert [one.problem for one in check_clips(folder)] == [None] * 3
