@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from pipeline.cache.contents import UNKNOWN, digest_in, mark_of, packed
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.footers import checked_writer
 from pipeline.cache.index import write_index
@@ -25,7 +27,7 @@ from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.sealed_rows import (
     CacheError,
 )
-from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
+from pipeline.cache.shards import KEYS, MARKS, Shards, hash_of, shard_name
 from pipeline.cache.stored import StoredRow, layout_of, read_entry
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
@@ -37,8 +39,6 @@ R = TypeVar("R")
 SHARD_BYTES = 256 * 10**6
 # Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
 MAX_CLIPS = 2000
-DIGEST = "tokens_digest"
-"""Column of plans and of features: of which tokens of a clip they are."""
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,7 +77,7 @@ def compact_cache(
         return
     shards.refresh()
     if shards.by_key():
-        write_index(folder.storage, shards.keys_by_shard(), hash_of(folder.storage))
+        write_index(folder.storage, shards.contents(), hash_of(folder.storage))
 
 
 def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
@@ -94,15 +94,10 @@ def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
         shards.discard(entry)
         return False
     own = _read_file(folder, entry)
-    if own is None or isinstance(own, CacheError) or _digest(own) == _digest(copy.table):
+    if own is None or isinstance(own, CacheError) or digest_in(own) == digest_in(copy.table):
         return True
     shards.discard(entry)
     return False
-
-
-def _digest(table: pa.Table) -> str | None:
-    """Of which tokens an entry is; `None` for one that does not say."""
-    return table[DIGEST][0].as_py() if DIGEST in table.column_names else None
 
 
 def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> StoredRow:
@@ -140,6 +135,7 @@ def _write_shard(
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
+    marks: list[int] = []
     schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
         folder.storage.writing(name) as sink,
@@ -155,9 +151,13 @@ def _write_shard(
             if table.schema.equals(schema):
                 writer.write_table(table)
                 keys.append(_entry(file))
+                marks.append(mark_of(digest_in(table)))
             else:
                 yield file.base_name, "another program has written it, with other columns"
-        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
+        said = {KEYS: json.dumps(keys)}
+        if any(mark != UNKNOWN for mark in marks):
+            said[MARKS] = packed(np.array(marks, np.uint64))
+        writer.add_key_value_metadata(said)
     if not keys:
         folder.remove(name)
     written = Shards(folder.storage)
