@@ -62,11 +62,16 @@ def compact_cache(
         raise ValueError(f"{folder.name} cannot be compacted: {folder.problem}")
     shards = Shards(folder.storage)
     shards.refresh()
-    loose: list[pafs.FileInfo] = []
     in_shards = shards.by_key()
-    for file in folder.singles:
-        if _entry(file) in in_shards and _is_as_good(folder, shards, _entry(file)):
-            folder.remove(file.base_name)
+    loose = [file for file in folder.singles if _entry(file) not in in_shards]
+    # Shard by shard: only a few footers stay in memory.
+    doubles = sorted(
+        (file for file in folder.singles if _entry(file) in in_shards),
+        key=lambda file: in_shards[_entry(file)],
+    )
+    goes = partial(_goes, folder, shards)
+    for file, gone in zip(doubles, _ahead(goes, doubles, folder.storage), strict=True):
+        if gone:
             yield file.base_name, None
         else:
             loose.append(file)
@@ -78,6 +83,14 @@ def compact_cache(
     shards.refresh()
     if shards.by_key():
         write_index(folder.storage, shards.contents(), hash_of(folder.storage))
+
+
+def _goes(folder: CacheFolder, shards: Shards, file: pafs.FileInfo) -> bool:
+    """Remove the file of an entry whose copy in a shard may take its place; whether it was."""
+    if not _is_as_good(folder, shards, _entry(file)):
+        return False
+    folder.remove(file.base_name)
+    return True
 
 
 def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
