@@ -1,10 +1,13 @@
 """Plans that a job counts as hits and never reads: a few are looked at, and said what they are.
 
-A job that only fills caches believes their listings (`renewal.py` says why), so it would leave
-plans whose features were encoded again since with other bits, and call them cached. Looking at each
-would take requests per clip. Features are mostly replaced for many clips at once, so a few plans of
-every cache, spread evenly over the job's clips, tell; one that is missed is found when its clip is
-to be answered. What is in the way of looking is no reason to stop a job.
+A listing tells plans for other tokens where both the plan and the features are in shards that say
+so (`cache/contents.py`); these are no hits. Of plans or features with files of their own, and of
+shards of earlier releases, a job that only fills caches believes the listing (`renewal.py` says
+why), so it would leave plans whose features were encoded again since with other bits, and call them
+cached. Looking at each would take requests per clip. Features are mostly replaced for many clips at
+once, so a few plans of every such cache, spread evenly over the job's clips, tell; one that is
+missed is found when its clip is to be answered. What is in the way of looking is no reason to stop
+a job.
 """
 
 from __future__ import annotations
@@ -75,12 +78,12 @@ def look_at_plans(plan: Plan, at_most: int = LOOKS) -> list[Looked]:
         at_most: Plans of each cache.
 
     Returns:
-        One for every cache whose listing has plans, in the plan's order.
+        One for every cache whose listing has plans that it is not sure of, in the plan's order.
     """
     caches = {
         name: cache
         for name, cache in apart(plan.caches).items()
-        if plan.caches[name].listed_plans and cache.features is not None
+        if plan.caches[name].unsure_plans and cache.features is not None
     }
 
     @remembered

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.cache.contents import Held
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
@@ -112,8 +113,8 @@ def look_up(
 ) -> pa.Table:
     """Rows of `rows.CLIP` with what the caches hold and lack of them now; see `plan_clips`."""
     keys = clips["clip_key"].to_pylist()
-    parts = features.cache.parts() if features else {}
-    lacking = _lacking(keys, caches, recompute, _Listed(features, parts))
+    parts, held = features.cache.listed() if features else ({}, None)
+    lacking = _lacking(keys, caches, recompute, _Listed(features, held))
     is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
     lacking &= is_ok[:, None]
     columns = {"missing": _named(lacking, list(caches))}
@@ -133,12 +134,12 @@ def look_up(
 
 
 class _Listed:
-    """Keys of the clips whose tokens feature caches hold; each is listed once, if asked for."""
+    """Clips whose tokens feature caches hold; each is listed once, if asked for."""
 
-    def __init__(self, features: FeatureStore | None, parts: Mapping[str, set[str]]) -> None:
-        self._found = {features.cache.name: parts.get(TOKENS, set())} if features else {}
+    def __init__(self, features: FeatureStore | None, held: Held | None) -> None:
+        self._found = {features.cache.name: held} if features and held else {}
 
-    def __call__(self, cache: FeatureCache) -> set[str]:
+    def __call__(self, cache: FeatureCache) -> Held:
         if cache.name not in self._found:
             self._found[cache.name] = tokens_in(cache)
         return self._found[cache.name]

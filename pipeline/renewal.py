@@ -1,13 +1,15 @@
 """Token sets that turn out to be none while a job runs: their clips are planned again, in the job.
 
 A plan of a clip is read only where its questions are asked. Before that, one listing per cache says
-that the plan is there, and that features of the clip are; it does not say of which tokens, because
-names would have to carry their digests, and readers without a listing could not tell a name. So the
-job believes the listing, and a clip whose features were encoded again since, with other bits, is
-found when it is read. Its outdated plans are removed then, the clip is looked up again in every
-cache when the others are done, and only what is lacking is computed: from the stored features if
-these are there, so usually nothing is decoded or encoded. A job that meets none pays nothing. The
-same is done for an entry that was removed while the job ran.
+that the plan is there, and that features of the clip are. Of which tokens, it says where both are
+in shards (`cache/contents.py`), and a plan for other tokens counts as missing then. It does not say
+it of entries with files of their own, because names would have to carry digests, and readers
+without a listing could not tell a name. So the job believes the listing, and a clip whose features
+were encoded again since, with other bits, is found when it is read. Its outdated plans are removed
+then, the clip is looked up again in every cache when the others are done, and only what is lacking
+is computed: from the stored features if these are there, so usually nothing is decoded or encoded.
+A job that meets none pays nothing. The same is done for an entry that was removed while the job
+ran.
 """
 
 from __future__ import annotations

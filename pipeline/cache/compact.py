@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from pipeline.cache.contents import UNKNOWN, digest_in, mark_of, packed
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.footers import checked_writer
 from pipeline.cache.index import write_index
@@ -25,8 +27,8 @@ from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.sealed_rows import (
     CacheError,
 )
-from pipeline.cache.shards import KEYS, Shards, hash_of, shard_name
-from pipeline.cache.stored import layout_of, read_entry
+from pipeline.cache.shards import KEYS, MARKS, Shards, hash_of, shard_name
+from pipeline.cache.stored import StoredRow, layout_of, read_entry
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
 from pipeline.storage import Storage
@@ -60,10 +62,16 @@ def compact_cache(
         raise ValueError(f"{folder.name} cannot be compacted: {folder.problem}")
     shards = Shards(folder.storage)
     shards.refresh()
-    loose: list[pafs.FileInfo] = []
-    for file in folder.singles:
-        if _is_in_shard(folder, shards, _entry(file)):
-            folder.remove(file.base_name)
+    in_shards = shards.by_key()
+    loose = [file for file in folder.singles if _entry(file) not in in_shards]
+    # Shard by shard: only a few footers stay in memory.
+    doubles = sorted(
+        (file for file in folder.singles if _entry(file) in in_shards),
+        key=lambda file: in_shards[_entry(file)],
+    )
+    goes = partial(_goes, folder, shards)
+    for file, gone in zip(doubles, _ahead(goes, doubles, folder.storage), strict=True):
+        if gone:
             yield file.base_name, None
         else:
             loose.append(file)
@@ -74,26 +82,40 @@ def compact_cache(
         return
     shards.refresh()
     if shards.by_key():
-        write_index(folder.storage, shards.keys_by_shard(), hash_of(folder.storage))
+        write_index(folder.storage, shards.contents(), hash_of(folder.storage))
 
 
-def _is_in_shard(folder: CacheFolder, shards: Shards, entry: str) -> bool:
-    """Whether a good copy of an entry is in a shard already; a bad one becomes a miss."""
-    if entry not in shards.by_key():
+def _goes(folder: CacheFolder, shards: Shards, file: pafs.FileInfo) -> bool:
+    """Remove the file of an entry whose copy in a shard may take its place; whether it was."""
+    if not _is_as_good(folder, shards, _entry(file)):
         return False
+    folder.remove(file.base_name)
+    return True
+
+
+def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
+    """Whether the copy in a shard of an entry with a file of its own may take its place.
+
+    One that is damaged, or of other tokens, may not, and becomes a miss: the file is what readers
+    take, and it was written because the copy was none to them.
+    """
     try:
-        _read_back(folder, shards, entry)
+        copy = _read_back(folder, shards, entry)
     except FileNotFoundError:
         return False
     except CacheError:
         shards.discard(entry)
         return False
-    return True
+    own = _read_file(folder, entry)
+    if own is None or isinstance(own, CacheError) or digest_in(own) == digest_in(copy.table):
+        return True
+    shards.discard(entry)
+    return False
 
 
-def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> None:
+def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> StoredRow:
     """Read an entry in a shard and check it."""
-    read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
+    return read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
 
 
 def _alike(folder: CacheFolder, files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
@@ -126,6 +148,7 @@ def _write_shard(
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
+    marks: list[int] = []
     schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
         folder.storage.writing(name) as sink,
@@ -141,9 +164,13 @@ def _write_shard(
             if table.schema.equals(schema):
                 writer.write_table(table)
                 keys.append(_entry(file))
+                marks.append(mark_of(digest_in(table)))
             else:
                 yield file.base_name, "another program has written it, with other columns"
-        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
+        said = {KEYS: json.dumps(keys)}
+        if any(mark != UNKNOWN for mark in marks):
+            said[MARKS] = packed(np.array(marks, np.uint64))
+        writer.add_key_value_metadata(said)
     if not keys:
         folder.remove(name)
     written = Shards(folder.storage)
@@ -155,8 +182,13 @@ def _write_shard(
 
 def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
     """The table of a file, `None` if it has gone, or what is wrong with it."""
+    return _read_file(folder, _entry(file))
+
+
+def _read_file(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
+    """The same for an entry."""
     try:
-        return read_entry(folder.holds_features, _entry(file), folder.storage).table
+        return read_entry(folder.holds_features, entry, folder.storage).table
     except FileNotFoundError:
         return None
     except CacheError as error:

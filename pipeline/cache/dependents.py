@@ -68,7 +68,7 @@ def orphans_in(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
     files = [file for file in folder.singles if split(entry_of(file.base_name))[1] == PLAN]
     if not files or not isinstance(folder.cache, TokenCache) or folder.cache.features is None:
         return ()
-    there = tokens_in(folder.cache.features)
+    there = tokens_in(folder.cache.features).keys
     return tuple(file for file in files if split(entry_of(file.base_name))[0] not in there)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Self
 
+from pipeline.cache.contents import Marks
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.rows import FORMAT_VERSION
@@ -18,6 +20,19 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
 MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is in a cache.
+
+    Attributes:
+        entries: Their names.
+        marks: Of which tokens those are that only shards hold: a file of its own comes first.
+    """
+
+    entries: set[str]
+    marks: Marks
 
 
 class CacheDirectory:
@@ -110,13 +125,13 @@ class CacheDirectory:
         else:
             self.shards.discard(entry)
 
-    def entries(self) -> set[str]:
-        """Names of all entries, from one directory listing and the shards' footers."""
+    def listing(self) -> Listing:
+        """All entries, from one directory listing and the shards' footers."""
         names = self.storage.names()
         index = Shards(self.storage)  # forgotten at once: plans hold many caches
         index.refresh(names)
-        files = (name for name in names if name.endswith(".parquet") and not is_shard(name))
-        return {entry_of(name) for name in files} | index.by_key().keys()
+        files = {entry_of(n) for n in names if n.endswith(".parquet") and not is_shard(n)}
+        return Listing(files | index.by_key().keys(), index.marks(without=files))
 
 
 def read_manifest(storage: Storage) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from pipeline.cache.contents import Held
 from pipeline.cache.directory import CacheDirectory
 from pipeline.cache.feature_rows import (
     FEATURE_WRITE_OPTIONS,
@@ -69,11 +70,16 @@ class FeatureCache(CacheDirectory):
 
     def parts(self) -> dict[str, set[str]]:
         """Part -> keys of the clips of which it is here; one listing."""
+        return self.listed()[0]
+
+    def listed(self) -> tuple[dict[str, set[str]], Held]:
+        """The same, and the clips whose tokens are here with their marks."""
+        listing = self.listing()
         found: dict[str, set[str]] = {}
-        for entry in self.entries():
+        for entry in listing.entries:
             key, part = split(entry)
             found.setdefault(part, set()).add(key)
-        return found
+        return found, Held(found.get(TOKENS, set()), listing.marks)
 
     def write(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.cache.contents import Held
 from pipeline.cache.directory import MANIFEST, CacheDirectory
 from pipeline.cache.features import KIND, FeatureCache, features_for
 from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, split
@@ -66,8 +67,9 @@ class TokenCache(CacheDirectory):
     # Entries that are looked for first; a job that stores plans mostly meets those.
     _order = (TOKENS, PLAN)
 
-    listed_plans = 0
-    """Clips of which the last listing for `keys` found a plan alone."""
+    unsure_plans = 0
+    """Clips that the last listing for `keys` found by plans of which it does not know whether they
+    are for the tokens that the feature store holds now."""
 
     @cached_property
     def features(self) -> FeatureCache | None:
@@ -84,21 +86,29 @@ class TokenCache(CacheDirectory):
         self._order = (PLAN, TOKENS)
         return self
 
-    def keys(self, with_tokens: Callable[[FeatureCache], set[str]] | None = None) -> set[str]:
+    def keys(self, with_tokens: Callable[[FeatureCache], Held] | None = None) -> set[str]:
         """Keys of the clips that are here; a plan whose features have gone is not.
 
+        Nor is one for other tokens than those that are stored now, where shards tell (`contents`).
+
         Args:
-            with_tokens: Feature cache -> keys of the clips whose tokens it holds; `None` to look.
+            with_tokens: Feature cache -> the clips whose tokens it holds; `None` to look.
         """
         by_part: dict[str, set[str]] = {TOKENS: set(), PLAN: set()}
-        for entry in self.entries():
+        listing = self.listing()
+        for entry in listing.entries:
             key, part = split(entry)
             by_part.setdefault(part, set()).add(key)
-        self.listed_plans = len(by_part[PLAN] - by_part[TOKENS])
-        if self.listed_plans and self.features is not None:
-            look = with_tokens or tokens_in
-            return by_part[TOKENS] | (by_part[PLAN] & look(self.features))
-        return by_part[TOKENS]
+        tokens, plans = by_part[TOKENS], by_part[PLAN] - by_part[TOKENS]
+        self.unsure_plans = 0
+        if not plans or self.features is None:
+            return tokens
+        held = (with_tokens or tokens_in)(self.features)
+        fitting, outdated = listing.marks.compared(held.marks)
+        plans &= held.keys
+        plans -= outdated
+        self.unsure_plans = len(plans - fitting)
+        return tokens | plans
 
     def holds_tokens(self, key: str) -> bool:
         """Whether the tokens of a clip have a file of their own here."""
@@ -237,9 +247,9 @@ def apart(caches: Mapping[str, TokenCache]) -> dict[str, TokenCache]:
     return others
 
 
-def tokens_in(features: FeatureCache) -> set[str]:
-    """Keys of the clips whose tokens a feature cache holds."""
-    return features.parts().get(TOKENS, set())
+def tokens_in(features: FeatureCache) -> Held:
+    """The clips whose tokens a feature cache holds."""
+    return features.listed()[1]
 
 
 def read_clip(storage: Storage, key: str) -> StoredClip:

@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 import torch
-from faulty_storage import opener
-from jobs_for_tests import answers_of, job, run
+from encoded_again import TOPK, UNIFORM, encoded_elsewhere, evaluated, folders_of
 
-from jobs.run.build import build
-from jobs.run.planning import make_plan
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import find_caches
 from pipeline.cache.names import PLAN, TOKENS, entry_name, file_of, is_entry_file, split
-from pipeline.outdated import look_at_plans
 from pipeline.renewal import RENEWALS, renewed
 from pipeline.rows import CLIP, clip_row, to_table
-from pipeline.storage import Storage
 from tango_core import build_method
 from tango_core.types import VideoItem
-
-UNIFORM = {"name": "uniform", "retention": 0.25}
-TOPK = {"name": "topk", "retention": 0.25}
 
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory):
     return tmp_path_factory.mktemp("shapes")
-
-
-def evaluated(shapes, output, *methods, stored="all", **changes):
-    """A job over four clips in a loop; its result and its answers."""
-    changes = {"executor": "local", "cache": {"features": stored}, **changes}
-    recipe = job(shapes, methods=list(methods), **changes)
-    result, run_dir = run(recipe, output)
-    return result, answers_of(run_dir)
-
-
-def folders_of(output, *, of_features):
-    return [one for one in find_caches(output / "cache") if one.holds_features is of_features]
-
-
-def encoded_elsewhere(output):
-    """Put features in place as another device would give them: with other bits."""
-    (folder,) = folders_of(output, of_features=True)
-    keys = sorted(folder.cache.parts()[TOKENS])
-    for key in keys:
-        opened = folder.cache.opened(key)
-        given = opened.features(frozenset())
-        other = replace(given, tokens=given.tokens * (1 + 2**-20))
-        folder.cache.write(opened.row.clip, other, (), (1.0, 2.0))
-    return keys
 
 
 def test_plans_for_other_tokens_are_computed_again_from_stored_features(shapes, tmp_path):
@@ -147,96 +113,6 @@ def test_an_outdated_plan_is_dropped_and_a_good_one_stays(shapes, tmp_path):
     encoded_elsewhere(tmp_path)
     folder.cache.drop_outdated(key)
     assert not folder.cache.storage.exists(file_of(entry_name(key, PLAN)))
-
-
-def filled(shapes, output, *methods, stored="all"):
-    """A job that only fills caches."""
-    changes = {"executor": "local", "cache": {"features": stored}}
-    return run(job(shapes, methods=list(methods), **changes), output, kind="precompute")[0]
-
-
-def said_of_plans(caplog):
-    """What a job said of outdated plans, a line each."""
-    found = [one.getMessage() for one in caplog.records if one.name == "pipeline.outdated"]
-    caplog.clear()
-    return found
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("stored", ["all", "none"])
-def test_a_job_that_only_fills_caches_names_those_with_outdated_plans(
-    shapes, tmp_path, caplog, compacted, stored
-):
-    filled(shapes, tmp_path, UNIFORM)
-    filled(shapes, tmp_path, UNIFORM, TOPK)
-    assert said_of_plans(caplog) == []
-    keys = encoded_elsewhere(tmp_path)
-    topk, uniform = folders_of(tmp_path, of_features=False)
-    for key in keys:
-        topk.cache.drop_outdated(key)
-    if compacted:
-        for folder in find_caches(tmp_path / "cache"):
-            compact_cache(folder)
-    found = filled(shapes, tmp_path, UNIFORM, TOPK, stored=stored)
-    assert (found.num_hits, found.num_computed) == (len(keys), len(keys))
-    (said,) = said_of_plans(caplog)
-    assert f"leaves as they are: {uniform.name} ({len(keys)} of {len(keys)} looked at); " in said
-    assert "tango cache verify --delete" in said
-    filled(shapes, tmp_path, TOPK)
-    assert said_of_plans(caplog) == []
-    evaluated(shapes, tmp_path, UNIFORM)
-    filled(shapes, tmp_path, UNIFORM)
-    assert said_of_plans(caplog) == []
-
-
-def test_tokens_beside_outdated_plans_are_no_reason_to_warn(shapes, tmp_path, caplog):
-    filled(shapes, tmp_path, UNIFORM)
-    (folder,) = folders_of(tmp_path, of_features=False)
-    first, *others = folder.locations
-    for location in others:
-        stored = folder.read(location)
-        folder.cache.write(stored.clip, stored.entry)
-    encoded_elsewhere(tmp_path)
-    filled(shapes, tmp_path, UNIFORM)
-    (said,) = said_of_plans(caplog)
-    assert "(1 of 4 looked at)" in said
-    folder.discard(first)
-    filled(shapes, tmp_path, UNIFORM)
-    assert said_of_plans(caplog) == []
-
-
-def test_of_many_plans_a_few_are_looked_at(shapes, tmp_path, monkeypatch):
-    recipe = job(shapes, methods=[UNIFORM], executor="local", cache={"features": "all"})
-    run(recipe, tmp_path, kind="precompute")
-    plan = make_plan(recipe, build(recipe), Storage.at(tmp_path / "cache"), answer=False)
-    read, held = [], Storage.read
-
-    def noted(storage, name):
-        read.append(name)
-        return held(storage, name)
-
-    monkeypatch.setattr(Storage, "read", noted)
-    (looked,) = look_at_plans(plan, at_most=2)
-    assert (looked.num_plans, looked.num_outdated) == (2, 0)
-    assert len(read) == 2
-    assert all(name.endswith("-plan.parquet") for name in read)
-
-
-def test_a_store_that_fails_is_not_waited_for_and_stops_no_job(shapes, tmp_path):
-    recipe = job(shapes, methods=[UNIFORM, TOPK], executor="local", cache={"features": "all"})
-    run(recipe, tmp_path, kind="precompute")
-    asked = []
-
-    def fail(path):
-        if path.endswith("-plan.parquet"):
-            asked.append(path)
-            raise TimeoutError("no answer")
-
-    storage = opener(before_read=fail)(tmp_path / "cache")
-    plan = make_plan(recipe, build(recipe), storage, answer=False)
-    looked = look_at_plans(plan)
-    assert [(one.num_plans, one.num_outdated) for one in looked] == [(0, 0), (0, 0)]
-    assert 1 <= len(asked) <= 2
 
 
 @dataclass(frozen=True)

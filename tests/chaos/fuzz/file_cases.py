@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -23,6 +24,7 @@ from jobs.results.facts import JobFacts
 from jobs.results.summary import read_answers, write_summary
 from pipeline.answer_parts import AnswerParts
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.contents import Content
 from pipeline.cache.folders import find_caches
 from pipeline.cache.index import read_index, write_index
 from pipeline.cache.tokens import TokenCache
@@ -190,7 +192,8 @@ def _original(kind: str) -> Path:
         (shard,) = (folder / found.name).glob("*.parquet")
         keys = [key_of(number) for number in _CLIPS]
         storage = Storage.at(folder / found.name)
-        write_index(storage, {shard.name: keys}, found.name.rpartition("-")[2])
+        content = Content(tuple(keys), np.arange(len(keys), dtype=np.uint64))
+        write_index(storage, {shard.name: content}, found.name.rpartition("-")[2])
     return folder
 
 

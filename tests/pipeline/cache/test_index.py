@@ -73,7 +73,7 @@ def test_a_shard_that_is_not_in_the_index_is_asked(cache):
 
 def test_a_shard_that_has_gone_is_passed_over(cache):
     (shard, *_) = [n for n in cache.storage.names() if n.startswith("shard-")]
-    gone = read_index(cache.storage)[shard]
+    gone = read_index(cache.storage)[shard].entries
     cache.storage.delete(shard)
     assert cache.keys() == {key_of(number) for number in range(6)} - set(gone)
 

@@ -8,9 +8,17 @@ import pytest
 import torch
 from stored_features import add_plan, clip, features, filled, token_cache
 
+from pipeline.cache import compact
+from pipeline.cache.checks import check_clips
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.contents import UNKNOWN
+from pipeline.cache.folders import find_caches
+from pipeline.cache.index import INDEX
 from pipeline.cache.names import SIGNALS
 from pipeline.cache.plans import OutdatedPlanError
 from pipeline.cache.quantised import restore, rounded
+from pipeline.cache.rows import Entry
+from pipeline.seal import read_sealed, write_sealed
 from tango_core import build_method
 
 KEY = clip().key
@@ -64,3 +72,119 @@ def test_tokens_that_were_rounded_elsewhere_are_stored_as_they_were_rounded(tmp_
     found = cache.opened(KEY).features(frozenset()).tokens
     assert torch.equal(found, restore(levels, scales, "float32"))
     assert (found != given.tokens).sum() == 1
+
+
+@pytest.fixture(params=["local", "store"])
+def root(tmp_path, request):
+    return str(tmp_path) if request.param == "local" else f"memory://{tmp_path.name}"
+
+
+def compacted(root, pattern="*"):
+    """Put the entries of caches into shards."""
+    for folder in find_caches(root, [pattern]):
+        assert not [why for _, why in compact_cache(folder) if why]
+
+
+def encoded_again(root, numbers):
+    """Put other features in the place of those of some clips."""
+    store = filled(root, ())
+    for number in numbers:
+        given = features(number)
+        store.write(clip(number), replace(given, tokens=given.tokens + 1), (), (1.0, 2.0))
+
+
+def planned_again(cache, number):
+    """A plan for the features as they are now; returns what it gives."""
+    uniform = build_method("uniform", retention=0.25).compressor
+    add_plan(cache, uniform, number)
+    given = features(number)
+    return uniform.compress(replace(given, tokens=given.tokens + 1)).tokens
+
+
+def test_a_newer_plan_takes_the_place_of_its_older_copy_in_a_shard(root):
+    filled(root, range(3))
+    cache = token_cache(root)
+    for number in range(3):
+        add_plan(cache, build_method("uniform", retention=0.25).compressor, number)
+    compacted(root, "tiny-own-*")
+    encoded_again(root, range(2))
+    wanted = [planned_again(cache, number) for number in range(2)]
+    compacted(root, "tiny-own-*")
+    assert not [name for name in cache.storage.names() if name.endswith("-plan.parquet")]
+    found = token_cache(root)
+    for number, tokens in enumerate(wanted):
+        assert torch.equal(found.read(clip(number).key).video.tokens, tokens)
+    (folder,) = find_caches(root, ["tiny-own-*"])
+    assert [one.problem for one in check_clips(folder)] == [None] * 3
+
+
+def planned(root, numbers):
+    """Features of some clips and a plan of each, all in shards."""
+    filled(root, numbers)
+    for number in numbers:
+        add_plan(token_cache(root), build_method("uniform", retention=0.25).compressor, number)
+    compacted(root)
+
+
+def listed(root):
+    """Numbers of the clips that the token cache lists, and how many plans it is not sure of."""
+    cache = token_cache(root)
+    keys = cache.keys()
+    return {number for number in range(9) if clip(number).key in keys}, cache.unsure_plans
+
+
+def test_a_listing_tells_plans_for_other_tokens_where_both_are_in_shards(root):
+    planned(root, range(5))
+    assert listed(root) == ({0, 1, 2, 3, 4}, 0)
+    encoded_again(root, [1, 3])
+    assert listed(root) == ({0, 1, 2, 3, 4}, 2), "features with files of their own have no marks"
+    compacted(root)
+    assert listed(root) == ({0, 2, 4}, 0)
+    wanted = planned_again(token_cache(root), 3)
+    assert listed(root) == ({0, 2, 3, 4}, 1), "nor has a plan with a file of its own"
+    compacted(root)
+    assert listed(root) == ({0, 2, 3, 4}, 1), "which a single file keeps when it is compacted"
+    assert torch.equal(token_cache(root).read(clip(3).key).video.tokens, wanted)
+
+
+def test_of_shards_of_an_earlier_release_a_listing_is_not_sure(root, monkeypatch):
+    monkeypatch.setattr(compact, "mark_of", lambda digest: UNKNOWN)
+    planned(root, range(3))
+    encoded_again(root, range(2))
+    compacted(root)
+    assert listed(root) == ({0, 1, 2}, 3)
+    monkeypatch.undo()
+    encoded_again(root, [2])
+    compacted(root)
+    assert listed(root) == ({0, 1, 2}, 3)
+
+
+def test_an_index_of_an_earlier_release_has_no_marks(tmp_path):
+    root = f"memory://{tmp_path.name}"
+    planned(root, range(2))
+    encoded_again(root, range(2))
+    compacted(root)
+    cache = token_cache(root)
+    table = read_sealed(cache.storage, INDEX, must=True).table
+    assert UNKNOWN not in table["tokens"].to_pylist()
+    write_sealed(table.drop_columns("tokens"), cache.storage, INDEX, cache.hash)
+    assert listed(root) == ({0, 1}, 2)
+    cache.storage.delete(INDEX)  # then the shards are asked
+    assert listed(root) == (set(), 0)
+
+
+def test_the_marks_of_a_clip_that_was_removed_from_its_shard_do_not_count(root):
+    planned(root, range(3))
+    for number in range(3):
+        token_cache(root).discard(clip(number).key)
+    assert listed(root) == (set(), 0)
+
+
+def test_tokens_beside_a_plan_for_other_tokens_are_listed(root):
+    planned(root, range(2))
+    cache = token_cache(root)
+    video = build_method("uniform", retention=0.25).compressor.compress(features())
+    cache.write(clip(), Entry(video, 1.0, 2.0, 3.0))
+    encoded_again(root, range(2))
+    compacted(root)
+    assert listed(root) == ({0}, 0)
