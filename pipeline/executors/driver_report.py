@@ -26,6 +26,8 @@ from pipeline.pools import ActorPool, Pools
 from pipeline.rows import Row
 
 _COPY_EVERY_S = 1.0
+# For the last reports: workers send them before their results, but nobody waits for their arrival.
+_LAST_LOOKS, _LAST_LOOK_EVERY_S = 25, 0.2
 
 
 class DriverReport:
@@ -83,11 +85,11 @@ def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
     thread.start()
     try:
         yield
-        for _ in range(5):  # the last reports may still be on their way
+        for _ in range(_LAST_LOOKS):
             _copy(actor, board)
             if all(one.count.finished >= one.expected for one in board.states().values()):
                 break
-            time.sleep(0.2)
+            time.sleep(_LAST_LOOK_EVERY_S)
     finally:
         end.set()
         thread.join()
