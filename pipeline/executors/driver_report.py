@@ -35,10 +35,15 @@ class DriverReport:
 
     def __init__(self, plan: Plan, board: JobBoard) -> None:
         board.plan(plan)
-        for stage, expected in board.expected.items():
-            instrument(EXPECTED).set(expected, {"stage": stage})
-            instrument(SLOTS).set(board.slots.get(stage, 1), {"stage": stage})
+        self._board = board
         self._num_caches = len(plan.caches)
+        self.sizes()
+
+    def sizes(self) -> None:
+        """Say how large the job is; Ray forgets a gauge that is not set again in 20 s."""
+        for stage, expected in self._board.expected.items():
+            instrument(EXPECTED).set(expected, {"stage": stage})
+            instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
 
     def result(self, row: Row) -> None:
         """Count one finished clip (`rows.RESULT`)."""
@@ -73,13 +78,17 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
 
 
 @contextmanager
-def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
-    """While active, the driver's board shows what the workers have told the actor."""
+def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None]:
+    """While active, the driver's board shows what the workers have told the actor.
+
+    Prometheus goes on to hear how large the job is.
+    """
     end = threading.Event()
 
     def copy() -> None:
         while not end.wait(_COPY_EVERY_S):
             _copy(actor, board)
+            report.sizes()
 
     thread = threading.Thread(target=copy, name="tango-board", daemon=True)
     thread.start()
