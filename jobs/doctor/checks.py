@@ -49,7 +49,7 @@ class Check:
     subject: str
     function: Callable[..., CheckResult]
     args: tuple[Any, ...] = ()
-    timeout_s: float = 20.0
+    timeout_s: float = 60.0
 
 
 def ok(text: str) -> CheckResult:

@@ -57,7 +57,7 @@ def checks_for(job: Job | None, where: Locations) -> list[Check]:
         Check("python", machine.python_version),
         Check("packages", machine.packages),
         # The first import of torch may read hundreds of megabytes.
-        Check("accelerators", machine.accelerators, timeout_s=60),
+        Check("accelerators", machine.accelerators),
         Check("CPUs", machine.cpus),
         Check("memory", machine.memory),
         Check("shared memory", machine.shared_memory),
@@ -66,23 +66,21 @@ def checks_for(job: Job | None, where: Locations) -> list[Check]:
         Check("temporary", storage.temporary),
         Check("MLflow", services.tracking, (uri,)),
         *(
-            Check(name, decoding.video_decoder, (name, chosen), timeout_s=15)
+            Check(name, decoding.video_decoder, (name, chosen))
             for name in ("decord", "pyav", "torchcodec")
         ),
-        Check("embedded model", decoding.embedded_model, timeout_s=60),
+        Check("embedded model", decoding.embedded_model),
     ]
     if job is not None:
         checks += [
-            Check("model", recipes.model, (job,), timeout_s=60),
-            Check("methods", recipes.methods, (job, where.cache_root), timeout_s=60),
+            Check("model", recipes.model, (job,)),
+            Check("methods", recipes.methods, (job, where.cache_root)),
             *(
-                Check(
-                    "benchmark", recipes.benchmark, (section, job.decode.video_cache), timeout_s=60
-                )
+                Check("benchmark", recipes.benchmark, (section, job.decode.video_cache))
                 for section in job.all_benchmarks
             ),
         ]
-    return [*checks, Check("Ray", services.ray_pools, (job, where.address), timeout_s=60)]
+    return [*checks, Check("Ray", services.ray_pools, (job, where.address))]
 
 
 def _read(recipe: Path, changes: Sequence[str]) -> tuple[Job | None, CheckResult]:

@@ -26,6 +26,8 @@ from pipeline.pools import ActorPool, Pools
 from pipeline.rows import Row
 
 _COPY_EVERY_S = 1.0
+# For the last reports: workers send them before their results, but nobody waits for their arrival.
+_LAST_LOOKS, _LAST_LOOK_EVERY_S = 25, 0.2
 
 
 class DriverReport:
@@ -33,10 +35,15 @@ class DriverReport:
 
     def __init__(self, plan: Plan, board: JobBoard) -> None:
         board.plan(plan)
-        for stage, expected in board.expected.items():
-            instrument(EXPECTED).set(expected, {"stage": stage})
-            instrument(SLOTS).set(board.slots.get(stage, 1), {"stage": stage})
+        self._board = board
         self._num_caches = len(plan.caches)
+        self.sizes()
+
+    def sizes(self) -> None:
+        """Say how large the job is; Ray forgets a gauge that is not set again in 20 s."""
+        for stage, expected in self._board.expected.items():
+            instrument(EXPECTED).set(expected, {"stage": stage})
+            instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
 
     def result(self, row: Row) -> None:
         """Count one finished clip (`rows.RESULT`)."""
@@ -71,23 +78,27 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
 
 
 @contextmanager
-def mirrored(actor: Any, board: JobBoard) -> Iterator[None]:
-    """While active, the driver's board shows what the workers have told the actor."""
+def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None]:
+    """While active, the driver's board shows what the workers have told the actor.
+
+    Prometheus goes on to hear how large the job is.
+    """
     end = threading.Event()
 
     def copy() -> None:
         while not end.wait(_COPY_EVERY_S):
             _copy(actor, board)
+            report.sizes()
 
     thread = threading.Thread(target=copy, name="tango-board", daemon=True)
     thread.start()
     try:
         yield
-        for _ in range(5):  # the last reports may still be on their way
+        for _ in range(_LAST_LOOKS):
             _copy(actor, board)
             if all(one.count.finished >= one.expected for one in board.states().values()):
                 break
-            time.sleep(0.2)
+            time.sleep(_LAST_LOOK_EVERY_S)
     finally:
         end.set()
         thread.join()

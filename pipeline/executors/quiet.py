@@ -13,6 +13,8 @@ from pipeline import stopping
 
 # Behind it, all lines that were said before have been passed on.
 _MARK = b"\0"
+# That takes no time, except on a machine that is very busy, or where nobody reads any more.
+_PASSED_WITHIN_S = 5.0
 # `[2026-01-31 12:00:00,000 I 42 42] file.cc:1: ...`; also `(raylet)` and `(pid=42, ip=...)` lines.
 _NATIVE = re.compile(rb"^\[\d{4}-\d\d-\d\d [\d:,]+ [IWEFCD] \d+ \d+\]|^\((?:raylet|pid=|gcs)")
 
@@ -35,13 +37,14 @@ def without_native_lines() -> Iterator[None]:
     def wait_for_lines() -> None:
         with suppress(OSError):
             os.write(writable, _MARK + b"\n")
-            passed.wait(1.0)
+            passed.wait(_PASSED_WITHIN_S)
 
     try:
         with stopping.before_leaving(wait_for_lines):
             yield
     finally:
         sys.stderr.flush()
+        wait_for_lines()
         os.dup2(saved, 2)
         os.close(writable)  # the last writing end of this process
         # A child process may have inherited a writing end: whatever it still says is passed on.
@@ -56,7 +59,8 @@ def _pass_on(readable: int, to: int, passed: threading.Event) -> None:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 if line.endswith(_MARK):
-                    os.write(to, line.removesuffix(_MARK))
+                    if not _NATIVE.match(line):
+                        os.write(to, line.removesuffix(_MARK))
                     passed.set()
                 elif not _NATIVE.match(line):
                     os.write(to, line + b"\n")

@@ -73,7 +73,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         living_nodes, lambda nodes: preflight(settings.pools, nodes, names), settings.lost_timeout_s
     )
     try:
-        with mirrored(ledger, board):
+        with mirrored(ledger, board, report):
             for result_row in _in_parts(plan, settings, ledger, watch):
                 report.result(result_row)
                 yield result_row

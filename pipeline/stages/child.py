@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 _CHUNK = 1 << 20
 _STARTS = 3
+# Of a process that has closed its end: it is on its way, but a busy machine may be slow.
+_ENDS_WITHIN_S = 30.0
 
 
 class CrashError(RuntimeError):
@@ -185,7 +187,7 @@ class Child:
         except (EOFError, OSError) as error:
             if not isinstance(error, TimeoutError):  # it has closed its end, and ends
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=5)
+                    process.wait(_ENDS_WITHIN_S)
             killed = process.returncode == -signal.SIGKILL
             self._kill()
             name = f"the child process ({' '.join(command[:3])})"
@@ -230,7 +232,7 @@ class Child:
         assert self._process is not None
         process = self._process
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
+            process.wait(_ENDS_WITHIN_S)
         self._kill()
         code = process.returncode
         if code >= 0:

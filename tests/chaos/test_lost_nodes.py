@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,11 +17,15 @@ from pipeline.answer_parts import ANSWER_KEY
 CLIPS, CELLS = 16, 2
 SWEEP = ("sweep", "recipe.yaml", "--limit", CLIPS)
 LOOP = ("--set", "executor=local")
-WAIT_S, WAIT_IN_VAIN_S = 60, 10
-# So that clips are left to encode when a node goes, however quick the machine is.
+# A node may take minutes to start on a busy machine.
+WAIT_S, WAIT_IN_VAIN_S = 300, 10
+FEW = 2
+# So that clips are left to encode when a node goes, however quick the machine is: once a few token
+# sets are there it waits until the file that names the place of its job is gone.
 PATIENT = """
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -33,10 +38,19 @@ class Patient(Compressor):
         super().__post_init__()
 
     def _compress(self, features):
-        time.sleep(1.0)
+        while self._has_to_wait():
+            time.sleep(0.05)
         total = features.tokens.shape[0] * features.tokens.shape[1]
         return select(features, torch.arange(num_kept(total, self.retention)))
+
+    def _has_to_wait(self):
+        try:
+            output = Path({held!r}).read_text()
+        except FileNotFoundError:
+            return False
+        return len(list(Path(output).glob("cache/*/*.parquet"))) >= {few}
 """
+HELD = "held"
 STAGE_OF = {"encode": "CompressVideo", "answer": "AnswerQuestions"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1200)]
@@ -45,7 +59,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1200)]
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nodes")
-    (folder / "patient.py").write_text(PATIENT)
+    code = PATIENT.format(held=str(folder / HELD), few=FEW)
+    (folder / "patient.py").write_text(code)
     methods = [{"name": "full"}, {"name": "patient:Patient", "retention": 0.2}]
     limits = {"lost_timeout_s": WAIT_S}
     write_recipe(folder, folder / "shapes", methods=methods, **RECIPE, cluster=limits)
@@ -67,13 +82,27 @@ def nodes():
         yield keeper
 
 
-def lose(node, nodes, job):
-    """End a node when the first token sets are there and before the last one is."""
-    job.wait_until(lambda: num_cached(job.output) >= 2)
+@contextmanager
+def held(work, output):
+    """The directory for a job that stands still with a few token sets until it loses a node."""
+    file = work / HELD
+    file.write_text(str(output))
+    try:
+        yield output
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def lose(node, nodes, job, work):
+    """End a node when the first token sets are there and before the last one is: when it was."""
+    job.wait_until(lambda: num_cached(job.output) >= FEW)
+    before = time.monotonic()
     nodes.remove(node)
+    (work / HELD).unlink()
     if node == "encode":
         assert num_cached(job.output) < CLIPS * CELLS, "it was lost too late to prove anything"
     assert job.process.poll() is None, job.text()
+    return before
 
 
 def check_all_is_there(output, whole):
@@ -92,10 +121,11 @@ def check_all_is_there(output, whole):
 
 @pytest.mark.parametrize("node", ["encode", "answer"])
 def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whole, nodes, tmp_path):
-    output = tmp_path / "runs"
-    with tango(*SWEEP, "--address", nodes.address, cwd=work, output=output) as job:
-        lose(node, nodes, job)
-        time.sleep(1)
+    with (
+        held(work, tmp_path / "runs") as output,
+        tango(*SWEEP, "--address", nodes.address, cwd=work, output=output) as job,
+    ):
+        lose(node, nodes, job, work)
         another = nodes.add(node)
         assert job.process.wait(400) == 0, job.text()
     assert "Traceback" not in job.text()
@@ -105,12 +135,14 @@ def test_a_lost_node_is_replaced_and_nothing_is_lost_or_doubled(node, work, whol
 
 
 def test_a_lost_node_that_is_not_replaced_ends_the_job_in_one_line(work, whole, nodes, tmp_path):
-    output = tmp_path / "runs"
     limit = f"cluster.lost_timeout_s={WAIT_IN_VAIN_S}"
-    with tango(*SWEEP, "--address", nodes.address, "--set", limit, cwd=work, output=output) as job:
+    with (
+        held(work, tmp_path / "runs") as output,
+        tango(*SWEEP, "--address", nodes.address, "--set", limit, cwd=work, output=output) as job,
+    ):
         try:
-            lose("answer", nodes, job)
-            started, said = time.monotonic(), len(job.text().splitlines())
+            started = lose("answer", nodes, job, work)
+            said = len(job.text().splitlines())
             assert job.process.wait(400) == 2, job.text()
             ended_s = time.monotonic() - started
         finally:

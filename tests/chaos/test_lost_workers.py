@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -32,6 +33,32 @@ from tango_core.compressors.full import Full
 from tango_core.types import CompressedVideo, VisualFeatures
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+
+FEW = 3
+
+
+@dataclass(frozen=True)
+class Waiting(Full):
+    """`Full`, except that it waits for a file as soon as a few clips are in the cache.
+
+    Attributes:
+        cache: Its directory.
+        file: What it waits for.
+    """
+
+    cache: str = ""
+    file: str = ""
+
+    def compress(self, features: VisualFeatures) -> CompressedVideo:
+        """Wait if there is a reason to, and keep everything."""
+        while len(list(Path(self.cache).glob("*.parquet"))) >= FEW and not Path(self.file).exists():
+            time.sleep(0.02)
+        return super().compress(features)
+
+    def identity(self) -> dict[str, Any]:
+        """The same cache as `Full`."""
+        return Full().identity()
 
 
 @pytest.fixture(scope="module")
@@ -56,22 +83,29 @@ def workers_titled(title: str) -> list[psutil.Process]:
     return found
 
 
-def kill_when_encoding(plan: Plan, killed_at: list[int], ended: threading.Event) -> None:
+def kill_when_encoding(
+    plan: Plan, killed_at: list[int], go_on: Path, ended: threading.Event
+) -> None:
     """Wait until a few clips are in the cache, kill the encode actor, note how many there are."""
     (cache,) = plan.caches.values()
     while not killed_at and not ended.is_set():
-        if len(cache.keys()) >= 3 and (actors := workers_of("CompressVideo")):
+        if len(cache.keys()) >= FEW and (actors := workers_of("CompressVideo")):
             os.kill(actors[0].pid, signal.SIGKILL)
             killed_at.append(len(cache.keys()))
         time.sleep(0.01)
+    go_on.touch()
 
 
 @pytest.mark.slow
 def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
-    plan = plan_of(job(shapes, limit=40, model={"num_frames": 64}), tmp_path / "cache")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    plan, go_on = plan_of(job(shapes, limit=40), tmp_path / "cache"), tmp_path / "go_on"
+    (cache,) = plan.caches.values()
+    waiting = Waiting(cache=cache.storage.root, file=str(go_on))
+    plan = replace(plan, compressors=dict.fromkeys(plan.compressors, waiting))
     killed_at: list[int] = []
     ended = threading.Event()
-    killer = threading.Thread(target=kill_when_encoding, args=(plan, killed_at, ended))
+    killer = threading.Thread(target=kill_when_encoding, args=(plan, killed_at, go_on, ended))
     killer.start()
     try:
         results = list(run_plan(plan, Settings()))
@@ -84,7 +118,6 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
     assert {result["status"] for result in results} == {"ok"}
     questions = [a["question_id"] for result in results for a in result["answers"]]
     assert len(questions) == len(set(questions))
-    (cache,) = plan.caches.values()
     assert len(cache.keys()) == 40
 
 

@@ -8,7 +8,6 @@ import os
 import runpy
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
+from free_ports import free_port
 from infra_files import INFRA
 
 from jobs.report.page import write_report
@@ -32,10 +32,8 @@ class Stack:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        port = self.url.rpartition(":")[2]
+        port = str(free_port())
+        self.url = f"http://127.0.0.1:{port}"
         self.log = (folder / "log").open("ab")
         self.process = subprocess.Popen(
             [INFRA / "mlflow/without_containers.sh", folder, "--port", port, "--workers", "1"],

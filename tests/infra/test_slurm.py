@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "infra/slurm").iterdir())
@@ -229,9 +229,8 @@ def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
     tango.write_text(f'#!/usr/bin/env bash\nexec "{sys.executable}" -m jobs.cli.entry "$@"\n')
     tango.chmod(0o755)
     one = "#!/usr/bin/env bash\nif [[ $1 == show ]]; then echo one; fi\n"
-    with socket.socket() as free:  # the port of the head follows the number of the job
-        free.bind(("127.0.0.1", 0))
-        number = str(free.getsockname()[1] % 10000)
+    # The port of the head is 20000 and the last digits of the job's number.
+    number = str(free_port(range(20_000, 30_000)) - 20_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STAND_INS, "scontrol", one)
         process = slurm(

@@ -103,10 +103,6 @@ def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
     versus = profile[2]["cells"][1]["versus_full"]
     assert versus["ttft_speedup"] == pytest.approx(ratio["ttft_ms"])
     assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
-    # A tenth of the tokens: the language model has less to do, the encoder has not. The shortest
-    # times show it, because other work on the machine only adds to them.
-    ratio = times.min().loc["full"] / times.min().loc["tango"]
-    assert ratio["ttft_ms"] > max(2, ratio["first_token_ms"])
 
 
 def test_peak_memory_is_given_and_says_whose_it_is(profile):

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from answer_rows import answer
+from fake_clock import FakeClock
 from faulty_storage import opener
 
 from pipeline.answer_parts import AnswerParts
@@ -197,7 +198,7 @@ def test_a_disk_that_fills_up_while_parts_are_rewritten_loses_nothing(tmp_path):
         if next(written) == 2:
             raise OSError(28, "No space left on device")
 
-    writer = AnswerWriter(opener(refuse)(folder))
+    writer = AnswerWriter(opener(refuse)(folder), FakeClock())
     writer.keep(writer.finished(["full"]))
     writer.add([answer("new")])
     with pytest.raises(OSError, match="No space left"):

@@ -22,7 +22,7 @@ def clips(folder):
 
 
 def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
-    writer = AnswerWriter(folder)
+    writer = AnswerWriter(folder, FakeClock())
     writer.add([answer("v1")])
     assert clips(folder) == []
     writer.flush()
@@ -123,7 +123,7 @@ def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
         if fault := next(faults, None):
             raise fault
 
-    writer = AnswerWriter(opener(fail_once)(folder))
+    writer = AnswerWriter(opener(fail_once)(folder), FakeClock())
     writer.add([answer("v1")])
     with pytest.raises(OSError, match="full"):
         writer.flush()

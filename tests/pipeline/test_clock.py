@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -90,5 +90,6 @@ def test_the_clock_of_the_machine_counts_up_in_utc():
     before, date = SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.now()
     SYSTEM_CLOCK.sleep(0.001)
     assert SYSTEM_CLOCK.monotonic() - before >= 0.001
-    assert SYSTEM_CLOCK.now() - date >= timedelta(milliseconds=1)
     assert date.tzinfo == UTC
+    # The date may be set while this runs, to and fro; it is not that of another time zone.
+    assert abs(SYSTEM_CLOCK.now() - datetime.now(UTC)) < timedelta(minutes=10)

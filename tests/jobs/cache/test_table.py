@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from filled_caches import DAY, fill
+from filled_caches import fill, path_of
 
 
 def test_ls_says_what_each_cache_holds(tango, tmp_path):
@@ -23,7 +23,8 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
         assert lines[first.name].endswith("compressor.alpha=1.5")
         assert " 20 " in lines[second.name]
         assert "~3/12" in lines[second.name]
-        assert f"{time.localtime(time.time() - 400 * DAY).tm_year}-" in lines[second.name]
+        written = time.localtime(path_of(second, 0).stat().st_mtime)
+        assert time.strftime("%Y-", written) in lines[second.name]
         assert "manifest.json is damaged" in lines[broken.name]
         assert "3 token cache(s), 23 clips" in out
 

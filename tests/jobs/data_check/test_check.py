@@ -135,12 +135,14 @@ def _zeroed_payload(video: bytes) -> bytes:
     return video[:begin] + bytes(end - begin) + video[end:]
 
 
+@pytest.mark.slow
 def test_a_file_that_hangs_its_reader_does_not_hang_the_check(release):
+    """The others have as long as it has, which must be enough on a busy machine."""
     image = release / FRAMES / "00003.jpg"
     image.unlink()
     os.mkfifo(image)
-    found, result = findings(release, timeout_s=8.0)
-    assert found["error", "timeout", "show_s01_clip_00"].detail == "not opened within 8 s"
+    found, result = findings(release, timeout_s=40.0)
+    assert found["error", "timeout", "show_s01_clip_00"].detail == "not opened within 40 s"
     assert sum(f.severity == "error" for f in result.findings) == 1
 
 

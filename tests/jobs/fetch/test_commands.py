@@ -48,6 +48,7 @@ def run(server, tmp_path):
             "HF_HOME": str(tmp_path / "hub"),
             "HF_HUB_OFFLINE": "0",
             "HF_HUB_DOWNLOAD_TIMEOUT": "100",
+            "HF_HUB_ETAG_TIMEOUT": "100",
             "NO_PROXY": "127.0.0.1",
             **variables,
         }

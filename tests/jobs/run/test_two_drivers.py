@@ -17,6 +17,9 @@ from pipeline.lease import RELEASED, LeaseError
 from pipeline.rows import questions_of
 from pipeline.rows import result as result_row
 
+# The first driver stands still while the second one does its whole job.
+PATIENCE_S = 240
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
@@ -42,7 +45,7 @@ class Executor:
             row |= {"decode_video_ms": 1.0, "encode_ms": 2.0, "compress_ms": '{"cache": 3.0}'}
             yield result_row(row, [{**about, "question_id": one} for one in ids])
             self.began.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -71,11 +74,11 @@ def first(drive):
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert executor.began.wait(60)
+    assert executor.began.wait(PATIENCE_S)
 
     def finish():
         executor.go_on.set()
-        thread.join(60)
+        thread.join(PATIENCE_S)
         return ended[0]
 
     yield executor, finish

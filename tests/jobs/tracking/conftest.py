@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 
 import pytest
+from free_ports import free_port
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +43,7 @@ def mlflow_server(empty_store, tmp_path_factory):
     """Port of a real MLflow server on this machine."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(empty_store, folder / "server.db")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
                "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/server.db",
                "--artifacts-destination", str(folder / "store")]  # fmt: skip
@@ -64,4 +62,4 @@ def mlflow_server(empty_store, tmp_path_factory):
             yield port
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(90)
+            process.wait(240)

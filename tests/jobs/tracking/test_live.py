@@ -165,15 +165,19 @@ def test_log_run_gives_a_hanging_server_up_as_well(run_dir, hanging):
 
 
 class Gate:
-    """A port that nobody listens at until it is opened; then it leads to a server that answers."""
+    """A port that nobody listens at until it is opened; then it leads to a server that answers.
+
+    It is bound from the start, so that no other process gets it meanwhile.
+    """
 
     def __init__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
 
     def open(self, target):
-        listener = socket.create_server(("127.0.0.1", self.port))
+        listener = self._socket
+        listener.listen()
 
         def copy(source, sink):
             try:

@@ -233,7 +233,7 @@ def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{server}{path}", data)
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=120) as reply:
             return reply.read()
 
     api = "/api/2.0/mlflow"

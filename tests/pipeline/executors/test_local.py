@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -84,8 +85,9 @@ def test_clips_in_the_cache_load_the_language_model_alone(filled, shapes, loaded
     assert {answer["cache"] for row in results for answer in row["answers"]} == {"hit"}
 
 
-def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded):
-    plan = plan_of(job(shapes, limit=3), filled[0])
+def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded, tmp_path):
+    cache = shutil.copytree(filled[0], tmp_path / "cache")
+    plan = plan_of(job(shapes, limit=3), cache)
     results = list(local.stream(plan, SETTINGS))
     assert [row["video_id"] for row in results] == plan.clips["video_id"].to_pylist()
     assert [row["num_misses"] for row in results] == [0, 0, 1]

@@ -32,3 +32,31 @@ def test_a_process_that_leaves_has_said_everything_of_its_own():
     )
     assert done.returncode == 3
     assert done.stderr.splitlines() == [str(number) for number in range(300)]
+
+
+SAYS_WHILE_ITS_THREAD_GETS_NO_TIME = """
+import os, sys, time
+from pipeline.executors import quiet
+
+def late(*given, pass_on=quiet._pass_on):
+    time.sleep(0.5)
+    pass_on(*given)
+
+quiet._pass_on = late
+quiet._PASSED_WITHIN_S = 100.0
+with quiet.without_native_lines():
+    print("ours", file=sys.stderr)
+    os.write(2, b"[2026-01-31 12:00:00,000 I 42 42] core.cc:1: unfinished and native")
+os._exit(0)
+"""
+
+
+def test_what_was_said_in_the_block_is_there_when_it_ends_however_busy_the_machine_is():
+    done = subprocess.run(
+        [sys.executable, "-c", SAYS_WHILE_ITS_THREAD_GETS_NO_TIME],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (0, "ours\n")

@@ -114,6 +114,8 @@ def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(store, bucket, se
     store.write(f"{bucket}/a", b"x")
     with server.with_rule(times(1, "slow", "GET")):
         assert store.read(f"{bucket}/a") == b"x"
+    # Now for longer than this process may stand still on a busy machine.
+    monkeypatch.setattr(server, "slow_s", 600.0)
     # Another file system, because the limits are part of it.
     monkeypatch.setattr("pipeline.remote.filesystems.READ_S", 0.5)
     hasty = ObjectStore("s3", replace(store.patience, tries=2))

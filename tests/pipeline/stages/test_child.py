@@ -192,7 +192,7 @@ def test_a_child_that_is_killed_while_it_starts_is_started_again(
 
 
 PARENT = """
-import sys, threading, time
+import os, sys, threading, time
 import faults
 from pipeline.stages.child import Child
 
@@ -200,9 +200,11 @@ child = Child()
 print(child.call(faults.pid, timeout_s=60, about="x"), flush=True)
 if sys.argv[1] == "busy":
     threading.Thread(
-        target=lambda: child.call(faults.hang, timeout_s=600, about="x"), daemon=True
+        target=lambda: child.call(faults.say_and_hang, sys.argv[2], timeout_s=600, about="x"),
+        daemon=True,
     ).start()
-    time.sleep(0.2)
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.02)
     print("busy", flush=True)
 sys.stdin.readline()
 """
@@ -237,8 +239,8 @@ def parent_process():
 
 
 @pytest.mark.parametrize("state", ["idle", pytest.param("busy", marks=linux)])
-def test_a_killed_parent_takes_its_child_with_it(parent_process, state):
-    parent = parent_process(sys.executable, "-c", PARENT, state)
+def test_a_killed_parent_takes_its_child_with_it(parent_process, state, tmp_path):
+    parent = parent_process(sys.executable, "-c", PARENT, state, str(tmp_path / "busy"))
     pid = int(parent.stdout.readline())
     if state == "busy":
         assert parent.stdout.readline() == "busy\n"

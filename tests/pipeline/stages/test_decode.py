@@ -13,7 +13,7 @@ from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec, decode_frames
 
 SPEC = FrameSpec(8, size=(32, 64))
-decode = functools.partial(decode_video, spec=SPEC, timeout_s=30, memory_gib=4)
+decode = functools.partial(decode_video, spec=SPEC, timeout_s=120, memory_gib=4)
 
 
 def row(path, start=None, end=None, **more):
@@ -88,7 +88,7 @@ BAD = {
 def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     bad = BAD[case](tmp_path)
     spec = FrameSpec(32, size=(32, 64))
-    result = decode_video(bad, spec=spec, timeout_s=30, memory_gib=4)
+    result = decode_video(bad, spec=spec, timeout_s=120, memory_gib=4)
     assert result["status"] == "decode_failed"
     assert result["pixels"] is None
     assert result["frame_times"] == []
@@ -112,11 +112,11 @@ def test_a_row_that_failed_before_passes_through():
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the limit")
 def test_too_little_memory_is_a_failed_row_that_names_the_setting():
     spec = FrameSpec(24, size=(3000, 3000), decoder="pyav")
-    result = decode_video(row(clip("open_gop.mp4")), spec=spec, timeout_s=60, memory_gib=0.5)
+    result = decode_video(row(clip("open_gop.mp4")), spec=spec, timeout_s=120, memory_gib=0.5)
     assert result["status"] == "decode_failed"
     assert "needed more than 0.5 GiB" in result["error"]
     assert "decode.memory_gib" in result["error"]
-    again = decode_video(row(clip("open_gop.mp4")), spec=SPEC, timeout_s=60, memory_gib=0.5)
+    again = decode_video(row(clip("open_gop.mp4")), spec=SPEC, timeout_s=120, memory_gib=0.5)
     assert again["status"] == "ok"
 
 
@@ -144,31 +144,31 @@ def test_too_little_time_is_a_failed_row_that_names_the_setting(tmp_path, monkey
     assert result["status"] == "decode_failed"
     assert "no result from the decoder within 0.5 s" in result["error"]
     assert "decode.timeout_s" in result["error"]
-    assert decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.25)["status"] == "ok"
+    assert decode_video(given, spec=SPEC, timeout_s=120, memory_gib=3.25)["status"] == "ok"
 
 
 def test_a_crash_of_the_decoder_is_a_failed_row(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(broken_decord(tmp_path, "ctypes.string_at(0)"))
     given = row(clip("closed_gop.mp4"))
     explicit = replace(SPEC, decoder="decord")
-    result = decode_video(given, spec=explicit, timeout_s=30, memory_gib=3.5)
+    result = decode_video(given, spec=explicit, timeout_s=120, memory_gib=3.5)
     assert result["error"] == (
         f"decode: {given['path']}: the decoder crashed with signal 11 (SIGSEGV)"
     )
-    after = decode_video(given, spec=SPEC, timeout_s=30, memory_gib=3.5)
+    after = decode_video(given, spec=SPEC, timeout_s=120, memory_gib=3.5)
     assert numbers_of(pixels_of(after)) == [0, 17, 34, 51, 68, 85, 102, 119]
 
 
 def test_a_limit_below_what_the_libraries_need_is_refused():
     with pytest.raises(ValueError, match=r"decode.memory_gib must be at least 0.5, .* got 0.1"):
-        decode_video(row(clip("closed_gop.mp4")), spec=SPEC, timeout_s=30, memory_gib=0.1)
+        decode_video(row(clip("closed_gop.mp4")), spec=SPEC, timeout_s=120, memory_gib=0.1)
 
 
 @pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
 def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip():
     spec = FrameSpec(8, decoder="torchcodec")
     with pytest.raises(ValueError, match=r"tango-video\[torchcodec\]"):
-        decode_video(row(clip("closed_gop.mp4")), spec=spec, timeout_s=30, memory_gib=4)
+        decode_video(row(clip("closed_gop.mp4")), spec=spec, timeout_s=120, memory_gib=4)
 
 
 class TestDamagedClip:
