@@ -41,7 +41,10 @@ def _option(text: str) -> tuple[str, Any]:
     """Parse `"alpha=2"`."""
     name, equals, value = text.partition("=")
     if not equals or not name or name in _FLAGS:
-        raise RecipeError(f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2")
+        raise RecipeError(
+            f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2; "
+            "what the reply may choose from is given with --choices"
+        )
     try:
         return name, load_yaml(value)
     except YamlError as error:

@@ -102,6 +102,18 @@ def main() -> None:
     sys.exit(code)
 
 
+_LESS_MEMORY = "ask for fewer frames (num_frames), or for shorter replies (max_new_tokens)"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory was too small for a command; torch is asked only if it is in use."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from tango_core.models.memory_faults import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
 def _run() -> int:
     """Run the command; its exit code."""
     handler = logging.StreamHandler()
@@ -135,7 +147,12 @@ def _run() -> int:
         return exit_codes.INTERRUPTED if interrupted else exit_codes.MISTAKE
     except ModuleNotFoundError:
         raise  # `entry.py` names the extra
-    except Exception:  # a mistake of ours: everything about it, but no secret
+    except Exception as error:
+        if _is_out_of_memory(error):
+            reason = redacted(str(error).split("\n", 1)[0]) or type(error).__name__
+            print(f"tango: memory is too small; {_LESS_MEMORY} ({reason})", file=sys.stderr)
+            return exit_codes.MISTAKE
+        # A mistake of ours: everything about it, but no secret.
         print(redacted(traceback.format_exc()), file=sys.stderr)
         return exit_codes.FAILED
     finally:

@@ -12,6 +12,7 @@ from rich.console import Console
 from jobs.cli.completion import benchmark_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
+from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.remote.copies import local_copy
 from pipeline.remote.urls import is_url, place
@@ -78,11 +79,13 @@ def report(
     places = [place(run) for run in runs]
     if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
         check_runs(places)
+    target = None if output is None else place(output)
+    if target is not None:
+        raise_if_unusable(target)
     from jobs.report.compare import report_runs
 
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(run)) for run in places]
-        target = None if output is None else place(output)
         # What is there already is of no use to a new report.
         into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
         page = report_runs(
@@ -114,6 +117,8 @@ def export(
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
     where = place(run)
     check_runs([where])
+    if output is not None:
+        raise_if_unusable(output)
     from jobs.harness.exchange import export_run
 
     with local_copy(where) as folder:
@@ -159,6 +164,8 @@ def import_(
     output: Annotated[str, typer.Option(help="Directory or URL that receives the run.")] = "runs",
 ) -> None:
     """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
+    where = place(output)
+    raise_if_unusable(where)
     from jobs.config.sections import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
     from jobs.report.tables.cells import render_table
@@ -167,7 +174,6 @@ def import_(
         benchmark, root, split, protocol=protocol or harness, subtitles=subtitles
     )
     about = ImportSettings(section, model, method, retention, num_frames, partial)
-    where = place(output)
     with local_copy(where, lambda name: False) as folder:
         run_dir, summary = import_answers(files, harness, about, folder)
     print(render_table(summary.cells))

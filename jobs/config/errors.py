@@ -16,6 +16,18 @@ from jobs.config.model_options import flat_model
 _TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
 
 
+# pydantic's words for these are Python's types and a regular expression.
+_WRONG_FORM = {"dict_type", "dataclass_type", "tuple_type", "string_pattern_mismatch"}
+_FORMS = {
+    "benchmark": "one mapping such as {name: shapes}",
+    "benchmarks": "a list such as [{name: shapes}]",
+    "model": "a mapping such as {name: tiny}",
+    "method": "a mapping such as {name: tango, retention: 0.1}",
+    "methods": "a list such as [{name: full}, {name: tango, retention: 0.1}]",
+    "shard": "i/n with 0 <= i < n, such as 0/8",
+}
+
+
 def shortened(text: str, length: int = 80) -> str:
     """A text of the user for a message: its beginning, if it is long."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
@@ -46,6 +58,10 @@ def explain(error: ValidationError, schema: type) -> str:
         return f"unknown key {key!r}; {hint}"
     if first["type"] in ("missing", "missing_argument"):
         return f"key {key!r} is missing"
+    if key in _FORMS and first["type"] in _WRONG_FORM:
+        return f"{key}: must be {_FORMS[key]}, got {shortened(repr(first['input']))}"
+    if above[:1] == ["methods"] and len(location) == 2 and first["type"] in _WRONG_FORM:
+        return f"{key}: must be {_FORMS['method']}, got {shortened(repr(first['input']))}"
     message = first["msg"].removeprefix("Value error, ").split(" or an instance of ")[0]
     message = message[:1].lower() + message[1:]
     if isinstance(first.get("input"), (dict, list)) or not key:

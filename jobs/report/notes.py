@@ -19,10 +19,15 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
                 few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
     if not few:
         return []
-    counts = ", ".join(
-        f"{min(found)} to {max(found)} clips of {name}" for name, found in few.items()
-    )
+    counts = ", ".join(f"{_span(found)} of {name}" for name, found in few.items())
     return [f"Too few clips changed for an interval of some differences: {counts}."]
+
+
+def _span(counts: Sequence[int]) -> str:
+    """Smallest and largest of some numbers of clips, once where they are the same."""
+    low, high = min(counts), max(counts)
+    span = f"{low}" if low == high else f"{low} to {high}"
+    return f"{span} clip{'' if high == 1 and low == high else 's'}"
 
 
 def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:

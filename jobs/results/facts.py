@@ -204,8 +204,7 @@ class JobFacts:
         path = run_dir / FACTS_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"{home_of(run_dir)} is not a finished run: it holds no {FACTS_FILE}; "
-                f"{_hint(run_dir)}"
+                f"{home_of(run_dir)} is not a finished run: {_lack(run_dir)}; {_hint(run_dir)}"
             )
         try:
             facts = cls.from_json(parse_json(read_text(path), path.name))
@@ -264,6 +263,13 @@ def resumed_as(run_dir: Path) -> str:
     """What `--resume` takes for a run: its name, or its URL where this is a copy of it."""
     home = home_of(run_dir)
     return run_dir.name if isinstance(home, Path) else str(home)
+
+
+def _lack(folder: Path) -> str:
+    """Why what a user named is no finished run."""
+    if folder.is_dir():
+        return f"it holds no {FACTS_FILE}"
+    return "it is a file" if folder.exists() else "there is no such directory"
 
 
 def _hint(folder: Path) -> str:

@@ -7,6 +7,7 @@ own, does the rest. A server that is away, slow or hanging costs the job nothing
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -195,8 +196,8 @@ class LiveRun:
                 redacted(self.uri),
                 first_line(error),
                 self._home,
-                self._home,
-                redacted(self.uri),
+                shlex.quote(str(self._home)),
+                shlex.quote(redacted(self.uri)),
             )
             return None
         finally:

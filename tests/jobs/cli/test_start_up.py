@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from fresh_python import printed_by
@@ -61,8 +63,13 @@ CASES = {
     "sweep ~no-such-user/recipe.yaml": "cannot read recipe ~no-such-user/recipe.yaml",
     "ask ~no-such-user/clip.mp4 Why?": "video ~no-such-user/clip.mp4: no such file",
     "ask /dev/zero Why?": "/dev/zero: is a device, not a regular file",
-    "report missing": "missing is not a finished run",
+    "report missing": "missing is not a finished run: there is no such directory; give",
+    "report recipe.yaml": "recipe.yaml is not a finished run: it is a file; give",
+    "report .": ". is not a finished run: it holds no facts.json; give",
     "export missing --format lmms_eval": "missing is not a finished run",
+    "import x.tsv --format vlmevalkit --benchmark mlvu --root . --output recipe.yaml": (
+        "--output recipe.yaml cannot be written to"
+    ),
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
     "ask recipe.yaml Why? --model large": "model.name 'large'",
     "ask recipe.yaml Why?": "recipe.yaml: not a video",
@@ -151,3 +158,11 @@ def test_a_job_says_what_it_is_before_its_heavy_imports(tmp_path):
     assert said == "evaluate: tango r=0.1 on shapes with tiny"
     # Options of methods are checked before, which takes torch.
     assert not {name for name in HEAVY - {"torch"} if f"'{name}'" in imported}
+
+
+@pytest.mark.parametrize("closed", [(1,), (1, 2), (0, 1, 2)])
+def test_a_command_ends_where_its_standard_streams_are_closed(closed):
+    closing = " ".join(f"{descriptor}>&-" for descriptor in closed)
+    line = f'exec "$0" -m jobs.cli.entry --version {closing}'
+    ended = subprocess.run(["sh", "-c", line, sys.executable], timeout=120, check=False)
+    assert ended.returncode == 0

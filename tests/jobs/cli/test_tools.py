@@ -66,10 +66,12 @@ def test_options_are_given_one_by_one_or_with_bars(tango, video):
         (["--model", "large"], "choose one of"),
         (["--model", "llava-onevision-7b", "--path", "/no/such"], "/no/such"),
         (["--option", "alpha"], "--option 'alpha' is not OPTION=VALUE"),
+        (["--option", "red"], "what the reply may choose from is given with --choices"),
         (["--option", "clip=3"], "--option 'clip=3' is not OPTION=VALUE"),
         (["--option", "alhpa=3"], "did you mean 'alpha'"),
         (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
         (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
+        (["--max-new-tokens", "9" * 12], "memory is too small; ask for fewer frames"),
     ],
 )
 def test_a_mistake_in_a_question_ends_in_one_helpful_line(tango, video, arguments, message):

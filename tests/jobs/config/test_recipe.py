@@ -154,6 +154,12 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             r"'full' is listed twice",
         ),
         ({"shard": "2/2"}, r"0 <= i < n, got '2/2'"),
+        ({"shard": "first"}, r"^recipe.yaml: shard: must be i/n .* 0/8, got 'first'$"),
+        ({"methods": ["full"]}, r"methods.0: must be a mapping such as {name: .*, got 'full'$"),
+        ({"methods": {"name": "full"}}, r"methods: must be a list such as \[{name: full}, "),
+        ({"method": "full"}, r"method: must be a mapping such as {name: tango.*, got 'full'$"),
+        ({"model": "tiny"}, r"model: must be a mapping such as {name: tiny}, got 'tiny'$"),
+        ({"benchmark": ["shapes"]}, r"benchmark: must be one mapping such as {name: shapes}, got"),
         ({"limit": 0}, r"limit: .*greater than or equal to 1, got 0"),
     ],
 )

@@ -172,6 +172,26 @@ class TestCompareRuns:
         assert card[0] in elsewhere
 
 
+@pytest.mark.parametrize("command", [["report"], ["export", "--format", "lmms_eval"]])
+def test_an_output_that_is_a_file_is_refused_by_name(tango, tmp_path, command):
+    facts = facts_of(TANGO)
+    run = write_run(tmp_path / "run", fake_answers(facts, num_clips=2), facts)
+    (tmp_path / "taken").touch()
+    code, _, err = tango(*command, run, "--output", "taken")
+    assert code == 2
+    assert "tango: --output taken cannot be written to: " in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_note_about_few_clips_says_one_number_once(tmp_path):
+    facts = facts_of(cell("full"), TANGO)
+    run = write_run(tmp_path / "run", fake_answers(facts, num_clips=2), facts)
+    report_runs([run], tmp_path / "out")
+    note = re.search(rf"{FEW} (.*) of \w+\.", (tmp_path / "out" / "table.md").read_text())
+    assert note is not None
+    assert re.fullmatch(r"1 clip|[02-9] clips", note[1])
+
+
 @pytest.mark.parametrize(
     ("num_clips", "cells", "noted"), [(4, SWEEP, 1), (40, SWEEP, 0), (2, (TANGO,), 0)]
 )

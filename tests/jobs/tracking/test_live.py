@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -129,6 +130,19 @@ def test_a_driver_whose_run_was_taken_leaves_it_alone(run_dir, store, client):
         break_off(run_dir, store, client, LeaseError("taken over"))
     assert run_of(client).info.status == "RUNNING"
     assert '"end"' not in (run_dir / "tracking" / "events.jsonl").read_text()
+
+
+def test_the_command_that_uploads_later_can_be_pasted_into_a_shell(tmp_path, caplog):
+    run_dir = new_run(tmp_path / "it's a run")
+    (tmp_path / "a file").touch()
+    uri = f"sqlite:///{tmp_path}/a file/mlflow.db"
+    with LiveRun(run_dir, uri, "evaluate", every_s=60) as live:
+        live.started(plan(), finished=0)
+        finish(run_dir)
+        with caplog.at_level(logging.WARNING):
+            assert live.finish() is None
+    command = caplog.records[-1].getMessage().split("`")[1]
+    assert shlex.split(command) == ["tango", "log-run", str(run_dir), "--tracking-uri", uri]
 
 
 def test_a_hanging_server_costs_one_line_and_is_made_up_for(
