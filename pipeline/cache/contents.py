@@ -67,7 +67,8 @@ class Marks:
         return same, other
 
 
-NO_MARKS = Marks(pa.array([], pa.string()), np.zeros(0, np.uint64))
+# Not `pa.array`, which imports pandas.
+NO_MARKS = Marks(pa.nulls(0, pa.string()), np.zeros(0, np.uint64))
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_precomputed_features_serve_every_later_method(tango, recipe, tmp_path):
         ({"method": {"name": "tango", "retention": 1.5}}, [], "must be in (0, 1], got 1.5"),
         ({"method": {"name": "tango", "alhpa": 2}}, [], "did you mean 'alpha'?"),
         ({"method": {"name": "tango", "num_layers": 2}}, [], "no option 'num_layers'"),
-        ({}, ["--set", "model=tiny"], "model: input should be a dictionary, got 'tiny'"),
+        ({}, ["--set", "model=tiny"], "model: must be a mapping such as {name: tiny}, got 'tiny'"),
         ({}, ["--set", "method.retention=ten"], "got 'ten'"),
         ({"model": {"name": "llava-onevision-7b", "path": "/no/such"}}, [], "/no/such"),
         ({"model": {"name": "llava"}}, [], "choose one of"),
