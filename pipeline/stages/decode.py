@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,6 +119,9 @@ def decode_video(
         raise
     except Exception as error:
         out["error"] = f"decode: {_one_line(error, path)}"
+        if is_local and row.get("source_fingerprint") and not os.path.lexists(path):
+            # Whoever planned the job has seen it.
+            out["error"] += f" on {socket.gethostname()}; all nodes must see the same videos"
         if is_local:
             out["store_fault"] = _store_fault(path, memory_gib)
         elif not is_fetched:

@@ -56,6 +56,14 @@ def test_local_files_that_are_sent_exist():
     assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
 
 
+def test_own_machines_all_join_and_ray_down_finds_ray():
+    """Tried on three hosts: without the variable one never joins, without the link Ray goes on."""
+    content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
+    (start,) = (line for line in content["head_start_ray_commands"] if "ray start" in line)
+    assert " RAY_enable_autoscaler_v2=0 ray start --head " in start
+    assert any(line.endswith(" ~/.local/bin/ray") for line in content["setup_commands"])
+
+
 def test_the_head_on_aws_uses_the_boto3_of_the_image():
     """Another one beside it would come before the versions that the stores were tested with."""
     content = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())

@@ -1,4 +1,5 @@
 import functools
+import socket
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -98,6 +99,15 @@ def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     assert result["store_fault"] is None
     assert "\n" not in result["error"]
     assert decode(row(clip("closed_gop.mp4")))["status"] == "ok"
+
+
+def test_a_file_that_only_the_driver_has_names_the_node(tmp_path):
+    gone = str(tmp_path / "gone.mp4")
+    said = f"decode: {gone}: no such file"
+    assert decode(row(gone))["error"] == said
+    node = socket.gethostname()
+    expected = f"{said} on {node}; all nodes must see the same videos"
+    assert decode(row(gone, source_fingerprint="stat:1"))["error"] == expected
 
 
 def test_failed_and_good_rows_have_the_same_columns():
