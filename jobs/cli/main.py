@@ -102,7 +102,9 @@ def main() -> None:
     sys.exit(code)
 
 
-_LESS_MEMORY = "ask for fewer frames (num_frames), or for shorter replies (max_new_tokens)"
+_LESS_MEMORY = (
+    "a model needs less for fewer frames (num_frames) or shorter replies (max_new_tokens)"
+)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

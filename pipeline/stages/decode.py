@@ -120,8 +120,10 @@ def decode_video(
     except Exception as error:
         out["error"] = f"decode: {_one_line(error, path)}"
         if is_local and row.get("source_fingerprint") and not os.path.lexists(path):
-            # Whoever planned the job has seen it.
-            out["error"] += f" on {socket.gethostname()}; all nodes must see the same videos"
+            out["error"] += (
+                f" on {socket.gethostname()}, but it was there when the job was planned; all nodes "
+                "of a cluster must see the same videos"
+            )
         if is_local:
             out["store_fault"] = _store_fault(path, memory_gib)
         elif not is_fetched:

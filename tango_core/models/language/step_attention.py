@@ -34,6 +34,11 @@ class _Step(Work):
         self._arena.keys[layer][rows, :, at] = keys.transpose(0, 1)
         self._arena.values[layer][rows, :, at] = values.transpose(0, 1)
 
+    def begin(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Append keys and values; (n, kv_heads, heads per kv_head, head_dim) queries."""
+        self.write(layer, keys, values)
+        return queries.reshape(len(keys), -1, *queries.shape[1:]).permute(2, 0, 1, 3)
+
     def on(self, name: str, value: Tensor, device: torch.device) -> Tensor:
         """A tensor on the device of a layer; each is moved once per step."""
         if (name, device) not in self._here:
@@ -69,9 +74,8 @@ class AllSlots(_Step):
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
         """See `Work`."""
-        self.write(layer, keys, values)
         num_heads, num_rows, width = queries.shape
-        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
+        grouped = self.begin(layer, queries, keys, values)
         name = self._mask_of[layer]
         mixed = functional.scaled_dot_product_attention(
             grouped,
@@ -102,9 +106,8 @@ class SlotBySlot(_Step):
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
         """See `Work`."""
-        self.write(layer, keys, values)
         num_heads, num_rows, width = queries.shape
-        grouped = queries.reshape(len(keys), -1, num_rows, width).permute(2, 0, 1, 3)
+        grouped = self.begin(layer, queries, keys, values)
         mixed = []
         for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True):
             seen_keys, seen_values = self._arena.read(layer, slot, count)

@@ -71,7 +71,10 @@ def test_options_are_given_one_by_one_or_with_bars(tango, video):
         (["--option", "alhpa=3"], "did you mean 'alpha'"),
         (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
         (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
-        (["--max-new-tokens", "9" * 12], "memory is too small; ask for fewer frames"),
+        (
+            ["--max-new-tokens", "9" * 12],
+            "memory is too small; a model needs less for fewer frames",
+        ),
     ],
 )
 def test_a_mistake_in_a_question_ends_in_one_helpful_line(tango, video, arguments, message):

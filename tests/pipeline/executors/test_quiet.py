@@ -9,6 +9,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 
+
+def run(code):
+    """A new process of this code, ended."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
 SAYS_AND_LEAVES = """
 import sys
 from pipeline.executors.quiet import without_native_lines
@@ -23,13 +35,7 @@ with without_native_lines():
 
 
 def test_a_process_that_leaves_has_said_everything_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", SAYS_AND_LEAVES],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(SAYS_AND_LEAVES)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [str(number) for number in range(300)]
 
@@ -52,11 +58,5 @@ os._exit(0)
 
 
 def test_what_was_said_in_the_block_is_there_when_it_ends_however_busy_the_machine_is():
-    done = subprocess.run(
-        [sys.executable, "-c", SAYS_WHILE_ITS_THREAD_GETS_NO_TIME],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run(SAYS_WHILE_ITS_THREAD_GETS_NO_TIME)
     assert (done.returncode, done.stderr) == (0, "ours\n")
