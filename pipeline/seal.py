@@ -51,7 +51,8 @@ def digest_of(table: pa.Table, identity: Mapping[str, str]) -> str:
     state = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode())
     for field, column in zip(table.schema, table.columns, strict=True):
         state.update(f"|{field.name}:{_name_of(field.type)}:{len(column)}|".encode())
-        _feed(state, pa.concat_arrays(column.chunks) if column.num_chunks else column.slice(0, 0))
+        chunks = column.chunks
+        _feed(state, chunks[0] if len(chunks) == 1 else column.combine_chunks())
     return state.hexdigest()
 
 
@@ -64,11 +65,12 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
     """Add the values of a column: which are null, then the others."""
     if len(values) == 0:
         return
-    state.update(np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes())
-    values = values.drop_null()
+    state.update(_nulls_of(values))
     kind = values.type
-    if pa.types.is_null(kind) or len(values) == 0:
+    if values.null_count == len(values) or pa.types.is_null(kind):
         return
+    if values.null_count:
+        values = values.drop_null()
     if pa.types.is_list(kind):
         state.update(pc.list_value_length(values).to_numpy(zero_copy_only=False).tobytes())
         _feed(state, values.flatten())
@@ -82,6 +84,13 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
         state.update(values.cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes())
     else:
         state.update(values.to_numpy(zero_copy_only=False).tobytes())
+
+
+def _nulls_of(values: pa.Array | pa.ChunkedArray) -> bytes:
+    """A bit for every value, set where it is null; asking each costs most of a small table."""
+    if values.null_count in (0, len(values)):
+        return np.packbits(np.full(len(values), values.null_count > 0)).tobytes()
+    return np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes()
 
 
 def _bytes_of(values: pa.LargeBinaryArray) -> memoryview:
