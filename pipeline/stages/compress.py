@@ -1,11 +1,16 @@
-"""Encode a clip once and run every compressor that its caches are missing."""
+"""Encode a clip once and run every compressor that its caches are missing.
+
+What they kept is written by threads of its own beside a GPU, which does not wait for Parquet and
+disks, and where caches are in a store, whose answers take long: the clip after it is encoded
+meanwhile. A row is given back when all of it is in place.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +20,14 @@ import torch
 from pipeline.cache.plans import PlanEntry
 from pipeline.cache.sealed_rows import identity_of
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
+from pipeline.errors import DeviceError
 from pipeline.features import FeatureStore
 from pipeline.rows import DECODED, ENCODED, Row, failed, source_of
 from pipeline.stages.clip_features import ClipFeatures, FeatureSource, synchronize
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
 from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.write_behind import Writers, Writing
 from pipeline.store_faults import store_fault
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
@@ -31,6 +38,30 @@ from tango_core.ops.transfer import download_together
 from tango_core.types import CompressedVideo, VideoFrames
 
 _OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
+
+_WRITERS = 4  # one writes a token set of 10 % of a 7B clip in about the time that two take to make
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A clip whose token sets are made, and being written.
+
+    Attributes:
+        row: Of the clip, without its frames.
+        times: Cache name -> milliseconds of the method.
+        errors: Cache name -> why the method failed.
+        writings: Cache name -> its token set on the way to the cache.
+    """
+
+    row: Row
+    times: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    writings: dict[str, Writing] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is being written."""
+        return all(writing.is_over for writing in self.writings.values())
 
 
 class CompressVideo:
@@ -66,25 +97,76 @@ class CompressVideo:
         self.source = FeatureSource(partial(load_encoder, model), features, device)
         if features is None:
             self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
+        # On a CPU other threads would only take the encoder's time.
+        waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
+        self.writers = Writers(_WRITERS if waits else 0)
 
     def __call__(self, row: Row) -> Row:
-        """Fill the caches for one clip; a failure becomes the row's status.
+        """Fill the caches for one clip; see `stream`."""
+        (done,) = self.stream([row])
+        return done
+
+    def stream(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Fill the caches for many clips; a failure becomes the row's status.
+
+        Args:
+            rows: Taken one by one. If others write, a row is given back when the next one is
+                compressed: never are there more token sets in memory than those of two clips.
+
+        Returns:
+            The rows in their order, each when everything of it is written.
 
         Raises:
             DeviceError: If this process can use its GPU no more.
         """
+        before: Compressed | None = None
+        for row in rows:
+            poisoned: DeviceError | None = None
+            try:
+                clip: Compressed | None = self._begun(row)
+            except DeviceError as error:
+                clip, poisoned = None, error
+            if before is not None:
+                yield self._written(before)
+            if poisoned is not None:
+                raise poisoned
+            before = clip
+            if before is not None and before.is_over:
+                yield self._written(before)
+                before = None
+        if before is not None:
+            yield self._written(before)
+
+    def _begun(self, row: Row) -> Compressed:
+        """A clip with everything made, and nothing awaited."""
         if row["status"] != "ok":
-            return without_frames(row)
+            return Compressed(without_frames(row))
         try:
             return self._compress(row)
-        except Exception as error:  # the one place where what a clip provokes becomes a row
-            raise_if_poisoned(error)
-            reason = f"{type(error).__name__}: {error}"
-            row = {**row, "store_fault": store_fault(error, root_of(self.caches))}
-            return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
+        except Exception as error:
+            return Compressed(self._failed(row, error))
 
-    def _compress(self, row: Row) -> Row:
-        """Get the features, compress, write; a method that fails leaves the others alone."""
+    def _written(self, clip: Compressed) -> Row:
+        """The row of a clip when everything is in place."""
+        try:
+            unwritten = each_on_its_own(
+                clip.writings, lambda name: clip.writings[name].wait(), root_of(self.caches)
+            )
+        except Exception as error:
+            return self._failed(clip.row, error)
+        times = {name: ms for name, ms in clip.times.items() if name not in unwritten}
+        row = {**clip.row, "compress_ms": json.dumps(times)} if clip.times else clip.row
+        return with_errors(row, {**clip.errors, **unwritten}, len(self.caches))
+
+    def _failed(self, row: Row, error: Exception) -> Row:
+        """The one place where what a clip provokes becomes a row."""
+        raise_if_poisoned(error)
+        reason = f"{type(error).__name__}: {error}"
+        row = {**row, "store_fault": store_fault(error, root_of(self.caches))}
+        return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
+
+    def _compress(self, row: Row) -> Compressed:
+        """Get the features, compress; a method that fails leaves the others alone."""
         # A damaged clip has a key of its own, which no cache holds.
         damaged = bool(row.get("damage"))
         names = self.compressors if damaged else row["missing"]
@@ -93,7 +175,7 @@ class CompressVideo:
         missing = [n for n in names if not self.caches[n].holds_tokens(row["clip_key"])]
         stores = self.source.store is not None and not damaged
         if not missing and not (stores and row["encode"]):
-            return without_frames(row)
+            return Compressed(without_frames(row))
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
         clip = identity_of(row)
         if stores:
@@ -103,17 +185,22 @@ class CompressVideo:
             )
         else:
             source = self.source.encoded(frames_of(row), needs, row["decode_video_ms"])
-        compress_ms: dict[str, float] = {}
+        times: dict[str, float] = {}
+        writings: dict[str, Writing] = {}
 
         def compress(name: str) -> None:
-            compress_ms[name] = self._write(name, clip, source)
+            ms, write = self._made(name, clip, source)
+            writings[name] = self.writers.begin(write)
+            times[name] = ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
-        row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps(compress_ms)}
-        return without_frames(with_errors(row, errors, len(self.caches)))
+        row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps({})}
+        return Compressed(without_frames(row), times, errors, writings)
 
-    def _write(self, name: str, clip: ClipIdentity, source: ClipFeatures) -> float:
-        """Compress a clip for one cache and write it there; milliseconds of the method."""
+    def _made(
+        self, name: str, clip: ClipIdentity, source: ClipFeatures
+    ) -> tuple[float, Callable[[], None]]:
+        """Compress a clip for one cache; milliseconds of the method, and what writes the result."""
         compressor, cache = self.compressors[name], self.caches[name]
         times = source.decode_video_ms, source.encode_ms
         tokens = source.features.tokens
@@ -133,13 +220,11 @@ class CompressVideo:
                 encode_ms=times[1],
                 compress_ms=ms,
             )
-            cache.write_plan(clip, entry)
-            return ms
+            return ms, partial(cache.write_plan, clip, entry)
         video = compressor.compress(source.features)
         synchronize(video.tokens)
         ms = _ms_since(started)
-        cache.write(clip, Entry(tokens_on_cpu(video), *times, ms))
-        return ms
+        return ms, partial(cache.write, clip, Entry(tokens_on_cpu(video), *times, ms))
 
 
 def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:

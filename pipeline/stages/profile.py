@@ -16,11 +16,11 @@ from pipeline.cache.tokens import Entry
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import (
+    Compressed,
     CompressVideo,
     frames_of,
     root_of,
     tokens_on_cpu,
-    with_errors,
     without_frames,
 )
 from pipeline.stages.device_faults import each_on_its_own
@@ -43,7 +43,7 @@ class ProfileCompression(CompressVideo):
         super().__init__(model, *args, **options)
         self.device = resolve_device(model.device)
 
-    def _compress(self, row: Row) -> Row:
+    def _compress(self, row: Row) -> Compressed:
         """Encode, compress and write, once per method."""
         frames, clip = frames_of(row), identity_of(row)
         profile = LatencyProfile(self.device, warm_up=0)
@@ -68,10 +68,11 @@ class ProfileCompression(CompressVideo):
         row = {
             **row,
             "encode_ms": sum(times["vision"] for times in measured.values()),
-            "compress_ms": json.dumps({n: times["compress"] for n, times in measured.items()}),
+            "compress_ms": json.dumps({}),
             "profile": json.dumps(measured),
         }
-        return without_frames(with_errors(row, errors, len(self.caches)))
+        compress_ms = {name: times["compress"] for name, times in measured.items()}
+        return Compressed(without_frames(row), compress_ms, errors)
 
 
 class ProfileAnswers(AnswerQuestions):

@@ -29,6 +29,7 @@ from jobs.run.build import BuiltJob, build
 from jobs.run.provenance import versions
 from pipeline.remote.urls import Place, Url, place
 from pipeline.stages.read_ahead import done_ahead
+from pipeline.stages.write_behind import Writers, Writing
 from pipeline.storage import Storage
 from tests.chaos.simulator.bucket import BucketState, SimulatedStore
 from tests.chaos.simulator.disk import DiskState, SimulatedDisk
@@ -148,6 +149,10 @@ class Running:
                 yield ahead.popleft()
         yield from ahead
 
+    def writers_of_token_sets(self, most: int) -> Writers:
+        """As beside a GPU in every second order of things, but by the thread that has its turn."""
+        return Writers(0) if self.schedule.order % 2 == 0 else LateWriters(most)
+
     def uuid4(self) -> uuid.UUID:
         """The next random id of this world."""
         return uuid.UUID(int=self._names.getrandbits(128), version=4)
@@ -173,6 +178,7 @@ class Running:
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
                 ("pipeline.executors.local._ahead", lambda rows: rows()),
                 ("pipeline.stages.answer.done_ahead", self.done_ahead),
+                ("pipeline.stages.compress.Writers", self.writers_of_token_sets),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
@@ -184,6 +190,24 @@ class Running:
                 yield
             finally:
                 shutil.rmtree(self.desk, ignore_errors=True)
+
+
+class LateWriting(Writing):
+    """A file that nobody writes before somebody waits for it."""
+
+    def wait(self) -> None:
+        """Write it, once."""
+        if not self.is_over:
+            self.run()
+        super().wait()
+
+
+class LateWriters(Writers):
+    """Threads that have no time until somebody waits."""
+
+    def begin(self, work: Callable[[], None]) -> Writing:
+        """Let it wait."""
+        return LateWriting(work)
 
 
 class ProcessTable:

@@ -1,0 +1,171 @@
+"""Token sets are written while the next clip is encoded, and a row comes when they are in place."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import MethodType
+
+import pytest
+
+from pipeline.errors import DeviceError
+from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.stages.write_behind import Writers
+
+LONG_S = 60.0
+
+
+def gated(cache, until: threading.Event):
+    """Let a cache write nothing before an event; how many writings have begun."""
+    begun = threading.Semaphore(0)
+    write = cache.write
+
+    def waiting(self, *args):
+        begun.release()
+        assert until.wait(LONG_S), "nobody went on"
+        write(*args)
+
+    cache.write = MethodType(waiting, cache)
+    return begun
+
+
+@pytest.fixture
+def stage(one_clip):
+    """The stage as it is beside a GPU."""
+    started = one_clip.start(COMPRESS_VIDEO)
+    started.writers = Writers(2)
+    return started
+
+
+@pytest.fixture
+def clips(one_clip):
+    """Three clips; only their keys differ."""
+    keys = ("a" * 20, "b" * 20, "c" * 20)
+    return [{**one_clip.decoded, "clip_key": key, "video_id": key[0]} for key in keys]
+
+
+def test_the_next_clip_is_encoded_while_one_is_written(one_clip, stage, clips, monkeypatch):
+    is_encoding = threading.Event()
+    for cache in one_clip.plan.caches.values():
+        gated(cache, is_encoding)
+    encode, encoded = stage.source.encoded, []
+
+    def noticed(*args):
+        encoded.append(args)
+        if len(encoded) == 2:
+            is_encoding.set()
+        return encode(*args)
+
+    monkeypatch.setattr(stage.source, "encoded", noticed)
+    rows = list(stage.stream(clips))
+    assert [row["video_id"] for row in rows] == ["a", "b", "c"]
+    for cache in one_clip.plan.caches.values():
+        assert cache.keys() == {row["clip_key"] for row in rows}
+
+
+def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips):
+    for row in stage.stream(clips):
+        assert row["status"] == "ok"
+        assert set(json.loads(row["compress_ms"])) == set(one_clip.plan.caches)
+        for cache in one_clip.plan.caches.values():
+            cache.read(row["clip_key"])
+
+
+def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips):
+    go_on = threading.Event()
+    (cache, *_) = one_clip.plan.caches.values()
+    gated(cache, go_on)
+    taken = []
+
+    def coming():
+        for row in clips:
+            taken.append(row["video_id"])
+            if len(taken) == 3:
+                assert go_on.is_set(), "the first clip is still being written"
+            yield row
+
+    rows = stage.stream(coming())
+    threading.Timer(0.2, go_on.set).start()
+    assert [row["video_id"] for row in rows] == ["a", "b", "c"]
+
+
+def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, stage, clips):
+    first, second = one_clip.plan.caches
+
+    def broken(self, *_):
+        raise ValueError("no such\nthing")
+
+    cache = one_clip.plan.caches[second]
+    cache.write = MethodType(broken, cache)
+    for row in stage.stream(clips):
+        assert row["status"] == "ok"
+        assert json.loads(row["compress_errors"]) == {second: "ValueError: no such thing"}
+        assert set(json.loads(row["compress_ms"])) == {first}, "the other is not counted as made"
+
+
+def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
+    def unreachable(self, *_):
+        raise ConnectionError("the store does not answer")
+
+    (cache, *_) = one_clip.plan.caches.values()
+    cache.write = MethodType(unreachable, cache)
+    (row, *_) = stage.stream(clips)
+    assert row["status"] == COMPRESS_VIDEO.failure
+    assert "the store does not answer" in row["error"]
+    assert row["store_fault"]
+
+
+def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, clips, monkeypatch):
+    encode, encoded = stage.source.encoded, []
+
+    def failing(*args):
+        encoded.append(args)
+        if len(encoded) == 2:
+            raise DeviceError("the GPU is lost")
+        return encode(*args)
+
+    monkeypatch.setattr(stage.source, "encoded", failing)
+    rows = stage.stream(clips)
+    assert next(rows)["video_id"] == "a"
+    with pytest.raises(DeviceError, match="the GPU is lost"):
+        next(rows)
+
+
+def test_on_a_cpu_and_a_disk_no_other_thread_writes(one_clip):
+    assert one_clip.start(COMPRESS_VIDEO).writers.most == 0
+
+
+def test_so_many_threads_write_and_no_more():
+    writers, both = Writers(2), threading.Barrier(2)
+    lock, active, most_active = threading.Lock(), 0, 0
+
+    def work() -> None:
+        nonlocal active, most_active
+        with lock:
+            active += 1
+            most_active = max(most_active, active)
+        both.wait(LONG_S)  # nobody comes by alone
+        with lock:
+            active -= 1
+
+    for _ in range(2):  # their threads end when nothing waits, and come again
+        for one in [writers.begin(work) for _ in range(6)]:
+            one.wait()
+    assert most_active == 2
+
+
+def fail() -> None:
+    """Not written."""
+    raise OSError("full")
+
+
+def test_what_a_writing_raises_is_raised_as_often_as_it_is_awaited():
+    writing = Writers(1).begin(fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="full"):
+            writing.wait()
+
+
+def test_without_threads_a_writing_raises_where_it_is_begun():
+    with pytest.raises(OSError, match="full"):
+        Writers(0).begin(fail)
