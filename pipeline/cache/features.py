@@ -101,18 +101,44 @@ class FeatureCache(CacheDirectory):
         Returns:
             The digest of the tokens.
         """
+        digest, put = self.prepared(clip, features, signals, ms, rounded)
+        put()
+        return digest
+
+    def prepared(
+        self,
+        clip: ClipIdentity,
+        features: VisualFeatures,
+        signals: Iterable[str],
+        ms: tuple[float, float],
+        rounded: Levels | None = None,
+    ) -> tuple[str, Callable[[], None]]:
+        """What `write` would write: the digest of the tokens, and a function that writes it.
+
+        That needs no device, and any thread may call it. For the arguments see `write`.
+        """
+        now = self._clock.now()
         table, layout = tokens_table(
             clip,
             features,
             ms,
             stored_as=self.dtype,
             rounded=rounded,
-            created_at=self._clock.now(),
+            created_at=now,
             cache=self.hash,
         )
-        self._put(clip.key, table)
-        self.write_signals(clip, features, {name: getattr(features, name) for name in signals}, ms)
-        return layout.digest
+        entries = [(clip.key, table)]
+        found = {name: getattr(features, name) for name in signals}
+        if found:
+            table = signals_table(clip, features, found, ms, created_at=now, cache=self.hash)
+            entries.append((entry_name(clip.key, signals_part(found)), table))
+        self._last = None
+
+        def put() -> None:
+            for entry, table in entries:
+                self._put(entry, table)
+
+        return layout.digest, put
 
     def write_signals(
         self,
@@ -127,6 +153,7 @@ class FeatureCache(CacheDirectory):
         part = signals_part(signals)
         now = self._clock.now()
         table = signals_table(clip, features, signals, ms, created_at=now, cache=self.hash)
+        self._last = None
         self._put(entry_name(clip.key, part), table)
 
     def opened(self, key: str, parts: Iterable[str] = (TOKENS,)) -> StoredFeatures:
@@ -248,7 +275,6 @@ class FeatureCache(CacheDirectory):
 
     def _put(self, entry: str, table: pa.Table) -> None:
         """Write an entry with a file of its own."""
-        self._last = None
         sink = pa.BufferOutputStream()
         with checked_writer(sink, table.schema, **FEATURE_WRITE_OPTIONS) as writer:
             writer.write_table(table)

@@ -22,6 +22,7 @@ from pipeline.features import FeatureStore
 from pipeline.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
+from pipeline.stages.write_behind import Writers, Writing
 from tango_core.models.base import VisionEncoder
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import VideoFrames, VisualFeatures
@@ -37,6 +38,7 @@ class ClipFeatures:
         decode_video_ms: Time to decode the clip, now or when its features were stored.
         encode_ms: Time of the encoder, now or then.
         encoded_ms: Time of the encoder now; `None` if it was not asked.
+        writing: The features on the way to the store; `None` if they are there, or not stored.
     """
 
     features: VisualFeatures
@@ -44,6 +46,7 @@ class ClipFeatures:
     decode_video_ms: float
     encode_ms: float
     encoded_ms: float | None
+    writing: Writing | None = None
 
 
 class FeatureSource:
@@ -53,12 +56,18 @@ class FeatureSource:
         load: Loads the encoder.
         store: The job's feature store; `None` if it has none.
         device: Where stored features are put.
+        writers: Write features; `None` to write them where they are made.
     """
 
     def __init__(
-        self, load: Callable[[], VisionEncoder], store: FeatureStore | None, device: torch.device
+        self,
+        load: Callable[[], VisionEncoder],
+        store: FeatureStore | None,
+        device: torch.device,
+        writers: Writers | None = None,
     ) -> None:
         self.store, self.device = store, device
+        self.writers = writers or Writers(0)
         self._load = load
         self._encoder: VisionEncoder | None = None
         self._no_room: str | None = None
@@ -139,14 +148,16 @@ class FeatureSource:
             levels = None
             if cache.dtype == INT8:
                 features, levels = rounded(features)
-            digest = cache.write(clip, features, kept, (decode_video_ms, ms), levels)
+            digest, write = cache.prepared(clip, features, kept, (decode_video_ms, ms), levels)
+            writing = self.writers.begin(write)
             if older:  # of a clip whose tokens had gone
+                writing.wait()
                 opened = self._open(clip, stored)
                 own: dict[str, Any] = with_second_try(
                     partial(opened.signals_on, self.device, older)
                 )
                 features = replace(features, **own)
-            return ClipFeatures(features, digest, decode_video_ms, ms, ms)
+            return ClipFeatures(features, digest, decode_video_ms, ms, ms, writing)
         started = time.perf_counter()
         found = with_second_try(partial(self.encoder.encode_signals, frames, signals))
         synchronize(found.timestamps)

@@ -51,17 +51,20 @@ class Compressed:
         times: Cache name -> milliseconds of the method.
         errors: Cache name -> why the method failed.
         writings: Cache name -> its token set on the way to the cache.
+        features: The clip's features on the way to the store; `None` for none.
     """
 
     row: Row
     times: dict[str, float] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     writings: dict[str, Writing] = field(default_factory=dict)
+    features: Writing | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is being written."""
-        return all(writing.is_over for writing in self.writings.values())
+        all_of_it = [*self.writings.values(), *([self.features] if self.features else [])]
+        return all(writing.is_over for writing in all_of_it)
 
 
 class CompressVideo:
@@ -94,12 +97,12 @@ class CompressVideo:
         self.caches = dict(caches)
         raise_if_other_code(self.compressors, self.caches)
         device = resolve_device(model.device)
-        self.source = FeatureSource(partial(load_encoder, model), features, device)
-        if features is None:
-            self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
         # On a CPU other threads would only take the encoder's time.
         waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
         self.writers = Writers(_WRITERS if waits else 0)
+        self.source = FeatureSource(partial(load_encoder, model), features, device, self.writers)
+        if features is None:
+            self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
 
     def __call__(self, row: Row) -> Row:
         """Fill the caches for one clip; see `stream`."""
@@ -149,6 +152,8 @@ class CompressVideo:
     def _written(self, clip: Compressed) -> Row:
         """The row of a clip when everything is in place."""
         try:
+            if clip.features is not None:
+                clip.features.wait()
             unwritten = each_on_its_own(
                 clip.writings, lambda name: clip.writings[name].wait(), root_of(self.caches)
             )
@@ -195,7 +200,7 @@ class CompressVideo:
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
         row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps({})}
-        return Compressed(without_frames(row), times, errors, writings)
+        return Compressed(without_frames(row), times, errors, writings, source.writing)
 
     def _made(
         self, name: str, clip: ClipIdentity, source: ClipFeatures

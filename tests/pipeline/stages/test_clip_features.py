@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
+from pipeline.stages.write_behind import Writers
 from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import LlavaEncoder
 
@@ -63,9 +65,17 @@ def compressed(plan) -> Row:
     (row,) = plan.clips.to_pylist()
     for stage in (DECODE_VIDEO, COMPRESS_VIDEO):
         if stage.takes(row):
-            row = stage.start(plan, Settings("local"))({**dict.fromkeys(stage.input.names), **row})
+            row = started(stage, plan)({**dict.fromkeys(stage.input.names), **row})
     assert row["status"] == "ok", row["error"]
     return row
+
+
+def started(stage, plan, writers=2):
+    """A stage that is ready; as beside a GPU, threads write what it makes."""
+    ready = stage.start(plan, Settings("local"))
+    if stage is COMPRESS_VIDEO:
+        ready.writers = ready.source.writers = Writers(writers)
+    return ready
 
 
 def test_a_second_method_is_compressed_without_decoder_and_encoder(
@@ -240,3 +250,18 @@ def test_an_encoder_that_fits_at_the_second_try_stays():
     source = FeatureSource(load, None, torch.device("cpu"))
     assert [source.encoder, source.encoder] == [encoder, encoder]
     assert len(loads) == 2
+
+
+@pytest.mark.parametrize("writers", [0, 2])
+def test_features_that_cannot_be_written_fail_the_clip(shapes, tmp_path, monkeypatch, writers):
+    plan = planned(shapes, tmp_path, UNIFORM, features="all")
+    (row,) = plan.clips.to_pylist()
+    row = started(DECODE_VIDEO, plan)(row)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(plan.features.cache, "_put", full)
+    row = started(COMPRESS_VIDEO, plan, writers)(row)
+    assert row["status"] == COMPRESS_VIDEO.failure
+    assert "No space left on device" in row["error"]
