@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from PIL import Image
 
 from tango_core.types import ClipSource, VideoFrames
 from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
@@ -129,6 +128,8 @@ def resize(picture: Picture, size: tuple[int, int]) -> Picture:
     """
     if picture.shape[:2] == size:
         return picture
+    from PIL import Image  # here, because the models are used without videos, too
+
     height, width = size
     image = Image.fromarray(np.ascontiguousarray(picture))
     return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # What a machine with a GPU may lack: everything but torch and what comes with transformers.
 MISSING = (
     *("ray", "mlflow", "pyarrow", "pandas", "matplotlib", "rich", "typer", "pydantic", "psutil"),
-    *("av", "decord", "torchcodec", "fsspec", "s3fs", "jobs", "pipeline"),
+    *("PIL", "av", "decord", "torchcodec", "zlib_ng", "s3fs", "jobs", "pipeline"),
 )
 WITHOUT = (
     "import runpy, sys\n"

@@ -7,20 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from tango_core.local_files import open_regular
 from tango_core.printable import printable
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.errors import VideoDecodeError
 
-_UNREADABLE = (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
-    OSError,
-    SyntaxError,
-    ValueError,
-)
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -59,12 +51,14 @@ class FolderReader:
 
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the images at `indices`; see `FrameReader`."""
+        from PIL import Image
+
         for index in indices:
             image_path = self._images[int(index)]
             try:
                 with open_regular(image_path) as file, Image.open(file) as image:
                     yield int(index), np.asarray(image.convert("RGB"))
-            except _UNREADABLE as error:
+            except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise VideoDecodeError(
                     f"{printable(str(image_path))}: not a readable image ({reason})"
