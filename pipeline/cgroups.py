@@ -31,7 +31,7 @@ def _quota(cgroups: Path) -> float | None:
     period = number(cgroups / "cpu/cpu.cfs_period_us")
     if quota is None or period is None:
         words = _read(cgroups / "cpu.max").split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
             return None
         quota, period = float(words[0]), float(words[1])
     return quota / period if quota > 0 and period > 0 else None
