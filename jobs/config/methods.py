@@ -33,12 +33,17 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     method per combination.
 
     Raises:
-        RecipeError: If the entry has no name.
+        RecipeError: If the entry has no name, or an option a list without a value.
     """
     if not isinstance(entry.get("name"), str):
         raise RecipeError(
             f"every method needs a name, e.g. {{name: tango, retention: 0.1}}; got {dict(entry)}"
         )
+    for option, value in entry.items():
+        if value == []:
+            raise RecipeError(
+                f"method {entry['name']!r}: {option} is an empty list; give one value or several"
+            )
     values = [value if isinstance(value, list) else [value] for value in entry.values()]
     return [
         dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)

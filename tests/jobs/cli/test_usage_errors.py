@@ -66,6 +66,21 @@ def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
     assert len(err.splitlines()) == 1, err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["report", "run", "--output", ""], "--output"),
+        (["evaluate", "recipe.yaml", "--output", ""], "--output"),
+        (["cache", "ls", "--cache", ""], "--cache"),
+        (["ask", "", "Why?"], "video"),
+    ],
+)
+def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments, option):
+    code, out, err = tango(*arguments)
+    assert (code, out) == (2, "")
+    assert err.lower().startswith(f"tango: invalid value for '{option}': it is empty; see")
+
+
 def test_a_line_break_in_an_argument_gives_no_second_line(tango):
     code, _, err = tango("evaluate\nsweep")
     assert code == 2
