@@ -11,6 +11,9 @@ from jobs.config.method_names import shipped_methods
 from tango_core.extensions import announced, is_reference, load_extension, short_name
 from tango_core.wrong_options import raise_if_missing, raise_if_no_share, raise_if_unknown
 
+LARGEST = 2**63 - 1
+"""Largest whole number of a tensor and of a random seed."""
+
 
 def cell_name(options: Mapping[str, Any]) -> str:
     """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
@@ -71,12 +74,24 @@ def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -
             raise ValueError(f"method {cell!r} has no option 'num_layers'; the model has it")
         raise_if_unknown(name, given, shipped[name].names)
         raise_if_missing(name, given, shipped[name].required)
+        raise_if_too_large(cell, options)
         retention = options.get("retention")
         if isinstance(retention, int | float) and not isinstance(retention, bool):
             try:
                 raise_if_no_share("retention", float(retention))
             except ValueError as error:
                 raise ValueError(f"method {cell!r}: {error}") from error
+
+
+def raise_if_too_large(cell: str, options: Mapping[str, Any]) -> None:
+    """Refuse whole numbers that torch cannot hold.
+
+    Raises:
+        ValueError: In one line that names the option.
+    """
+    for option, value in options.items():
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            raise ValueError(f"method {cell!r}: {option} must be at most {LARGEST}, got {value}")
 
 
 def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

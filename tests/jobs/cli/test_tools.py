@@ -79,6 +79,11 @@ def test_options_are_given_one_by_one_or_with_bars(tango, video):
         (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
         (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
         (["--num-frames", "100000000"], "--num-frames 100000000: the frames of the clip take"),
+        (["--max-new-tokens", "9" * 20], "'--max-new-tokens'"),
+        (
+            ["--method", "random", "--option", f"seed={2**63}"],
+            "method 'random': seed must be at most 9223372036854775807, got 9223372036854775808",
+        ),
         (
             ["--max-new-tokens", "9" * 12],
             "memory is too small; a model needs less for fewer frames",

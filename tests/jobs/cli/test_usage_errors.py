@@ -66,6 +66,15 @@ def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
     assert len(err.splitlines()) == 1, err
 
 
+def test_a_file_whose_name_begins_with_a_dash_says_how_it_is_written(tango, tmp_path):
+    (tmp_path / "-recipe.yaml").write_text("")
+    code, _, err = tango("evaluate", "-recipe.yaml")
+    assert code == 2
+    assert err == (
+        "tango: no such option: -r; a path that begins with a dash is written ./-recipe.yaml\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [
