@@ -173,6 +173,7 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     [
         (["--probe"], "--probe belongs to an estimate; add --dry-run"),
         (["--probe", "--price-per-hour", "2"], "--probe, --price-per-hour belongs to an estimate"),
+        (["--dry-run", "--price-per-hour", "inf"], "'--price-per-hour'"),  # inf is no JSON
         (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
         (["--dry-run", "--continue"], "leave out --resume and --continue"),
     ],
