@@ -55,8 +55,7 @@ def lasting_streams() -> Iterator[None]:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
+            _flush(stream)
         sys.stdout, sys.stderr = before
 
 
@@ -74,8 +73,7 @@ def code_of_output(code: int) -> int:
     Returns:
         2 where the command is done and its output could not be written.
     """
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
+    _flush(sys.stdout)
     failure = _failure(sys.stdout)
     if failure is None or isinstance(failure, BrokenPipeError):
         return code
@@ -104,6 +102,13 @@ def _lasting(stream: IO[str]) -> IO[str]:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
+
+
+def _flush(stream: IO[str] | None) -> None:
+    """Write what is left; `None` is a stream that was closed before the program began."""
+    if stream is not None:
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _failure(stream: IO[str]) -> OSError | None:
