@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -35,14 +36,17 @@ def parse_bytes(text: str, option: str) -> int:
         option: The option that the user set, for the message.
 
     Raises:
-        ValueError: If the text is not a size.
+        ValueError: If the text is not a size, or a larger one than a float holds.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper())
-    if found is None or (found[3] and not found[2]):
+    size = math.inf
+    if found is not None and not (found[3] and not found[2]):
+        size = float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]]
+    if math.isinf(size):
         raise ValueError(
             f"{option} {text!r} is not a size; write a number and a unit, such as 50GB"
         )
-    return int(float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]])
+    return int(size)
 
 
 def parse_age(text: str, option: str) -> timedelta:

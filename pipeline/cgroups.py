@@ -18,6 +18,22 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
     return max(1, int(min(limit for limit in limits if limit)))
 
 
+def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
+    """(total, available) bytes; of the container if that has a limit."""
+    import psutil
+
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    for limit_file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        limit, used = number(cgroups / limit_file), number(cgroups / used_file)
+        if limit is not None and used is not None and limit < total:
+            return int(limit), min(available, max(0, int(limit - used)))
+    return total, available
+
+
 def _affinity() -> int:
     """CPUs that this process is bound to; all where the system knows no such thing."""
     if not hasattr(os, "sched_getaffinity"):
@@ -31,7 +47,7 @@ def _quota(cgroups: Path) -> float | None:
     period = number(cgroups / "cpu/cpu.cfs_period_us")
     if quota is None or period is None:
         words = _read(cgroups / "cpu.max").split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
             return None
         quota, period = float(words[0]), float(words[1])
     return quota / period if quota > 0 and period > 0 else None

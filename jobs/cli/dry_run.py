@@ -19,7 +19,9 @@ Only = Annotated[
 Probe = Annotated[bool, typer.Option("--probe", help="With --dry-run: measure ten clips now.")]
 Price = Annotated[
     float | None,
-    typer.Option(min=0, help="With --dry-run: what all nodes cost together, for the cost."),
+    typer.Option(
+        min=0, max=1e9, help="With --dry-run: what all nodes cost together, for the cost."
+    ),
 ]
 
 

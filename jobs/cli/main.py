@@ -6,7 +6,6 @@ mistake is reported at once.
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 import traceback
@@ -27,6 +26,7 @@ from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
 from jobs.cli import view as cli_view
+from jobs.cli.standard_streams import code_of_output, lasting_streams
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
 from pipeline.background import LastingThread
@@ -92,11 +92,8 @@ app.command()(cli_completion.completion)
 
 def main() -> None:
     """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
-    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    with handled(last_words):
-        code = _run()
+    with lasting_streams(), handled(last_words):
+        code = code_of_output(_run())
         if LastingThread.is_busy():  # it would hold or break an orderly end of the interpreter
             leave(code)
     sys.exit(code)

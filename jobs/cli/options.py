@@ -21,9 +21,12 @@ def expanded_text(place: str | None) -> str | None:
 
     Raises:
         ValueError: For credentials in a URL: command lines can be read by everybody.
+        BadParameter: For "", as of a variable that is not set: it would be the working directory.
     """
     if place is None:
         return None
+    if not place:
+        raise typer.BadParameter("it is empty")
     if holds_credentials(place):
         raise ValueError(
             f"{redacted(place)}: take the credentials out of the URL; object stores find them in "

@@ -78,11 +78,21 @@ def check_methods(jobs: Sequence[Job], recipe: Path) -> None:
 
 
 def check_method(name: str, retention: float | None, options: Mapping[str, Any]) -> None:
-    """Refuse a method or an option of it that does not exist."""
+    """Refuse a method or an option of it that does not exist.
+
+    Args:
+        name: Of the method.
+        retention: As given; `None` is the default of `ask`, for a method that has a retention.
+        options: Others that are given.
+    """
+    from jobs.config.method_names import shipped_methods
     from jobs.config.methods import raise_if_unknown_methods
 
-    share = 0.1 if retention is None else retention
-    raise_if_unknown_methods([(name, {"name": name, **options, "retention": share})])
+    known = shipped_methods().get(name)
+    if retention is None and known is not None and "retention" in known.names:
+        retention = 0.1
+    share = {} if retention is None else {"retention": retention}
+    raise_if_unknown_methods([(name, {"name": name, **options, **share})])
 
 
 def _check_benchmark(section: BenchmarkSection, model: str) -> None:

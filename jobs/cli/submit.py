@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from jobs import exit_codes
 from jobs.cli.path_checks import check_names
+from jobs.cli.standard_streams import has_no_reader
 from jobs.cli.submit_options import read_resources, read_runtime_env, split_options
 from pipeline import process
 
@@ -136,7 +139,7 @@ def submit(
     if no_wait:
         print(sent.job_id)
         return
-    _watch(head, sent.job_id)
+    _watch(head, sent.job_id, _write)
 
 
 @jobs.command("list")
@@ -179,7 +182,7 @@ def logs(
     head = Head(address)
     job_id = head.find(job)
     if follow:
-        _watch(head, job_id)
+        _watch(head, job_id, _write_to_reader)
     _write(head.log(job_id))
 
 
@@ -194,7 +197,7 @@ def stop(job: JobId, address: Address = None) -> None:
     _say(f"{job_id} is stopping" if stopped else f"{job_id} was over already")
 
 
-def _watch(head: Head, job_id: str) -> None:
+def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
     """Show a job until it is over and leave with its exit code; Ctrl-C leaves the job alone."""
     from jobs.run.last_words import leaves_behind
     from jobs.submit.follow import LostError, exit_code, follow
@@ -205,7 +208,7 @@ def _watch(head: Head, job_id: str) -> None:
     )
     leaves_behind(f"the job goes on: {how}")
     try:
-        details = follow(head, job_id, _write)
+        details = follow(head, job_id, write)
     except LostError as error:
         raise ValueError(
             f"{error}; the job goes on unless the head is gone: {how}; submitting it again "
@@ -225,6 +228,13 @@ def _write(text: str) -> None:
     """What a job has printed, as it is."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _write_to_reader(text: str) -> None:
+    """The same; ends the command where nobody reads it: printing is all that it does."""
+    _write(text)
+    if has_no_reader(sys.stdout):
+        raise typer.Exit(exit_codes.OK)
 
 
 def _say(text: str) -> None:

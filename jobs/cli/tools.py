@@ -61,7 +61,7 @@ def ask(
     ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Processor.")] = "auto",
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Bound on the length of the reply.")
+        int | None, typer.Option(min=1, max=10**12, help="Bound on the length of the reply.")
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""

@@ -7,6 +7,7 @@ nor fits into a log.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from typing import Any
 
@@ -86,12 +87,19 @@ def explain(error: Any) -> str:
     if isinstance(cause, ValidationError):
         value = repr(cause.errors()[0]["input"])
         text += "" if value in text else f", got {value}"
+    if hasattr(error, "option_name") and (path := _path_with_dash()):
+        return f"{text}; a path that begins with a dash is written ./{path}"
     if possible:
         return f"{text}; did you mean {' or '.join(possible)}?"
     for what_to_do in ("Did you mean ", "Choose from: "):
         if f". {what_to_do}" in text:
             return text.replace(f". {what_to_do}", f"; {what_to_do.lower()}")
     return f"{text}; {_where_to_look(error, text)}"
+
+
+def _path_with_dash() -> str | None:
+    """An argument that looks like an option and is a file or a directory."""
+    return next((one for one in sys.argv[1:] if one[:1] == "-" and os.path.lexists(one)), None)
 
 
 def _near(error: Any) -> list[str]:

@@ -41,12 +41,24 @@ def load_yaml(text: str | bytes) -> Any:
     except UnicodeDecodeError as error:
         raise YamlError(f"is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise YamlError(f"is not YAML: {' '.join(str(error).split())}") from error
+        hint = "; indent with spaces, not with tabs" if _has_tab(decoded, error) else ""
+        raise YamlError(f"is not YAML: {' '.join(str(error).split())}{hint}") from error
     except ValueError as error:
         if isinstance(error, YamlError):
             raise
+        if str(error).startswith("Exceeds the limit"):  # of Python, for the digits of an integer
+            raise YamlError(
+                "holds a number of thousands of digits, which no recipe does"
+            ) from error
         # The constructors of dates and numbers, e.g. 2025-13-99.
         raise YamlError(f"is not YAML: {error}") from error
+
+
+def _has_tab(text: str, error: Exception) -> bool:
+    """Whether the line that cannot be read is indented with a tab."""
+    mark = getattr(error, "problem_mark", None)
+    line = dict(enumerate(text.split("\n"))).get(mark.line, "") if mark else ""
+    return "\t" in line[: len(line) - len(line.lstrip())]
 
 
 def _raise_if_refused(text: str) -> None:

@@ -73,7 +73,7 @@ def _keys_at(schema: type, location: Sequence[str]) -> list[str]:
     """Keys that are allowed in the section at `location`."""
     section: Any = schema
     for key in location:
-        if not key.isdigit():
+        if not key.isdecimal():
             section = _dataclass_in(get_type_hints(section)[key])
     return list(flat_model({field.name: None for field in fields(section)}))
 

@@ -11,6 +11,9 @@ from jobs.config.method_names import shipped_methods
 from tango_core.extensions import announced, is_reference, load_extension, short_name
 from tango_core.wrong_options import raise_if_missing, raise_if_no_share, raise_if_unknown
 
+LARGEST = 2**63 - 1
+"""Largest whole number of a tensor and of a random seed."""
+
 
 def cell_name(options: Mapping[str, Any]) -> str:
     """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
@@ -33,12 +36,17 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     method per combination.
 
     Raises:
-        RecipeError: If the entry has no name.
+        RecipeError: If the entry has no name, or an option a list without a value.
     """
     if not isinstance(entry.get("name"), str):
         raise RecipeError(
             f"every method needs a name, e.g. {{name: tango, retention: 0.1}}; got {dict(entry)}"
         )
+    for option, value in entry.items():
+        if value == []:
+            raise RecipeError(
+                f"method {entry['name']!r}: {option} is an empty list; give one value or several"
+            )
     values = [value if isinstance(value, list) else [value] for value in entry.values()]
     return [
         dict(zip(entry, combination, strict=True)) for combination in itertools.product(*values)
@@ -66,12 +74,24 @@ def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -
             raise ValueError(f"method {cell!r} has no option 'num_layers'; the model has it")
         raise_if_unknown(name, given, shipped[name].names)
         raise_if_missing(name, given, shipped[name].required)
+        raise_if_too_large(cell, options)
         retention = options.get("retention")
         if isinstance(retention, int | float) and not isinstance(retention, bool):
             try:
                 raise_if_no_share("retention", float(retention))
             except ValueError as error:
                 raise ValueError(f"method {cell!r}: {error}") from error
+
+
+def raise_if_too_large(cell: str, options: Mapping[str, Any]) -> None:
+    """Refuse whole numbers that torch cannot hold.
+
+    Raises:
+        ValueError: In one line that names the option.
+    """
+    for option, value in options.items():
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            raise ValueError(f"method {cell!r}: {option} must be at most {LARGEST}, got {value}")
 
 
 def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

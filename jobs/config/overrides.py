@@ -122,7 +122,7 @@ def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> An
         return value
     key, *rest = keys
     if isinstance(node, list):
-        if not key.isdigit() or int(key) >= len(node):
+        if not key.isdecimal() or int(key) >= len(node):
             raise RecipeError(
                 f"--set {override!r}: {key!r} is not an index of a list of {len(node)}; "
                 f"use 0 to {len(node) - 1}"

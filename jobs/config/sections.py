@@ -121,7 +121,7 @@ class DecodeSection:
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
-    memory_gib: Annotated[float, Field(ge=0.5)] = 4
+    memory_gib: Annotated[float, Field(ge=0.5, le=1_048_576)] = 4
     damaged: Literal["fail", "keep"] = "fail"
     video_cache: str = "~/.cache/tango-video"
     video_cache_gib: Annotated[float, Field(gt=0)] = 50

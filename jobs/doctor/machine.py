@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.units import human_bytes
-from pipeline.cgroups import CGROUPS, num_cpus, number
+from pipeline.cgroups import CGROUPS, available_memory, num_cpus
 
 PACKAGE = "tango-video"
 SHARED_MEMORY = Path("/dev/shm")
@@ -114,22 +114,6 @@ def memory() -> CheckResult:
     if available < _LITTLE_MEMORY:
         return note(f"{text}: little for Ray with a worker per stage; `--set executor=local`")
     return ok(text)
-
-
-def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
-    """(total, available) bytes; of the container if that has a limit."""
-    import psutil
-
-    machine = psutil.virtual_memory()
-    total, available = int(machine.total), int(machine.available)
-    for limit_file, used_file in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        limit, used = number(cgroups / limit_file), number(cgroups / used_file)
-        if limit is not None and used is not None and limit < total:
-            return int(limit), min(available, max(0, int(limit - used)))
-    return total, available
 
 
 def shared_memory(directory: Path = SHARED_MEMORY) -> CheckResult:

@@ -258,7 +258,7 @@ class Hub:
 def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
     """Seconds that a busy hub asks to wait, in either way; `None` if it does not say."""
     asked = headers.get("Retry-After", "").strip()
-    if asked.isdigit():
+    if asked.isdecimal():
         return float(asked)
     limit = parse_ratelimit_headers(headers)
     return float(limit.reset_in_seconds) if limit is not None and limit.remaining == 0 else None

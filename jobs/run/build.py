@@ -22,11 +22,13 @@ from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name
 from tango_core.models import ModelSpec, describe_model, harness_settings, model_entry
 from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.video import FrameSpec
 
 logger = logging.getLogger(__name__)
 
 # The benchmark that writes its own videos.
 GENERATED = "shapes"
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
         for benchmark in benchmarks.values():
             benchmark.ask_family(wording)
         model = model_of(job, cluster)
+        raise_if_too_many_frames(model.frames, job.decode.memory_gib)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)
         for name, method in built:
@@ -109,6 +112,26 @@ def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
         compile=section.compile,
         **{**_of_harness(job, chosen), **chosen},
     )
+
+
+def raise_if_too_many_frames(frames: FrameSpec, memory_gib: float) -> None:
+    """Refuse a number of frames whose pixels alone are more than a decoder may have.
+
+    Args:
+        frames: Of the model.
+        memory_gib: `decode.memory_gib` of the recipe.
+
+    Raises:
+        ValueError: In one line that names both settings.
+    """
+    most = frames.most_frames(memory_gib * GIB)
+    if most is not None and frames.num_frames > most:
+        needed = frames.num_frames * frames.least_frame_bytes() / GIB
+        raise ValueError(
+            f"model.num_frames {frames.num_frames}: the frames of a clip take {needed:,.1f} GiB or "
+            f"more, and decode.memory_gib is {memory_gib:g}; set model.num_frames to {most} or "
+            "less, or raise decode.memory_gib"
+        )
 
 
 def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:

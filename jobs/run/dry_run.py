@@ -22,7 +22,7 @@ from jobs.estimate.room import refusal, room_of
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
-from jobs.run.build import build
+from jobs.run.build import GENERATED, build
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
@@ -91,7 +91,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     """
     built = build(job, Cluster(locations.address))
     storage = locations.open_storage(locations.cache_root)
-    plan = make_plan(job, built, storage, answer=kind != "precompute")
+    plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = count(plan)
     rates = _probe(job, locations) if how.probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
@@ -145,12 +145,20 @@ def _probe(job: Job, locations: Locations) -> Rates:
     )
     with tempfile.TemporaryDirectory(prefix="tango-probe-") as folder:
         where = Locations(Path(folder), open_storage=locations.open_storage)
-        built = build(small)
+        built = build(_generating_in(small, folder))
         names = [name for name, _ in built.methods]
         run_dir = new_run_dir(small, where.output, methods=names)
         done = execute(small, built, "sweep", where, run_dir, Console(quiet=True))
         found = rates_of([(done.facts, first_answers(locations.open_storage(run_dir)))])
     return replace(found, runs=(f"a probe of {done.num_clips} clips",))
+
+
+def _generating_in(job: Job, folder: str) -> Job:
+    """The job with the videos that it generates in a folder of their own."""
+    sections = [
+        replace(one, root=folder) if one.name == GENERATED else one for one in job.all_benchmarks
+    ]
+    return replace(job, benchmark=None, benchmarks=tuple(sections))
 
 
 def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | None]:

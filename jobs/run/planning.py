@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -21,6 +22,7 @@ from pipeline.remote.videos import VideoCache
 from pipeline.settings import Executor, Settings
 from pipeline.sources import Sources
 from pipeline.storage import Storage
+from tango_core.benchmarks import Benchmark
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
@@ -34,6 +36,7 @@ def make_plan(
     done: AnsweredClips = NOTHING_DONE,
     count: ShardCount | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    generate: bool = True,
 ) -> Plan:
     """List the clips and look them up in the caches.
 
@@ -45,6 +48,8 @@ def make_plan(
         done: See `plan_clips`.
         count: Counts the clips of all shards.
         clock: Dates the entries of the caches.
+        generate: Whether videos that a benchmark generates are written; else those that are not
+            there count as clips that no cache has.
 
     Raises:
         RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
@@ -62,13 +67,14 @@ def make_plan(
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
         )
+        identify = Sources(tuple(built.mirrors.values()), videos_of(job))
         clips = plan_clips(
-            items_of(job, built, count),
+            items_of(job, built, count, generate=generate),
             caches,
             hash_content=job.hash_content,
             done=done,
             recompute=job.mode == "profile",
-            identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
+            identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
             needs={name: compressor.needs for name, compressor in compressors.items()},
         )
@@ -96,7 +102,7 @@ def make_plan(
 
 
 def items_of(
-    job: Job, built: BuiltJob, count: ShardCount | None = None
+    job: Job, built: BuiltJob, count: ShardCount | None = None, *, generate: bool = True
 ) -> Iterator[tuple[str, VideoItem]]:
     """All clips of the job: the first `limit` of every benchmark, and of those this shard's.
 
@@ -104,14 +110,35 @@ def items_of(
         job: The recipe.
         built: What it names.
         count: Counts the clips of all shards.
+        generate: Whether videos that a benchmark generates are written.
     """
     count = count or ShardCount(job.shard)
     for name, benchmark in built.benchmarks.items():
         mirror = built.mirrors.get(name)
-        for item in count.own(benchmark.items(job.limit)):
+        items = benchmark.items if generate else benchmark.expected_items
+        for item in count.own(items(job.limit)):
             shown = printable_item(item)
             path = mirror.url_of(shown.path) if mirror else shown.path
             yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
+
+
+class WithoutFiles:
+    """Identifies sources, and such as a benchmark has not generated yet by their path.
+
+    Args:
+        identify: Identifies all others.
+        benchmarks: Of the job.
+    """
+
+    def __init__(self, identify: Sources, benchmarks: Iterable[Benchmark]) -> None:
+        self._identify = identify
+        self._places = tuple(one.generated_in for one in benchmarks if one.generated_in)
+
+    def __call__(self, path: str, hash_content: bool) -> str:
+        """See `source_fingerprint`; no cache has an entry of what is not there."""
+        if Path(path).parent in self._places and not Path(path).exists():
+            return f"not generated: {path}"
+        return self._identify(path, hash_content)
 
 
 def videos_of(job: Job) -> VideoCache:

@@ -46,9 +46,9 @@ def find_runs(root: str) -> list[FoundRun]:
         raise FileNotFoundError(
             f"{root}: no such directory; name the --output of your jobs, a path or a URL"
         )
-    if (own := _run_at(where)) is not None:
+    if (own := run_at(where)) is not None:
         return [own]
-    found = (_run_at(where / name) for name in storage.folders())
+    found = (run_at(where / name) for name in storage.folders())
     return [one for one in found if one is not None]
 
 
@@ -62,13 +62,13 @@ def find_run(text: str, root: str) -> FoundRun:
     Raises:
         FileNotFoundError: If there is none, or several begin like that.
     """
-    if (own := _run_at(place(text))) is not None:
+    if (own := run_at(place(text))) is not None:
         return own
     if is_url(text) or "/" in text.rstrip("/"):
         raise FileNotFoundError(f"{text} is not a run: it holds none of {', '.join(_MARKS)}")
     where = place(root)
     names = [one for one in Storage.at(where).folders() if one.startswith(text)]
-    runs = [run for name in names if (run := _run_at(where / name)) is not None]
+    runs = [run for name in names if (run := run_at(where / name)) is not None]
     exact = [run for run in runs if run.name == text]
     if len(exact or runs) == 1:
         return (exact or runs)[0]
@@ -77,16 +77,18 @@ def find_run(text: str, root: str) -> FoundRun:
             f"{text}: no run of {root} has this name or begins with it; `tango runs ls {root}` "
             "lists them"
         )
-    raise FileNotFoundError(f"{text}: {len(runs)} runs of {root} begin with it: {_named(runs)}")
+    raise FileNotFoundError(f"{text}: {len(runs)} runs of {root} begin with it: {named(runs)}")
 
 
-def _run_at(where: Place) -> FoundRun | None:
-    """The run in a directory; `None` if it is none."""
+def run_at(where: Place) -> FoundRun | None:
+    """The run in a directory; `None` if it is none, or a file."""
+    if isinstance(where, Path) and not where.is_dir():
+        return None
     storage = Storage.at(where)
     files = frozenset(file.base_name for file in storage.files())
     return FoundRun(where, storage, files) if files & set(_MARKS) else None
 
 
-def _named(runs: Sequence[FoundRun]) -> str:
+def named(runs: Sequence[FoundRun]) -> str:
     """Some names for a message."""
     return ", ".join(run.name for run in runs[:5]) + (", …" if len(runs) > 5 else "")

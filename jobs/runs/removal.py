@@ -19,7 +19,7 @@ from rich.console import Console
 from jobs import exit_codes
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.runs.found import FoundRun, find_run
+from jobs.runs.found import FoundRun, find_run, named, run_at
 from jobs.runs.state import is_running, size_of
 from jobs.units import human_bytes
 from pipeline.clock import SYSTEM_CLOCK, Clock
@@ -52,11 +52,13 @@ def remove(
     Raises:
         FileNotFoundError: If a run is not there; then nothing is removed.
         LeaseError: If a driver works on one; then nothing is removed.
-        ValueError: If a run is a link, or there is nobody to ask.
+        ValueError: If a run is a link, the working directory, or a directory with runs in it, or
+            there is nobody to ask.
     """
     runs = {run.name: run for run in (find_run(text, root) for text in texts)}
     for run in runs.values():
         _raise_if_link(run)
+        _raise_if_more(run)
         if is_running(run, clock):
             raise LeaseError(_refusal(run))
     for run in runs.values():
@@ -80,6 +82,27 @@ def _raise_if_link(run: FoundRun) -> None:
         raise ValueError(
             f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, or "
             "remove the link with rm"
+        )
+
+
+def _raise_if_more(run: FoundRun) -> None:
+    """A report can be written into any directory, which is a run then: what else it holds stays.
+
+    Raises:
+        ValueError: If it is the working directory or above it, or holds other runs.
+    """
+    if isinstance(run.place, Path):
+        folder, here = run.place.resolve(), Path.cwd().resolve()
+        if folder == here or folder in here.parents:
+            raise ValueError(
+                f"{run.place} is the working directory or above it, nothing was removed; go "
+                "elsewhere and name it from there"
+            )
+    inside = [one for name in run.storage.folders() if (one := run_at(run.place / name))]
+    if inside:
+        raise ValueError(
+            f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
+            "by their names, and what a report wrote beside them with rm"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from jobs.report.formatting import DASH, shortened
 from jobs.report.tables.cells import render_table
@@ -37,11 +38,11 @@ def shown(run: FoundRun, max_width: int | None = None, clock: Clock = SYSTEM_CLO
 
 
 def shown_json(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> str:
-    """What a run says about itself and what came out, for scripts."""
+    """What a run says about itself and what came out, for scripts; `null` for a damaged file."""
     plain = state_of(run, clock).to_json()
     for name in (FACTS_FILE, SUMMARY_FILE):
         if name in run.files:
-            plain[name.removesuffix(".json")] = json.loads(run.storage.read(name))
+            plain[name.removesuffix(".json")] = _json(run, name)
     return json.dumps(plain, indent=2)
 
 
@@ -58,7 +59,7 @@ def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
     if state.started is not None and age is not None:
         yield "started", f"{state.started.astimezone():%Y-%m-%d %H:%M} ({human_age(age)} ago)"
     yield "size", f"{human_bytes(state.num_bytes)}"
-    facts = json.loads(run.storage.read(FACTS_FILE)) if FACTS_FILE in run.files else {}
+    facts = (_json(run, FACTS_FILE) if FACTS_FILE in run.files else None) or {}
     for name, key in (("device", "device"), ("commit", "git_commit"), ("note", "note")):
         if facts.get(key):
             yield name, str(facts[key])
@@ -68,6 +69,15 @@ def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
         yield "caches", f"{len(facts['caches'])}, the first {facts['caches'][0]}"
     if state.state == "stopped":
         yield "go on", f"tango {state.command or 'sweep'} {run.place}/job.yaml --resume {run.place}"
+
+
+def _json(run: FoundRun, name: str) -> dict[str, Any] | None:
+    """A JSON file of a run; `None` if it is damaged, which the run's state says."""
+    try:
+        found = json.loads(run.storage.read(name))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _summary(run: FoundRun) -> RunSummary | None:

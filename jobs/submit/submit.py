@@ -102,4 +102,4 @@ def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
     """`tango-<digest>-<number>`, one above those that the cluster has had."""
     beginning = f"{PREFIX}{digest[:10]}-"
     numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
-    return f"{beginning}{max((int(n) for n in numbers if n.isdigit()), default=0) + 1}"
+    return f"{beginning}{max((int(n) for n in numbers if n.isdecimal()), default=0) + 1}"

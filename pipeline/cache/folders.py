@@ -71,6 +71,7 @@ class CacheFolder:
         problem: Why it cannot; empty if it can.
         files: Everything in the directory, other people's files included.
         by_footers: Whether every shard is asked itself, whatever an index says of it.
+        is_closed: Whether this user may not even list it.
     """
 
     name: str
@@ -79,6 +80,7 @@ class CacheFolder:
     problem: str
     files: tuple[pafs.FileInfo, ...]
     by_footers: bool = False
+    is_closed: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def find_caches(
     names = [name for name in storage.folders() if _FOLDER.fullmatch(name)]
     wanted = [n for n in names if not patterns or any(fnmatchcase(n, p) for p in patterns)]
     folders = [_look_into(storage, name, by_footers) for name in wanted]
-    found = [folder for folder in folders if folder.cache or folder.entries]
+    found = [one for one in folders if one.cache or one.is_closed or one.entries]
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
             raise ValueError(
@@ -251,8 +253,13 @@ def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, Cach
 
 
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
-    """One listing and the manifest."""
+    """One listing and the manifest; a directory that is closed to this user hides no other one."""
     folder = root.child(name)
+    try:
+        files = tuple(folder.files())
+    except PermissionError:
+        problem = "may not be read by this user; see its permissions"
+        return CacheFolder(name, folder, None, problem, (), by_footers, is_closed=True)
     cache: TokenCache | FeatureCache | None = None
     problem = ""
     try:
@@ -262,7 +269,7 @@ def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
     except (CacheError, PermissionError) as error:
         problem = str(error).removeprefix(f"{folder.root}/")
-    return CacheFolder(name, folder, cache, problem, tuple(folder.files()), by_footers)
+    return CacheFolder(name, folder, cache, problem, files, by_footers)
 
 
 def written_at(file: pafs.FileInfo) -> datetime | None:

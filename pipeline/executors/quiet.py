@@ -60,10 +60,16 @@ def _pass_on(readable: int, to: int, passed: threading.Event) -> None:
             for line in lines:
                 if line.endswith(_MARK):
                     if not _NATIVE.match(line):
-                        os.write(to, line.removesuffix(_MARK))
+                        _tell(to, line.removesuffix(_MARK))
                     passed.set()
                 elif not _NATIVE.match(line):
-                    os.write(to, line + b"\n")
+                    _tell(to, line + b"\n")
         if rest and not _NATIVE.match(rest):
-            os.write(to, rest)
+            _tell(to, rest)
     os.close(to)
+
+
+def _tell(to: int, line: bytes) -> None:
+    """Write where people read, if anybody still does."""
+    with suppress(OSError):
+        os.write(to, line)

@@ -234,5 +234,5 @@ def _one_line(error: Exception, path: str) -> str:
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):
-        return f"{text}; raise decode.memory_gib if the frames are large"
+        return f"{text}; raise decode.memory_gib if the frames are large or many"
     return text if path in text else f"{path}: {text}"

@@ -174,6 +174,19 @@ class Benchmark(ABC):
             FileNotFoundError: If the annotations are not where the benchmark's layout says.
         """
 
+    def expected_items(self, limit: int | None = None) -> Iterator[VideoItem]:
+        """Yield the same clips without writing anything, as for `--dry-run`.
+
+        A benchmark that generates its videos overrides this; their files need not be there then.
+
+        Args:
+            limit: As `items`.
+
+        Raises:
+            FileNotFoundError: As `items`.
+        """
+        return self.items(limit)
+
     def defects(self) -> Sequence[Defect]:
         """What is wrong with the annotations, for `tango data check`."""
         return ()

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tango_core.video.sampling import SAMPLINGS, Sampling, fit_size, size_of_area
+from tango_core.video.sampling import REPEATING, SAMPLINGS, Sampling, fit_size, size_of_area
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")
@@ -106,6 +106,27 @@ class FrameSpec:
         if largest is None:
             return height, width
         return fit_size(height, width, self.min_pixels, largest, self.multiple)
+
+    def least_frame_bytes(self) -> int:
+        """Bytes of a frame of any clip, at the least: three of each pixel."""
+        height, width = self.size or (1, 1)
+        if self.max_pixels is not None:
+            height = width = self.multiple
+        return 3 * height * width
+
+    def most_frames(self, num_bytes: float, beside: float = 0.0) -> int | None:
+        """How many frames of a clip may fit into a memory; with more, certainly none does.
+
+        Args:
+            num_bytes: Of the memory.
+            beside: Bytes that every frame takes beside its pixels.
+
+        Returns:
+            `None` if clips need not have as many frames as are wanted, by the rule of `sampling`.
+        """
+        if self.sampling not in REPEATING:
+            return None
+        return int(num_bytes / (self.least_frame_bytes() + beside))
 
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint."""

@@ -13,6 +13,9 @@ Sampling = Literal[
 ]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 
+REPEATING: frozenset[Sampling] = frozenset({"truncate", "inner", "middles"})
+"""Rules that give as many frames as are wanted, of a clip that has fewer by showing some again."""
+
 # qwen-vl-utils: frames per second of a video whose number of frames nobody gave, and its bounds.
 _QWEN_RATE, _QWEN_FEWEST, _QWEN_MOST = 2.0, 4, 768
 

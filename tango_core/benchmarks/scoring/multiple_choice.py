@@ -21,14 +21,40 @@ _MARKED = r"\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za
 # A letter that opens the reply, also "b, because it barks" but not "b, c".
 _OPENING = re.compile(rf"\s*(?:{_MARKED}|([a-z])\s*,(?!\s*(?:(?:and|or)\b)?\s*[A-Za-z](?![\w'-])))")
 _LINE_OPENING = re.compile(rf"^[^\S\n]*(?:{_MARKED})", re.MULTILINE)
+# Verbs that say what an option does. They stand in the third person, which is also a plural, and
+# no plural follows "A" at once; left out is what is one thing, too ("A works council", "A means to
+# an end"), what begins the name of one ("A sports car") and what also denies ("A does not fit").
+_VERBS = (
+    r"(?:is|was|has|had|would|should|could|seems|appears|looks|sounds|makes|matches|fits|suits"
+    r"|describes|depicts|shows|represents|reflects|captures|contains|includes|corresponds|aligns"
+    r"|agrees|answers|summarizes|summarises|explains|identifies|indicates|suggests|mentions"
+    r"|says|gives|refers|applies|follows)(?![\w'-])"
+)
+# Before such a verb: "A best describes it", "A most closely matches it". Without one they may
+# describe a thing: "A best friend", "A clearly visible dog". They are listed because of "A family
+# has" and "A butterfly appears".
+_ADVERBS = (
+    r"(?:(?:best|better|most|only|also|just|accurately|actually|apparently|certainly|clearly"
+    r"|closely|completely|correctly|definitely|directly|exactly|fully|likely|obviously|perfectly"
+    r"|precisely|probably|properly|really|simply|truly)[^\S\n]+){1,2}"
+)
+# Words that go on after a letter, and that no thing is called: neither nouns nor what stands in
+# front of one. Not so "A while ago", "A before picture", "A given day", "A due date".
+_AFTER_LETTER = (
+    r"(?:and|or|nor|but|because|since|as|based|according|considering|rather|instead|not|than|for"
+    r"|from|with|in|on|at|by|to|of|the|this|that|these|those|it|its|he|his|she|her|they|their|we|you"
+    r"|there|which|who|where|when|if|unless|although|whereas|after|during|alone"
+    r"|(?:due|judging|owing)[^\S\n]+(?:to|by|from)|out[^\S\n]+of)(?![\w'-])"
+)
+_NEXT_SENTENCE = (
+    r"(?:And|Or|But|Because|Since|As|Based|According|In|The|There|This|That|These|Those|It|Its|He"
+    r"|His|She|Her|They|Their|We|You)\b"
+)
 # "A dog", "A CUDA error": an article. "A or B", "A because ...", "A is correct", "A B", "A The man
 # is holding it", and whatever ends its line: a letter.
 _ARTICLE = (
-    r"A[^\S\n]+"
-    r"(?!(?:and|or|nor|but|because|since|as|based|rather|instead|not|than|for|from|with|in|on|at"
-    r"|by|to|of|the|this|that|it|he|she|they|is|was|would|should|seems)(?![\w'-])"
-    r"|(?:And|Or|But|Because|Since|As|In|The|There|This|That|It|He|She|They|You)\b"
-    r"|[A-Z](?![\w'-]))[A-Za-z]"
+    rf"A[^\S\n]+(?!(?:{_ADVERBS})?{_VERBS}|{_AFTER_LETTER}|{_NEXT_SENTENCE}|[A-Z](?![\w'-]))"
+    r"[A-Za-z]"
 )
 # "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
 # a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.

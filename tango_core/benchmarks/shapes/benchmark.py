@@ -147,20 +147,37 @@ class ShapesBenchmark(Benchmark):
         Raises:
             ValueError: If the directory cannot be made or `limit` is negative.
         """
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must be 0 or more, got {limit}")
-        number = NUM_CLIPS[self.split] if limit is None else min(limit, NUM_CLIPS[self.split])
+        number = self._number(limit)
         self._prepare()
         missing = sum(not self._path(index).exists() for index in range(number))
         if missing:
             logger.info("generating %d clips in %s", missing, self.generated_in)
         for index in range(number):
             clip = clip_at(self.split, self.seed, index)
-            path = self._path(index)
-            write_once(path, partial(_write_clip, clip))
-            rng = rng_of(self.split, self.seed, index, "pick")
-            asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
-            yield VideoItem(clip.name, str(path), None, asked)
+            write_once(self._path(index), partial(_write_clip, clip))
+            yield self._item(index, clip)
+
+    def expected_items(self, limit: int | None = None) -> Iterator[VideoItem]:
+        """Yield the same clips as `items`, whether their files are there or not.
+
+        Raises:
+            ValueError: If `limit` is negative.
+        """
+        for index in range(self._number(limit)):
+            yield self._item(index, clip_at(self.split, self.seed, index))
+
+    def _number(self, limit: int | None) -> int:
+        """Clips of the split, or the first `limit` of them."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must be 0 or more, got {limit}")
+        number = NUM_CLIPS[self.split]
+        return number if limit is None else min(limit, number)
+
+    def _item(self, index: int, clip: ClipDescription) -> VideoItem:
+        """A clip with the questions that are asked about it."""
+        rng = rng_of(self.split, self.seed, index, "pick")
+        asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
+        return VideoItem(clip.name, str(self._path(index)), None, asked)
 
     def _path(self, index: int) -> Path:
         """Return a clip's file."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
+import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import Mock
 
 import pytest
 import yaml
-from fake_head import JOB, fake_head, whole
+from fake_head import JOB, endless, fake_head, whole
 from typer.main import get_command
 
 from jobs.cli import main
@@ -237,6 +239,19 @@ def test_jobs_are_listed_shown_and_end_with_their_code(tango):
         code, _, err = tango("jobs", "status", "other", *where)
         assert code == 2
         assert "other is not a job" in err
+
+
+def test_a_log_that_nobody_reads_any_more_is_not_followed_to_its_end(tango, monkeypatch):
+    readable, writable = os.pipe()
+    os.close(readable)
+    with (
+        fake_head(tails=[endless], status="RUNNING", exit_code=None) as head,
+        open(writable, "w") as unread,
+    ):
+        monkeypatch.setattr(sys, "stdout", unread)
+        code, _, err = tango("jobs", "logs", "-f", JOB, "--address", head.url)
+    assert code == 0
+    assert "tango: " not in err  # the head's own log is in it, too
 
 
 def test_an_interpreter_that_is_not_there_is_explained(tango):

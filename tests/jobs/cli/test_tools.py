@@ -41,6 +41,13 @@ def test_ask_prints_the_reply_the_tokens_and_the_times(tango, video):
         assert stage in cost
 
 
+def test_ask_takes_a_method_that_has_no_retention(tango, video):
+    arguments = ("--method", "full", "--num-frames", "3", "--max-new-tokens", "3")
+    code, out, err = tango("ask", video, "What moves?", *arguments)
+    assert code == 0, err
+    assert "192 of 192 visual tokens" in out
+
+
 def test_options_are_given_one_by_one_or_with_bars(tango, video):
     outputs = [
         tango("ask", video, "Which color?", "--num-frames", "3", "--retention", "0.5", *options)
@@ -71,6 +78,12 @@ def test_options_are_given_one_by_one_or_with_bars(tango, video):
         (["--option", "alhpa=3"], "did you mean 'alpha'"),
         (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
         (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
+        (["--num-frames", "100000000"], "--num-frames 100000000: the frames of the clip take"),
+        (["--max-new-tokens", "9" * 20], "'--max-new-tokens'"),
+        (
+            ["--method", "random", "--option", f"seed={2**63}"],
+            "method 'random': seed must be at most 9223372036854775807, got 9223372036854775808",
+        ),
         (
             ["--max-new-tokens", "9" * 12],
             "memory is too small; a model needs less for fewer frames",

@@ -66,6 +66,30 @@ def test_a_wrong_command_line_ends_in_one_line(tango, line, expected):
     assert len(err.splitlines()) == 1, err
 
 
+def test_a_file_whose_name_begins_with_a_dash_says_how_it_is_written(tango, tmp_path):
+    (tmp_path / "-recipe.yaml").write_text("")
+    code, _, err = tango("evaluate", "-recipe.yaml")
+    assert code == 2
+    assert err == (
+        "tango: no such option: -r; a path that begins with a dash is written ./-recipe.yaml\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["report", "run", "--output", ""], "--output"),
+        (["evaluate", "recipe.yaml", "--output", ""], "--output"),
+        (["cache", "ls", "--cache", ""], "--cache"),
+        (["ask", "", "Why?"], "video"),
+    ],
+)
+def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments, option):
+    code, out, err = tango(*arguments)
+    assert (code, out) == (2, "")
+    assert err.lower().startswith(f"tango: invalid value for '{option}': it is empty; see")
+
+
 def test_a_line_break_in_an_argument_gives_no_second_line(tango):
     code, _, err = tango("evaluate\nsweep")
     assert code == 2

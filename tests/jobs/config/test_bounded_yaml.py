@@ -35,6 +35,8 @@ REFUSED = {
     "many bytes": ("#" * (MAX_BYTES + 1), "is larger than"),
     "no text": (b"\xff\xfe\x00", "is not UTF-8"),
     "no YAML": ("a: [", "is not YAML"),
+    "a tab": ("a:\n\tb: 1", "indent with spaces, not with tabs"),
+    "an endless number": ("a: " + "9" * 5000, "holds a number of thousands of digits"),
     "no day": ("a: 2025-13-99", "is not YAML"),
     "an object": ("a: !!python/object/apply:os.system [ls]", "is not YAML"),
 }

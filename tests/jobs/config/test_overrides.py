@@ -51,6 +51,11 @@ def test_the_same_model_keeps_its_checkpoint():
     assert with_overrides(TABLE, ["model.name=llava-onevision-7b"])["model"] == TABLE["model"]
 
 
+def test_a_raised_digit_is_no_index():
+    with pytest.raises(RecipeError, match=r"'²' is not an index of a list of 2; use 0 to 1"):
+        with_overrides(TABLE, ["methods.².name=full"])
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_is_set_with_another_name_stays_in_any_order(order):
     recipe = {"benchmark": {"name": "videomme", "root": "/data/v", "protocol": "lmms_eval"}}

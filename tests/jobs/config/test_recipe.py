@@ -146,6 +146,11 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ({"executor": "rey"}, r"executor: .*'ray' or 'local', got 'rey'"),
         ({"benchmark": {}}, r"key 'benchmark.name' is missing"),
         ({"method": {"retention": 0.1}}, r"every method needs a name"),
+        (
+            {"method": {"name": "tango", "retention": []}},
+            r"method 'tango': retention is an empty list; give one value or several",
+        ),
+        ({"decode": {"memory_gib": float("inf")}}, r"decode\.memory_gib: .*1048576, got inf"),
         ({"methods": [{"name": "full"}]}, r"give either 'method' or 'methods'"),
         ({"benchmarks": [{"name": "shapes"}]}, r"give either 'benchmark' or 'benchmarks'"),
         ({"method": None}, r"give either 'method' or 'methods'"),

@@ -120,6 +120,28 @@ def test_a_probe_measures_and_leaves_nothing(recipe, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_generates_no_clip_and_counts_those_that_are_missing(recipe, tmp_path):
+    root = tmp_path / "clips"
+    section = {"name": "shapes", "root": str(root)}
+    before = estimate(recipe(limit=3, benchmark=section), tmp_path)
+    assert not list(tmp_path.iterdir())
+    run(recipe(limit=2, benchmark=section), tmp_path)
+    after = estimate(recipe(limit=3, benchmark=section), tmp_path)
+    assert len(list(root.rglob("*.mp4"))) == 2
+    assert (before["counts"]["to_encode"], before["counts"]["cached"]) == (3, 0)
+    assert (after["counts"]["to_encode"], after["counts"]["cached"]) == (1, 2)
+    for name in ("clips", "without_file", "questions", "answers"):
+        assert before["counts"][name] == after["counts"][name]
+    assert before["counts"]["without_file"] == 0
+
+
+def test_a_probe_generates_its_clips_where_they_are_removed(recipe, tmp_path):
+    section = {"name": "shapes", "root": str(tmp_path / "clips")}
+    found = estimate(recipe(limit=1, benchmark=section), tmp_path, probe=True)
+    assert found["measured_in"] == ["a probe of 1 clips"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_only_comparable_runs_are_used(recipe, tmp_path):
     _, folder = run(recipe(limit=1), tmp_path)
     assert estimate(recipe(), tmp_path)["measured_in"] == [folder.name]
@@ -151,6 +173,7 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     [
         (["--probe"], "--probe belongs to an estimate; add --dry-run"),
         (["--probe", "--price-per-hour", "2"], "--probe, --price-per-hour belongs to an estimate"),
+        (["--dry-run", "--price-per-hour", "inf"], "'--price-per-hour'"),  # inf is no JSON
         (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
         (["--dry-run", "--continue"], "leave out --resume and --continue"),
     ],

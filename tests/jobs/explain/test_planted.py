@@ -6,7 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from planted_deviations import DEVIATIONS, Deviation, base_run, plant, singles
+from planted_deviations import DEVIATIONS, Deviation, base_run
+from planting import plant, singles
 
 from jobs.explain.causes import NOTHING, causes_of
 from jobs.explain.explanation import by_cause, explained, rounded_points

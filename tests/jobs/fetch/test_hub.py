@@ -44,7 +44,7 @@ def test_facts_of_a_commit(server, hub):
 
 def test_a_busy_list_is_asked_again(server, hub):
     server.publish(NAME, FILES)
-    server.answers["tree"] = [(503, {}), (429, {"Retry-After": "0"})]
+    server.answers["tree"] = [(503, {"Retry-After": "²"}), (429, {"Retry-After": "0"})]
     assert len(hub.files(hub.commit().sha)) == 7
 
 

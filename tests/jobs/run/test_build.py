@@ -204,3 +204,21 @@ def test_a_mistake_is_no_method_that_does_not_fit():
 def test_a_job_without_any_method_left_is_refused():
     with pytest.raises(RecipeError, match=r"tiny can run no method of the recipe; 'dart r=0\.1'"):
         on_four_layers({"name": "dart", "retention": 0.1}, infeasible="skip")
+
+
+def test_frames_that_no_decoder_can_hold_are_refused_before_anything_starts():
+    message = (
+        r"model\.num_frames 100000000: the frames of a clip take 4,577\.6 GiB or more, and "
+        r"decode\.memory_gib is 4; set model\.num_frames to 87381 or less"
+    )
+    with pytest.raises(RecipeError, match=message):
+        on_four_layers(FITS, model={"name": "tiny", "num_frames": 100_000_000})
+    fits = {"model": {"name": "tiny", "num_frames": 87_381}}
+    assert on_four_layers(FITS, **fits).model.frames.num_frames == 87_381
+    more = {"model": {"name": "tiny", "num_frames": 87_382}, "decode": {"memory_gib": 4.1}}
+    assert on_four_layers(FITS, **more).model.frames.num_frames == 87_382
+
+
+def test_a_number_of_frames_that_only_bounds_a_rule_may_be_any():
+    per_second = {"name": "tiny", "num_frames": 100_000_000, "sampling": "per_second"}
+    assert on_four_layers(FITS, model=per_second).model.frames.num_frames == 100_000_000

@@ -148,6 +148,44 @@ def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
     assert [one.name for one in find_runs(str(root))] == [FINISHED, OTHER, STOPPED, "shortcut"]
 
 
+def test_rm_leaves_a_directory_that_is_more_than_a_run(root, tango, monkeypatch):
+    """A report into the working directory makes it a run, and everything in it would go."""
+    for name in ("facts.json", "summary.json"):
+        shutil.copy(root / FINISHED / name, root / name)
+    monkeypatch.chdir(root / FINISHED)
+    for run, said in (
+        (".", ". is the working directory or above it, nothing was removed"),
+        (root, "is the working directory or above it"),
+    ):
+        code, _, err = tango("runs", "rm", run, "--yes")
+        assert (code, said in err) == (2, True), err
+    monkeypatch.chdir(root.parent)
+    code, _, err = tango("runs", "rm", root, "--yes")
+    assert code == 2
+    assert f"holds other runs ({FINISHED}, {OTHER}, {STOPPED}), nothing was removed" in err
+    assert len(runs_in([str(root / FINISHED)])) == 1
+
+
+def test_a_file_is_no_run(root, tango):
+    for command in (("show",), ("rm", "--yes")):
+        code, _, err = tango("runs", *command, root / "notes.txt")
+        assert code == 2
+        assert err.startswith(
+            f"tango: {root / 'notes.txt'} is not a run: it holds none of job.yaml"
+        )
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_show_says_that_a_run_is_damaged(root, tango, content):
+    (root / OTHER / "facts.json").write_text(content)
+    code, out, _ = tango("runs", "show", OTHER, "--root", root)
+    assert code == 0
+    assert "state:      damaged" in out
+    code, out, _ = tango("runs", "show", OTHER, "--root", root, "--json")
+    assert (code, json.loads(out)["facts"]) == (0, None)
+
+
 def test_what_a_stopped_removal_left_can_be_removed_again(root):
     (root / STOPPED / "answers").mkdir()
     (root / STOPPED / "answers" / "part").write_text("x")

@@ -84,3 +84,4 @@ def test_ids_count_the_attempts_of_one_job():
     assert next_id(digest, []) == "tango-0123456789-1"
     known = [Job("tango-0123456789-9"), Job("tango-0123456789-10"), Job("tango-ffffffffff-77")]
     assert next_id(digest, known) == "tango-0123456789-11"
+    assert next_id(digest, [Job("tango-0123456789-²")]) == "tango-0123456789-1"

@@ -60,3 +60,22 @@ os._exit(0)
 def test_what_was_said_in_the_block_is_there_when_it_ends_however_busy_the_machine_is():
     done = run(SAYS_WHILE_ITS_THREAD_GETS_NO_TIME)
     assert (done.returncode, done.stderr) == (0, "ours\n")
+
+
+UNREAD = """
+import os, sys, threading
+from pipeline.executors.quiet import without_native_lines
+
+readable, writable = os.pipe()
+os.close(readable)
+os.dup2(writable, 2)
+threading.excepthook = lambda failed: os._exit(9)
+with without_native_lines():
+    os.write(2, b"one\\n")
+    os.write(2, b"two\\n")
+os._exit(3)
+"""
+
+
+def test_a_terminal_that_is_gone_ends_no_thread():
+    assert run(UNREAD).returncode == 3

@@ -21,6 +21,13 @@ class TestFolder:
         assert numbers_of(frames.pixels) == list(range(1, 13))
         np.testing.assert_allclose(frames.timestamps, np.arange(12) / 3)
 
+    @pytest.mark.parametrize("pattern", ["frame²{}.png", "²{}.png", "{}².png"])
+    def test_raised_digits_in_a_name_are_text(self, tmp_path, pattern):
+        """`str.isdigit` holds for "²", of which `int` makes no number."""
+        folder = write_folder(tmp_path / "frames", 12, pattern=pattern)
+        frames = decode_frames(str(folder), FrameSpec(12))
+        assert numbers_of(frames.pixels) == list(range(1, 13))
+
     def test_bounds_are_image_numbers_at_three_per_second(self, tmp_path):
         folder = write_folder(tmp_path / "frames", 30)
         frames = decode_frames(str(folder), FrameSpec(7), (2.0, 4.0))

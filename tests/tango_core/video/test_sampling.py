@@ -8,7 +8,9 @@ import torch
 from golden_files import GOLDEN_DIR
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
+from tango_core.video.frame_spec import FrameSpec
 from tango_core.video.sampling import (
+    REPEATING,
     SAMPLINGS,
     clip_window,
     fit_size,
@@ -100,6 +102,20 @@ def test_every_rule_stays_inside_the_clip(available, num_frames, sampling):
     assert indices.dtype == np.int64
     assert (np.diff(indices) >= 0).all()
     assert 0 <= indices[0] <= indices[-1] < available
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_rules_that_repeat_frames_give_as_many_as_are_wanted(sampling):
+    repeats = len(frame_indices(3, 100, sampling, rate=3.0)) == 100
+    assert repeats == (sampling in REPEATING)
+    assert FrameSpec(100, (2, 5), sampling).most_frames(300) == (10 if repeats else None)
+
+
+def test_the_least_bytes_of_a_frame_are_those_of_its_smallest_size():
+    assert FrameSpec(8, (4, 6)).least_frame_bytes() == 72
+    fitted = FrameSpec(8, max_pixels=28 * 28 * 16, multiple=28)
+    assert fitted.least_frame_bytes() == 3 * math.prod(fitted.frame_size(1, 1, 8))
+    assert FrameSpec(8).least_frame_bytes() == 3
 
 
 @pytest.mark.parametrize("sampling", ["per_second", "thinned"])

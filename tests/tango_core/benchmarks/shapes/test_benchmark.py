@@ -138,6 +138,15 @@ def test_a_changed_generator_writes_new_files(tmp_path, monkeypatch):
     assert {old.path, new.path} <= {str(path) for path in files(tmp_path)}
 
 
+def test_clips_are_known_before_their_files_are_there(tmp_path):
+    benchmark = ShapesBenchmark(str(tmp_path))
+    expected = list(benchmark.expected_items(2))
+    assert not list(tmp_path.iterdir())
+    assert expected == list(benchmark.items(2))
+    with pytest.raises(ValueError, match="limit must be 0 or more, got -1"):
+        next(benchmark.expected_items(-1))
+
+
 def test_clips_are_asked_up_to_five_questions_of_different_types(tmp_path):
     benchmark = ShapesBenchmark(str(tmp_path))
     benchmark.generated_in.mkdir(parents=True)

@@ -1,0 +1,122 @@
+"""Commands whose output nobody reads to its end, or that is written onto a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jobs.cli.standard_streams import code_of_output, has_no_reader, lasting_streams
+
+# Command lines that print something by ways of their own, and the exit code of each.
+LINES = {
+    "--version": 0,
+    "--help": 0,
+    "evaluate --help": 0,
+    "completion bash": 0,
+    "runs ls .": 0,
+    "runs ls . --json": 0,
+    "check-method topk": 0,
+    "evaluate missing.yaml": 2,
+    "evaluate recipe.yaml --dry-run": 0,
+    "ask clip Why?": 2,
+}
+SILENT = {"evaluate missing.yaml", "ask clip Why?"}
+
+# Runs one command after the other with the standard output it is given, and writes their codes.
+RUN_ALL = """
+import json, os, sys
+os.chdir(sys.argv[1])
+from jobs.cli.entry import main
+codes = {}
+for line in json.loads(sys.argv[2]):
+    sys.argv = ["tango", *line.split()]
+    print(f"# {line}", file=sys.stderr, flush=True)
+    try:
+        main()
+    except SystemExit as end:
+        codes[line] = end.code
+with open("codes.json", "w") as file:
+    json.dump(codes, file)
+"""
+
+
+def run_all(folder, stdout):
+    """Command line -> (exit code, lines on standard error)."""
+    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "topk", "retention": 0.1}}
+    (folder / "recipe.yaml").write_text(json.dumps({**recipe, "limit": 2}))
+    (folder / "clip").mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, str(folder), json.dumps(list(LINES))],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    codes = json.loads((folder / "codes.json").read_text())
+    parts = dict(part.split("\n", 1) for part in ended.stderr.split("# ")[1:])
+    return {line: (codes[line], parts[line].splitlines()) for line in LINES}
+
+
+def test_a_reader_that_has_seen_enough_changes_nothing(tmp_path):
+    readable, writable = os.pipe()
+    os.close(readable)
+    with os.fdopen(writable, "w") as unread:
+        ended = run_all(tmp_path, unread)
+    for line, (code, said) in ended.items():
+        assert code == LINES[line], line
+        assert not any("Broken pipe" in one or "Traceback" in one for one in said), said
+
+
+def test_a_full_disk_under_the_output_is_one_line_of_every_command(tmp_path):
+    with open("/dev/full", "w") as full:
+        ended = run_all(tmp_path, full)
+    for line, (code, said) in ended.items():
+        assert code == 2, line
+        assert "Traceback" not in "".join(said)
+        lost = [one for one in said if one.startswith("tango: standard output cannot be written")]
+        assert len(lost) == (line not in SILENT), (line, said)
+        assert all("No space left on device" in one for one in lost)
+
+
+@pytest.fixture
+def broken():
+    """A stream whose reader is gone."""
+    readable, writable = os.pipe()
+    os.close(readable)
+    with open(writable, "w") as stream:
+        yield stream
+
+
+def test_the_own_code_of_a_command_counts_more_than_its_output(monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with lasting_streams():
+            print("a table")
+            assert code_of_output(1) == 1
+            assert code_of_output(0) == 2
+        assert sys.stdout is full
+
+
+def test_what_only_prints_can_tell_that_nobody_reads(broken, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", broken)
+    assert not has_no_reader(sys.stdout)
+    with lasting_streams():
+        print("a line", flush=True)
+        assert has_no_reader(sys.stdout)
+        print("another one", flush=True)
+        assert code_of_output(0) == 0
+
+
+def test_names_that_are_no_text_are_written_as_they_are_escaped(tmp_path, monkeypatch):
+    file = tmp_path / "output"
+    with file.open("w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with lasting_streams():
+            print("clip\udcff.mp4")
+    assert file.read_text() == "clip\\udcff.mp4\n"
