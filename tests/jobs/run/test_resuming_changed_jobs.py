@@ -1,4 +1,4 @@
-"""A run goes on after its questions, videos or model changed: all its answers are to the new ones."""
+"""A run goes on after its questions, videos or model changed: no answer is to the old ones."""
 
 import json
 import logging
