@@ -78,11 +78,23 @@ def check_methods(jobs: Sequence[Job], recipe: Path) -> None:
 
 
 def check_method(name: str, retention: float | None, options: Mapping[str, Any]) -> None:
-    """Refuse a method or an option of it that does not exist."""
+    """Refuse a method or an option of it that does not exist.
+
+    Args:
+        name: Of the method.
+        retention: `None` for the default of methods that take one.
+        options: Its other options.
+    """
+    from jobs.config.method_names import shipped_methods
     from jobs.config.methods import raise_if_unknown_methods
 
-    share = 0.1 if retention is None else retention
-    raise_if_unknown_methods([(name, {"name": name, **options, "retention": share})])
+    given = dict(options)
+    shipped = shipped_methods().get(name)
+    if retention is not None:
+        given["retention"] = retention
+    elif shipped and "retention" in shipped.names:
+        given["retention"] = 0.1
+    raise_if_unknown_methods([(name, {"name": name, **given})])
 
 
 def _check_benchmark(section: BenchmarkSection, model: str) -> None:
