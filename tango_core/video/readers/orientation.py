@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
@@ -30,8 +30,9 @@ def upright(picture: Picture, frame: VideoFrame) -> Picture:
         picture: (h, w, 3) uint8, as it is stored.
         frame: What it was made of. PyAV gives its rotation and leaves out whether it is mirrored.
     """
-    matrix = frame.side_data.get("DISPLAYMATRIX")
-    if matrix is not None and _mirrors(_MATRIX.unpack(bytes(matrix)[: _MATRIX.size])):
+    # A buffer, which PyAV's stubs do not say.
+    matrix = cast("memoryview | None", frame.side_data.get("DISPLAYMATRIX"))
+    if matrix is not None and _mirrors(_MATRIX.unpack_from(matrix)):
         # Mirroring negates the first column, which says the angle: half a turn more.
         turns = round((frame.rotation + 180) / 90) % 4
         return np.rot90(picture[:, ::-1], turns)
