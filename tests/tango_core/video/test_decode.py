@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from clips import SHOWN, clip, shown_numbers
 from fresh_python import printed_by
-from numbered_videos import draw, numbers_of, write_rotated
+from numbered_videos import draw, numbers_of, write_clip, write_rotated
 from PIL import Image
 
-from tango_core.video import FrameSpec, decode_frames
+from tango_core.video import FrameSpec, decode_frames, probe
 from tango_core.video.readers.errors import VideoDecodeError
 
 
@@ -35,6 +35,20 @@ def test_times_count_from_the_start_of_the_file_where_the_clock_does_not():
     """Transport streams start at 1.4 s or later by their own clock."""
     frames = decode_frames(str(clip("transport_stream.ts")), FrameSpec(60))
     np.testing.assert_allclose(frames.timestamps, np.arange(60) / 24, atol=1e-4)
+
+
+def test_a_clock_that_begins_late_does_not_make_a_whole_file_a_truncated_one(tmp_path):
+    """Matroska's duration is the time of its end, 14 s here; the video takes 4."""
+    times = [10_000 + 100 * number for number in range(40)]
+    path = str(write_clip(tmp_path / "late.mkv", 40, rate=10, times_ms=times))
+    frames = decode_frames(path, FrameSpec(40))
+    np.testing.assert_allclose(frames.timestamps, np.arange(40) / 10, atol=1e-3)
+    assert frames.warnings == ()
+    assert probe(path).duration_s == pytest.approx(4.0, abs=0.11)
+    last = decode_frames(path, FrameSpec(4), (3.9, 60.0))
+    assert numbers_of(last.pixels) == [39] * 4
+    with pytest.raises(VideoDecodeError, match="starts at 5 s but the video ends at 4.00 s"):
+        decode_frames(path, FrameSpec(4), (5.0, 60.0))
 
 
 @pytest.mark.parametrize(
