@@ -75,7 +75,7 @@ class AnswerWriter:
             self._write(to_table(new, ANSWER))
             self._pending = []
             if new:
-                self._drop_the_others()
+                self.drop_the_others()
         self._last_flush = self._clock.monotonic()
 
     def _write(self, table: pa.Table) -> None:
@@ -97,8 +97,36 @@ class AnswerWriter:
         return AnsweredClips.of(self._read.whole_clips(), cells).without_failed()
 
     def keep(self, clips: AnsweredClips) -> None:
-        """Drop what `finished` read of all other clips, once the first new answers arrive."""
+        """Drop what `finished` read of all other clips, once the first new answers arrive.
+
+        See `drop_the_others` for answers that do not stand any more.
+        """
         self._kept = clips.digests
+
+    def drop_the_others(self) -> None:
+        """Rewrite the parts that hold clips which are not kept, without them.
+
+        Clips that are in several parts are put together. A driver that dies in between leaves rows
+        twice; readers take the later one.
+        """
+        if self._kept is None or self._read is None:
+            return
+        kept, parts = self._kept, self._read
+        overview = parts.overview
+        for table in parts.whole_clips(only_split=True):
+            self._write_kept(table, kept)
+        for index, name in enumerate(overview.names):
+            clips = overview.of_part(index)
+            split = is_in(clips, overview.split_digests)
+            stays = is_in(clips, kept) & ~split
+            if (len(clips) and stays.all()) or not self.storage.exists(name):
+                continue
+            if stays.any() and (table := parts.read(name)) is not None:
+                self._write_kept(table, np.sort(clips[stays]))
+            self._may_write()
+            with suppress(FileNotFoundError):
+                self.storage.delete(name)
+        self._kept = self._read = None
 
     def missing(
         self, expected: Iterable[tuple[str, VideoItem]], cells: Sequence[str]
@@ -127,31 +155,6 @@ class AnswerWriter:
             for cell in cells
             if (benchmark, item.video_id, cell, question.id) not in there
         ]
-
-    def _drop_the_others(self) -> None:
-        """Rewrite the parts that hold clips which are not kept, without them.
-
-        Clips that are in several parts are put together. A driver that dies in between leaves rows
-        twice; readers take the later one.
-        """
-        if self._kept is None or self._read is None:
-            return
-        kept, parts = self._kept, self._read
-        overview = parts.overview
-        for table in parts.whole_clips(only_split=True):
-            self._write_kept(table, kept)
-        for index, name in enumerate(overview.names):
-            clips = overview.of_part(index)
-            split = is_in(clips, overview.split_digests)
-            stays = is_in(clips, kept) & ~split
-            if (len(clips) and stays.all()) or not self.storage.exists(name):
-                continue
-            if stays.any() and (table := parts.read(name)) is not None:
-                self._write_kept(table, np.sort(clips[stays]))
-            self._may_write()
-            with suppress(FileNotFoundError):
-                self.storage.delete(name)
-        self._kept = self._read = None
 
     def _write_kept(self, table: pa.Table, kept: Digests) -> None:
         """Write the answers of some clips, whose digests are sorted, as one more part."""

@@ -15,7 +15,6 @@ from pipeline.clip_digests import (
     clips_of,
     digests_of,
     encoded,
-    is_in,
     question_digest,
 )
 from pipeline.stages.declarations import are_failed
@@ -62,7 +61,11 @@ class AnsweredClips:
         return len(self.digests)
 
     def has(self, benchmark: str, video_id: str, questions: Iterable[str]) -> bool:
-        """Whether a clip is here with exactly these questions.
+        """Whether a clip is here with exactly these questions; see `find`."""
+        return self.find(benchmark, video_id, questions) is not None
+
+    def find(self, benchmark: str, video_id: str, questions: Iterable[str]) -> int | None:
+        """Place of a clip that is here with exactly these questions; `None` if it is not.
 
         Args:
             benchmark: Name of its benchmark.
@@ -72,21 +75,16 @@ class AnsweredClips:
         digest = clip_digest(benchmark, video_id)
         at = int(np.searchsorted(self.digests, np.bytes_(digest)))
         if at == len(self) or self.digests[at : at + 1].tobytes() != digest:
-            return False
+            return None
         ids = list(questions)
         total = sum(map(question_digest, ids)) % 2**64
-        return bool(self.counts[at] == len(ids) and int(self.questions[at]) == total)
+        return at if self.counts[at] == len(ids) and int(self.questions[at]) == total else None
 
     def without_failed(self) -> AnsweredClips:
         """The clips of which no answer failed."""
-        return self._where(~self.failed)
+        return self.where(~self.failed)
 
-    def without(self, clips: pa.Table) -> AnsweredClips:
-        """All clips but those of a table with the columns `benchmark` and `video_id`."""
-        asked = np.sort(digests_of(clips_of(clips)[1]))
-        return self._where(~is_in(self.digests, asked))
-
-    def _where(self, chosen: npt.NDArray[np.bool_]) -> AnsweredClips:
+    def where(self, chosen: npt.NDArray[np.bool_]) -> AnsweredClips:
         """The chosen clips."""
         return replace(self, **{name: values[chosen] for name, values in vars(self).items()})
 
@@ -114,4 +112,4 @@ def _answered(table: pa.Table, cells: Sequence[str]) -> AnsweredClips:
     sums, counts = added.reshape(shape), np.bincount(slots, minlength=added.size).reshape(shape)
     alike = (sums == sums[:, :1]).all(axis=1) & (counts == counts[:, :1]).all(axis=1)
     there = AnsweredClips(digests_of(names), sums[:, 0], counts[:, 0], failed)
-    return there._where(alike & ~strange & (counts[:, 0] > 0))
+    return there.where(alike & ~strange & (counts[:, 0] > 0))

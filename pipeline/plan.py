@@ -16,8 +16,8 @@ from pipeline.cache.features import FeatureCache
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.tokens import TokenCache, tokens_in
+from pipeline.continued import Continued
 from pipeline.features import FeatureStore
-from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import PlannedMethod
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
 from pipeline.stages.declarations import DECODE_VIDEO
@@ -61,7 +61,7 @@ def plan_clips(
     caches: Mapping[str, TokenCache],
     *,
     hash_content: bool = False,
-    done: AnsweredClips = NOTHING_DONE,
+    continued: Continued | None = None,
     recompute: bool = False,
     identify: Callable[[str, bool], str] = source_fingerprint,
     features: FeatureStore | None = None,
@@ -73,8 +73,7 @@ def plan_clips(
         items: (benchmark name, clip) pairs.
         caches: Caches that must hold every clip before it can be answered.
         hash_content: Identify files by their bytes and not by size and modification time.
-        done: What an earlier attempt finished; a clip that is there with exactly its questions is
-            skipped.
+        continued: What earlier attempts answered; a clip whose answers stand is skipped.
         recompute: Compute every clip for every cache, whether it is there or not.
         identify: Path and `hash_content` -> what identifies the source; see `source_fingerprint`.
         features: The job's feature store, if it has one.
@@ -93,9 +92,10 @@ def plan_clips(
                 f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)
-        if len(done) and done.has(*identity, (question.id for question in item.questions)):
+        row = _plan_clip(benchmark, item, hash_content, identify)
+        if continued and continued.keeps(row, item.questions):
             continue
-        pending.append(_plan_clip(benchmark, item, hash_content, identify))
+        pending.append(row)
         if len(pending) == _ROWS_PER_CHUNK:
             chunks.append(to_table(pending, CLIP))
             pending = []

@@ -60,7 +60,8 @@ class ActorPool:
             raise ValueError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
         if self.most < self.least:
             raise ValueError(
-                f"pools.*.num_actors must be [least, most], got [{self.least}, {self.most}]"
+                "pools.*.num_actors must be [least, most] with least <= most, "
+                f"got [{self.least}, {self.most}]"
             )
         if not (0 <= self.num_gpus < math.inf and 0 <= self.num_cpus < math.inf):
             raise ValueError(f"pools.*.num_gpus and num_cpus must be 0 or larger, got {self}")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 Status = Literal[
     "ok", "decode_failed", "decode_damaged", "encode_failed", "answer_failed", "unparsed"
@@ -50,6 +50,12 @@ class Question:
 
     def __post_init__(self) -> None:
         """Check that there is one kind of answer, and that it can be right."""
+        if not isinstance(self.choices, tuple):
+            raise ValueError(f"question {self.id!r}: choices must be a tuple, got {self.choices!r}")
+        if self.answer is not None and type(self.answer) is not int:
+            raise ValueError(
+                f"question {self.id!r}: answer must be an index or None, got {self.answer!r}"
+            )
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
@@ -156,3 +162,12 @@ class Answer:
     decode_ms: float
     visual_tokens: int = 0
     clip_text_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Check that there is such a status, and that the choice can be an option."""
+        if self.status not in get_args(Status):
+            raise ValueError(
+                f"status must be one of {', '.join(get_args(Status))}, got {self.status!r}"
+            )
+        if self.choice is not None and self.choice < 0:
+            raise ValueError(f"choice must be the index of an option or None, got {self.choice}")

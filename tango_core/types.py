@@ -79,7 +79,7 @@ class VideoFrames:
     damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check shapes and types."""
+        """Check shapes, types and the order of the frames."""
         if self.pixels.ndim != 4 or self.pixels.shape[-1] != 3 or self.pixels.dtype != np.uint8:
             raise ValueError(
                 f"pixels must be (F, h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}"
@@ -89,6 +89,10 @@ class VideoFrames:
                 f"timestamps must be ({len(self.pixels)},) float64, got {self.timestamps.shape} "
                 f"{self.timestamps.dtype}"
             )
+        if len(self.pixels) == 0:
+            raise ValueError("pixels must hold at least one frame, got 0")
+        if not (np.isfinite(self.timestamps).all() and (np.diff(self.timestamps) >= 0).all()):
+            raise ValueError(f"timestamps must be finite and not descend, got {self.timestamps}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +134,8 @@ class VisualFeatures:
     def __post_init__(self) -> None:
         """Check that everything describes the same T x H x W tokens."""
         height, width = self.grid
+        if height < 1 or width < 1:
+            raise ValueError(f"grid must be (H, W) with at least one token, got {self.grid}")
         if self.tokens.ndim != 3 or self.tokens.shape[1] != height * width:
             raise ValueError(
                 f"tokens must be (T, {height * width}, D) on grid {self.grid}, "
@@ -142,18 +148,13 @@ class VisualFeatures:
             raise ValueError(
                 f"timestamps must be ({num_frames},), got {tuple(self.timestamps.shape)}"
             )
-        for name in ("saliency", "attention", "keys"):
-            value = getattr(self, name)
-            if value is not None and tuple(value.shape[:2]) != (num_frames, tokens_per_frame):
-                raise ValueError(
-                    f"{name} must start with ({num_frames}, {tokens_per_frame}), "
-                    f"got {tuple(value.shape)}"
-                )
-        if self.frame_embeddings is not None and len(self.frame_embeddings) != num_frames:
-            raise ValueError(
-                f"frame_embeddings must be ({num_frames}, Dv), "
-                f"got {tuple(self.frame_embeddings.shape)}"
-            )
+        for name, known, free in (
+            ("saliency", (num_frames, tokens_per_frame), ()),
+            ("attention", (num_frames, tokens_per_frame), ()),
+            ("keys", (num_frames, tokens_per_frame), ("Dk",)),
+            ("frame_embeddings", (num_frames,), ("Dv",)),
+        ):
+            _check_signal(name, getattr(self, name), known, free)
         _check_companions(self.companions, self.tokens)
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
@@ -222,6 +223,18 @@ class CompressedVideo:
         """
         begin = self.timestamps[0].clamp(max=start_s)
         return replace(self, timestamps=self.timestamps - begin)
+
+
+def _check_signal(
+    name: str, signal: Tensor | None, known: tuple[int, ...], free: tuple[str, ...]
+) -> None:
+    """Refuse a signal whose first sizes are not the `known` ones, or that has not `free` more."""
+    if signal is None:
+        return
+    shape = tuple(signal.shape)
+    if len(shape) != len(known) + len(free) or shape[: len(known)] != known:
+        wanted = ", ".join(map(str, (*known, *free)))
+        raise ValueError(f"{name} must be ({wanted}), got {shape}")
 
 
 def _check_companions(companions: Tensor | None, tokens: Tensor) -> None:

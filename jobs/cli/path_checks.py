@@ -82,17 +82,19 @@ def check_method(name: str, retention: float | None, options: Mapping[str, Any])
 
     Args:
         name: Of the method.
-        retention: As given; `None` is the default of `ask`, for a method that has a retention.
-        options: Others that are given.
+        retention: `None` for the default of methods that take one.
+        options: Its other options.
     """
     from jobs.config.method_names import shipped_methods
     from jobs.config.methods import raise_if_unknown_methods
 
-    known = shipped_methods().get(name)
-    if retention is None and known is not None and "retention" in known.names:
-        retention = 0.1
-    share = {} if retention is None else {"retention": retention}
-    raise_if_unknown_methods([(name, {"name": name, **options, **share})])
+    given = dict(options)
+    shipped = shipped_methods().get(name)
+    if retention is not None:
+        given["retention"] = retention
+    elif shipped and "retention" in shipped.names:
+        given["retention"] = 0.1
+    raise_if_unknown_methods([(name, {"name": name, **given})])
 
 
 def _check_benchmark(section: BenchmarkSection, model: str) -> None:

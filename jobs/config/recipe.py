@@ -62,6 +62,7 @@ class Job:
         tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
             the start of a Ray, and Ray for the rest.
+        engine: What makes tokens of a prompt: `native`, this project's own, is the only one.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
         max_failures: Number of clips that may fail; with more the exit code is 1.
@@ -87,6 +88,7 @@ class Job:
     cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
+    engine: Literal["native"] = "native"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1)] | None = None
@@ -147,6 +149,8 @@ class Job:
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
         # Newer than runs that may be continued.
+        if self.engine == "native":
+            del plain["engine"]
         if not self.model.compile:
             del plain["model"]["compile"]
         if not self.controls:

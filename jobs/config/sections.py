@@ -27,15 +27,21 @@ Place = Annotated[str, AfterValidator(_expanded)]
 """A path, in which a leading `~` is the home directory, or a URL."""
 
 
-def _frames_at_once(value: object) -> object:
+def _number_of(what: str) -> BeforeValidator:
     """Refuse what is neither, in the words of the setting instead of those of its two types."""
-    if value == "auto" or (type(value) is int and value >= 1):
-        return value
-    raise ValueError("must be auto, or a number of frames from 1 on")
+
+    def checked(value: object) -> object:
+        if value == "auto" or (type(value) is int and value >= 1):
+            return value
+        raise ValueError(f"must be auto, or a number of {what} from 1 on")
+
+    return BeforeValidator(checked)
 
 
-EncodeBatch = Annotated[int | Literal["auto"], BeforeValidator(_frames_at_once)]
+EncodeBatch = Annotated[int | Literal["auto"], _number_of("frames")]
 """Frames that go through the vision tower together."""
+BatchTokens = Annotated[int | Literal["auto"], _number_of("tokens")]
+"""Tokens that the language model works on together."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -137,7 +143,7 @@ class AnswerSection:
             the other.
     """
 
-    batch_tokens: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    batch_tokens: BatchTokens = "auto"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -30,14 +30,15 @@ from jobs.run.outcome import FAILURE, JobResult, Outcome
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
+from jobs.run.same_tokens import claim_caches
 from jobs.run.shards import ShardCount
 from pipeline import stopping
 from pipeline.answers import AnswerWriter
-from pipeline.asked import write_asked
+from pipeline.asked import read_asked, write_asked
 from pipeline.background import iterate
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.continued import AskedBefore, Continued
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.finished import NOTHING_DONE
 from pipeline.lease import KeptLease, held
 from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
@@ -47,9 +48,10 @@ from pipeline.remote.urls import Place
 from pipeline.renewal import renewed
 from pipeline.rows import Row, to_table
 from pipeline.run import run
-from pipeline.seal import write_sealed
+from pipeline.seal import DamagedFileError, write_sealed
 from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
+from pipeline.storage import Storage
 from pipeline.store_faults import insist, patient, store_fault
 
 logger = logging.getLogger(__name__)
@@ -125,18 +127,23 @@ def _execute(
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
     )
-    done = writer.finished([name for name, _ in built.methods]) if writer else NOTHING_DONE
+    continued = _continued(writer, built, storage) if writer else Continued()
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
     shards = ShardCount(job.shard)
     plan = make_plan(
-        job, built, caches, answer=kind != "precompute", done=done, count=shards, clock=clock
+        job,
+        built,
+        caches,
+        answer=kind != "precompute",
+        continued=continued,
+        count=shards,
+        clock=clock,
     )
-    finished = done.without(plan.clips)
+    finished = continued.standing
     if writer:
-        writer.keep(finished)
-        if len(done):
-            logger.info("resuming: %d clips are finished", len(finished))
+        claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
+        _keep(writer, continued)
     _announce(plan)
     if not plan.answer:
         warn_of_outdated(plan)
@@ -182,7 +189,7 @@ def _execute(
         locations.cache_root,
         started_at=started_at,
         # The time of a continued run says nothing about its speed.
-        wall_s=None if len(done) else clock.monotonic() - started,
+        wall_s=None if continued else clock.monotonic() - started,
         shards=shards.sizes(),
         num_answers=num_answers,
         work=outcome.work(),
@@ -191,6 +198,37 @@ def _execute(
     stored = (plan.features.cache.name,) if plan.features else ()
     compact_if_remote(caches, (*stored, *plan.caches), clock)
     return outcome.result(facts)
+
+
+def _continued(writer: AnswerWriter, built: BuiltJob, storage: Storage) -> Continued:
+    """What earlier attempts of a run answered, and what they were asked."""
+    done = writer.finished([name for name, _ in built.methods])
+    if not len(done):
+        return Continued()
+    try:
+        return Continued(done, AskedBefore.of(read_asked(storage)))
+    except DamagedFileError as error:
+        logger.warning("%s; whether files or questions changed since cannot be told", error)
+        return Continued(done)
+
+
+def _keep(writer: AnswerWriter, continued: Continued) -> None:
+    """Keep the answers that stand; those about other files or words go at once.
+
+    What is asked now is written down next, and would vouch for them.
+    """
+    standing = continued.standing
+    writer.keep(standing)
+    if not continued:
+        return
+    logger.info("resuming: %d clips are finished", len(standing))
+    if changed := len(continued) - len(standing):
+        logger.warning(
+            "the answers about %d clip(s) are dropped: since they were given, the files or the "
+            "questions were changed",
+            changed,
+        )
+        writer.drop_the_others()
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:

@@ -12,8 +12,8 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob
 from jobs.run.shards import ShardCount
 from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.continued import Continued
 from pipeline.features import open_store
-from pipeline.finished import NOTHING_DONE, AnsweredClips
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
 from pipeline.pools import Pools
@@ -33,7 +33,7 @@ def make_plan(
     cache_root: str | Storage,
     *,
     answer: bool,
-    done: AnsweredClips = NOTHING_DONE,
+    continued: Continued | None = None,
     count: ShardCount | None = None,
     clock: Clock = SYSTEM_CLOCK,
     generate: bool = True,
@@ -45,7 +45,7 @@ def make_plan(
         built: From `build`.
         cache_root: Directory or URL of the caches.
         answer: Whether questions are answered, or only caches filled.
-        done: See `plan_clips`.
+        continued: See `plan_clips`.
         count: Counts the clips of all shards.
         clock: Dates the entries of the caches.
         generate: Whether videos that a benchmark generates are written; else those that are not
@@ -72,7 +72,7 @@ def make_plan(
             items_of(job, built, count, generate=generate),
             caches,
             hash_content=job.hash_content,
-            done=done,
+            continued=continued,
             recompute=job.mode == "profile",
             identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
@@ -85,7 +85,7 @@ def make_plan(
             f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
             "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
         )
-    if clips.num_rows == 0 and not len(done) and job.shard is None:
+    if clips.num_rows == 0 and not continued and job.shard is None:
         raise RecipeError(
             f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 from rich.console import Console
 
@@ -19,6 +20,7 @@ from jobs.run.driver import execute
 from jobs.run.json_events import JsonEvents
 from jobs.run.last_words import works_on
 from jobs.run.locations import Locations
+from jobs.run.outcome import JobResult
 from jobs.run.run_job import counted, exit_code, where
 from jobs.tracking.live import LiveRun
 from pipeline.executors.early import EarlyRay
@@ -69,8 +71,7 @@ def precompute(
             observers=[desk, live, *([events] if events else [])],
             board=board,
         )
-        counts = {**asdict(job_result), "facts": job_result.facts.to_json()}
-        text = json.dumps(counts, indent=2, default=str) + "\n"
+        text = json.dumps(_summary(job_result), indent=2, default=str) + "\n"
         with results_of(run_dir, desk.path) as folder:
             Storage.at(folder).write(SUMMARY_FILE, text.encode())
         display.say(f"clips:   {counted(job_result)}")
@@ -85,3 +86,15 @@ def precompute(
     if events:
         events.finished(code, None, tracked)
     return code
+
+
+def _summary(job_result: JobResult) -> dict[str, Any]:
+    """What `summary.json` holds: the counts, and what every run says of its work and its caches."""
+    facts = job_result.facts
+    return {
+        **asdict(job_result),
+        "facts": facts.to_json(),
+        "run_id": facts.run_id,
+        "work": asdict(facts.work) if facts.work else None,
+        "cache": {"hits": job_result.num_hits, "misses": job_result.num_computed},
+    }

@@ -20,6 +20,7 @@ from tango_core.video.readers.errors import ReaderError, VideoDecodeError
 from tango_core.video.readers.extent import locate_clip
 from tango_core.video.readers.folder import FolderReader
 from tango_core.video.readers.in_order import SequentialReader
+from tango_core.video.readers.orientation import is_mirrored
 from tango_core.video.readers.probe import PacketIndex, VideoInfo, read_index
 from tango_core.video.sampling import frame_indices, numbered_window
 
@@ -139,6 +140,11 @@ def _candidates(
     path: str, spec: FrameSpec, index: PacketIndex, warnings: list[str]
 ) -> list[Callable[[], FrameReader]]:
     """List the readers in the order to try them; a file is opened only when one is called."""
+    if spec.decoder not in ("auto", "pyav") and is_mirrored(path):
+        raise VideoDecodeError(
+            f"{path}: its header says to mirror the pictures, which {spec.decoder} does not do; "
+            "use decode.decoder: auto"
+        )
     if spec.decoder == "torchcodec":
         from tango_core.video.readers.torchcodec import TorchcodecReader
 

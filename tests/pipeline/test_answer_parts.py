@@ -145,11 +145,6 @@ class TestAnsweredClips:
         assert (len(clips), len(clips.without_failed())) == (2, 1)
         assert clips.without_failed().has("b", "v2", ["q1"]), "answered though damaged"
 
-    def test_clips_that_are_asked_again_are_taken_out(self):
-        clips = self.of(*(answer(v, "q1", c) for c in self.CELLS for v in ("v1", "v2", "v3")))
-        rest = clips.without(to_table([answer("v2"), answer("v9")], ANSWER))
-        assert [rest.has("b", v, ["q1"]) for v in ("v1", "v2", "v3")] == [True, False, True]
-
     def test_many_drawn_runs_agree_with_sets(self):
         """Against the same question asked of Python's own sets."""
         draw = random.Random(0)

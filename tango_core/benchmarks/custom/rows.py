@@ -133,7 +133,7 @@ def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
             raise ValueError(f"options or an answer without a question{''.join(meant)}")
         return Row(video, clip, None, misspelt=misspelt)
     match = _match(_text(fields, "match"), answer, choices)
-    own_id = fields.get("id")
+    own_id = None if _is_nan(fields.get("id")) else fields.get("id")
     question = Question(
         id=str(number) if own_id is None or own_id == "" else str(own_id),
         text=text,
@@ -142,13 +142,21 @@ def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
         groups={
             name: str(value)
             for name, value in fields.items()
-            if name not in COLUMNS and value is not None and str(value).strip()
+            if name not in COLUMNS
+            and value is not None
+            and not _is_nan(value)
+            and str(value).strip()
         },
         accepted=_accepted(answer) if match else (),
         match=match or "exact",
     )
     unscored = answer is not None and not choices and match is None
     return Row(video, clip, question, unscored, misspelt)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value is what tables of numbers write for an empty cell."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 @cache

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tango_core.compressors.base import num_kept
 from tango_core.ops.budgets import apportion, evenly, fill
 
 Counts = NDArray[np.int64]
@@ -37,7 +38,7 @@ def budgets_of_frames(
 ) -> tuple[list[int], list[int]]:
     """All tokens and chosen tokens of every frame, whatever the segments; see `plan_budgets`."""
     if exact:
-        total = max(1, round(retention * num_frames * tokens_per_frame))
+        total = num_kept(num_frames * tokens_per_frame, retention)
         per_frame = evenly(total, num_frames)
         chosen = evenly(min(total, math.ceil(ratio * total - 1e-9)), num_frames)
         return per_frame, [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tango_core.compressors.base import num_kept
 from tango_core.ops.budgets import apportion, fill
 
 Budget = Literal["official", "exact"]
@@ -169,7 +170,7 @@ def _exact(
     sizes = np.array([len(part.spatial) for part in parts], dtype=np.int64)
     segment_of = np.searchsorted(np.cumsum(lengths), [part.frame for part in parts], side="right")
     capacity = np.bincount(segment_of, weights=sizes).astype(np.float64)
-    total = max(1, round(rules.retention * tokens_per_frame * sum(lengths)))
+    total = num_kept(tokens_per_frame * sum(lengths), rules.retention)
     ideal = fill(float(total), np.array(lengths, dtype=float), capacity)
     salient_ratio = 1.0 - rules.context_ratio
     totals = apportion(total, sizes * (ideal / capacity)[segment_of], sizes)

@@ -276,14 +276,20 @@ def _num_left_out(numbers: Indices) -> int:
 
 
 def _duration(container: InputContainer, stream: VideoStream) -> float | None:
-    """Length of the video stream as the header says; Matroska keeps it in a tag, if at all."""
+    """Length of the video stream as the header says; Matroska keeps it in a tag, if at all.
+
+    Matroska says when the video ends by a clock that may begin late.
+    """
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
+    late = (container.format.name.startswith("matroska") and container.start_time) or 0
+    begin_s = max(0, late) / 1_000_000
     tag = next((v for k, v in stream.metadata.items() if k.upper().startswith("DURATION")), "")
     parts = tag.split(":")
     if len(parts) == 3:
         try:
-            return int(parts[0]) * 3600 + int(parts[1]) * 60 + float(parts[2])
+            end_s = int(parts[0]) * 3600 + int(parts[1]) * 60 + float(parts[2])
+            return max(0.0, end_s - begin_s)
         except ValueError:
             pass
-    return container.duration / 1_000_000 if container.duration else None
+    return max(0.0, container.duration / 1_000_000 - begin_s) if container.duration else None

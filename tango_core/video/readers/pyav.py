@@ -11,6 +11,7 @@ import numpy as np
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.container import demuxed, opened
 from tango_core.video.readers.errors import ReaderError
+from tango_core.video.readers.orientation import upright
 from tango_core.video.readers.probe import PacketIndex
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def to_rgb(path: str, frame: VideoFrame) -> Picture:
             f"{path}: a {frame.width}x{frame.height} {frame.format.name} frame has no RGB form "
             f"({error})"
         ) from error
-    turns = round(frame.rotation / 90) % 4
-    return np.rot90(picture, turns) if turns else picture
+    return upright(picture, frame)
 
 
 def decode_packet(

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from tango_core.local_files import open_regular
+from tango_core.video.readers.orientation import mirrors, movie_header
 
 REVISION = "frames-2"
 
-_READ_AT_MOST = 1 << 20
 _INDEX_AT_MOST = 1 << 26
 _HIGH_444_MP4 = re.compile(rb"avcC\x01\xf4")
 _HIGH_444_MATROSKA = re.compile(rb"\x63\xa2[\x40-\xff][\x00-\xff]{0,3}?\x01\xf4", re.DOTALL)
@@ -25,8 +25,9 @@ _HIDDEN_FRAMES = re.compile(rb"VP[89]0")
 def decoding_revision(path: str | os.PathLike[str]) -> str:
     """Name the change that concerns a file, to be added to its identity; "" for most files.
 
-    Concerned are H.264 4:4:4 (by whichever encoder; its version lies in the stream), and AVI with
-    dropped frames, with codecs that have hidden ones, or without an index that tells.
+    Concerned are H.264 4:4:4 (by whichever encoder; its version lies in the stream), AVI with
+    dropped frames, with codecs that have hidden ones, or without an index that tells, and mp4 that
+    is shown mirrored.
     """
     try:
         with open_regular(path) as file:
@@ -43,23 +44,8 @@ def _is_concerned(file: BinaryIO) -> bool:
     if head[:4] == b"\x1a\x45\xdf\xa3":
         return _HIGH_444_MATROSKA.search(file.read(1 << 16)) is not None
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip"):
-        return _is_high_444(file)
-    return False
-
-
-def _is_high_444(file: BinaryIO) -> bool:
-    """Whether the header of an mp4 announces H.264 in the profile High 4:4:4 Predictive."""
-    file.seek(0)
-    while len(head := file.read(8)) == 8:
-        size = int.from_bytes(head[:4], "big")
-        if head[4:] == b"moov":
-            return _HIGH_444_MP4.search(file.read(min(size, _READ_AT_MOST))) is not None
-        read = 8
-        if size == 1:
-            size, read = int.from_bytes(file.read(8), "big"), 16
-        if size < read:
-            return False
-        file.seek(size - read, os.SEEK_CUR)
+        header = movie_header(file)
+        return _HIGH_444_MP4.search(header) is not None or mirrors(header)
     return False
 
 

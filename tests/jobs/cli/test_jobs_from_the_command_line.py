@@ -111,6 +111,10 @@ def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
     folder = next(line.split()[-1] for line in out.splitlines() if line.startswith("cache:"))
     assert len(list((tmp_path / folder).glob("*.parquet"))) == 2
     assert (tmp_path / folder / "manifest.json").is_file()
+    (run_dir,) = [path.parent for path in (tmp_path / "runs").glob("*/summary.json")]
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["work"]["decoded"] == summary["work"]["encoded"] == 2
+    assert summary["cache"] == {"hits": 0, "misses": summary["work"]["compressed"]}
 
 
 def test_precomputed_features_serve_every_later_method(tango, recipe, tmp_path):

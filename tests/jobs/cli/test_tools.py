@@ -41,11 +41,12 @@ def test_ask_prints_the_reply_the_tokens_and_the_times(tango, video):
         assert stage in cost
 
 
-def test_ask_takes_a_method_that_has_no_retention(tango, video):
-    arguments = ("--method", "full", "--num-frames", "3", "--max-new-tokens", "3")
+@pytest.mark.parametrize(("method", "kept"), [("full", 192), ("block", 48)])
+def test_methods_without_a_retention_are_asked_without_one(tango, video, method, kept):
+    arguments = ("--method", method, "--num-frames", "3", "--max-new-tokens", "1")
     code, out, err = tango("ask", video, "What moves?", *arguments)
-    assert code == 0, err
-    assert "192 of 192 visual tokens" in out
+    assert (code, err) == (0, "")
+    assert f"{kept} of 192 visual tokens" in out
 
 
 def test_options_are_given_one_by_one_or_with_bars(tango, video):

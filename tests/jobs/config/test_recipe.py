@@ -79,6 +79,20 @@ def test_compiled_kernels_make_another_run_as_another_device_does():
     assert [model_of(job).compile for job in (plain, off, on)] == [False, False, True]
 
 
+def test_the_engine_may_be_named_and_there_is_one():
+    """Older runs, which know no such key, are those of the same engine."""
+    assert job_digest(parse(engine="native")) == job_digest(parse())
+    assert "engine" not in yaml.safe_load(parse().to_yaml())
+    with pytest.raises(RecipeError, match="engine: input should be 'native', got 'vllm'"):
+        parse(engine="vllm")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "many"])
+def test_a_number_or_auto_is_said_in_words(value):
+    with pytest.raises(RecipeError, match=r"answer.batch_tokens: must be auto, or a number of tok"):
+        parse(answer={"batch_tokens": value})
+
+
 def test_a_list_of_values_stands_for_one_method_per_value():
     job = Job(
         benchmarks=parse().all_benchmarks,

@@ -53,6 +53,15 @@ def test_exactly_what_was_asked_where_nothing_repeats(name, shape, retention):
 
 
 @pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize(("frames", "grid", "retention"), [(5, (3, 7), 0.9), (7, (5, 11), 0.1)])
+def test_half_a_token_is_rounded_alike_by_every_method(name, frames, grid, retention):
+    """0.9 * 21 * 5 is 94.5 or 94.50000000000001, by the order of the factors."""
+    features = make_clip(num_frames=frames, grid=grid, kind="noise", dim=16)
+    options = {"inner": None} if name == "flashvid" else {}
+    assert _kept(name, features, retention, **options) == _asked(features, retention)
+
+
+@pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("kind", ["scene", "static", "duplicates"])
 def test_exactly_what_was_asked_where_frames_repeat(name, kind):
     features = make_clip(num_frames=8, grid=(5, 5), kind=kind)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from clips import SHOWN, clip, shown_numbers
 from fresh_python import printed_by
-from numbered_videos import draw, numbers_of
+from numbered_videos import draw, numbers_of, write_clip, write_rotated
 from PIL import Image
 
-from tango_core.video import FrameSpec, decode_frames
+from tango_core.video import FrameSpec, decode_frames, probe
+from tango_core.video.readers.errors import VideoDecodeError
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])
@@ -34,6 +35,20 @@ def test_times_count_from_the_start_of_the_file_where_the_clock_does_not():
     """Transport streams start at 1.4 s or later by their own clock."""
     frames = decode_frames(str(clip("transport_stream.ts")), FrameSpec(60))
     np.testing.assert_allclose(frames.timestamps, np.arange(60) / 24, atol=1e-4)
+
+
+def test_a_clock_that_begins_late_does_not_make_a_whole_file_a_truncated_one(tmp_path):
+    """Matroska's duration is the time of its end, 14 s here; the video takes 4."""
+    times = [10_000 + 100 * number for number in range(40)]
+    path = str(write_clip(tmp_path / "late.mkv", 40, rate=10, times_ms=times))
+    frames = decode_frames(path, FrameSpec(40))
+    np.testing.assert_allclose(frames.timestamps, np.arange(40) / 10, atol=1e-3)
+    assert frames.warnings == ()
+    assert probe(path).duration_s == pytest.approx(4.0, abs=0.11)
+    last = decode_frames(path, FrameSpec(4), (3.9, 60.0))
+    assert numbers_of(last.pixels) == [39] * 4
+    with pytest.raises(VideoDecodeError, match=r"starts at 5 s but the video ends at 4\.00 s"):
+        decode_frames(path, FrameSpec(4), (5.0, 60.0))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +95,31 @@ class TestSize:
         assert frames.pixels.shape == (4, 128, 64, 3)
         turned_back = np.rot90(frames.pixels, axes=(1, 2))
         assert numbers_of(turned_back) == [0, 39, 79, 119]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "shown"),
+    [
+        ((-1, 0, 0, 1), np.fliplr),
+        ((1, 0, 0, -1), np.flipud),
+        ((0, 1, 1, 0), lambda picture: picture.transpose(1, 0, 2)),
+        ((0, -1, -1, 0), lambda picture: np.rot90(picture, 2).transpose(1, 0, 2)),
+        ((0, -1, 1, 0), lambda picture: np.rot90(picture, 1)),
+        ((-1, 0, 0, -1), lambda picture: np.rot90(picture, 2)),
+    ],
+    ids=["left-right", "up-down", "diagonal", "other diagonal", "turned", "upside down"],
+)
+def test_pictures_are_shown_as_players_show_them(tmp_path, matrix, shown):
+    """The display matrix says where a pixel goes; half of all matrices mirror."""
+    path = write_rotated(tmp_path / "clip.mp4", clip("closed_gop.mp4"), matrix)
+    stored = decode_frames(str(clip("closed_gop.mp4")), FrameSpec(2)).pixels
+    frames = decode_frames(str(path), FrameSpec(2)).pixels
+    np.testing.assert_array_equal(frames, np.stack([shown(picture) for picture in stored]))
+
+
+def test_other_decoders_refuse_what_they_would_not_mirror():
+    with pytest.raises(VideoDecodeError, match=r"says to mirror .*, which decord does not do"):
+        decode_frames(str(clip("mirrored.mp4")), FrameSpec(2, decoder="decord"))
 
 
 def test_decoding_loads_no_torch():

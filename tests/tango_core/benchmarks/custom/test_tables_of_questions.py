@@ -190,3 +190,10 @@ def test_a_line_of_json_that_has_the_column_may_have_a_group_like_it(read_table,
     with caplog.at_level(logging.WARNING):
         read_table(json.dumps({"video": "a.mp4", "question": "What?", "questions": 3}), "t.jsonl")
     assert not caplog.records
+
+
+def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
+    """`json.dumps` of a frame's rows writes NaN there."""
+    rows = [{"video": "a.mp4", "question": "What?", "id": float("nan"), "type": float("nan")}] * 2
+    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
+    assert [(one.id, dict(one.groups)) for one in item.questions] == [("1", {}), ("2", {})]

@@ -1,0 +1,89 @@
+"""The central types refuse what does not describe one clip, where it is made."""
+
+import numpy as np
+import pytest
+import torch
+
+from tango_core import Answer, Question, VideoFrames, VisualFeatures
+
+T, H, W, D = 3, 2, 5, 8
+
+
+def frames(times, num_frames=2):
+    return VideoFrames(np.zeros((num_frames, 4, 4, 3), np.uint8), np.array(times, np.float64))
+
+
+def features(grid=(H, W), **signals):
+    tokens = torch.zeros(T, grid[0] * grid[1], D)
+    return VisualFeatures(tokens, grid, torch.arange(T, dtype=torch.float64), **signals)
+
+
+def answer(**changes):
+    values = {"text": "A", "choice": 0, "status": "ok", "prompt_tokens": 1, "new_tokens": 1}
+    return Answer(**{**values, "prefill_ms": 1.0, "ttft_ms": 1.0, "decode_ms": 1.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("times", "num_frames", "message"),
+    [
+        ([1.0, 0.0], 2, "not descend"),
+        ([0.0, np.nan], 2, "finite"),
+        ([0.0, np.inf], 2, "finite"),
+        ([], 0, "at least one frame"),
+    ],
+)
+def test_frames_have_times_in_order(times, num_frames, message):
+    with pytest.raises(ValueError, match=message):
+        frames(times, num_frames)
+
+
+def test_repeated_frames_repeat_their_time():
+    assert frames([1.5, 1.5]).timestamps.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("saliency", (T, H * W, 1), r"\(3, 10\)"),
+        ("attention", (T, H, W), r"\(3, 10\)"),
+        ("keys", (T, H * W), r"\(3, 10, Dk\)"),
+        ("frame_embeddings", (T,), r"\(3, Dv\)"),
+        ("frame_embeddings", (T + 1, D), r"\(3, Dv\)"),
+    ],
+)
+def test_a_signal_of_another_shape_is_refused(name, shape, expected):
+    with pytest.raises(ValueError, match=rf"{name} must be {expected}"):
+        features(**{name: torch.zeros(shape)})
+
+
+def test_every_signal_of_its_shape_is_taken():
+    pairs = {"saliency": (T, H * W), "attention": (T, H * W), "keys": (T, H * W, 4)}
+    given = {name: torch.zeros(shape) for name, shape in pairs.items()}
+    assert features(**given, frame_embeddings=torch.zeros(T, 6)).keys is given["keys"]
+
+
+@pytest.mark.parametrize("grid", [(0, 5), (-2, -5)])
+def test_a_grid_has_tokens(grid):
+    with pytest.raises(ValueError, match="grid must be"):
+        features(grid)
+
+
+@pytest.mark.parametrize("right", [True, 1.0, "B"])
+def test_a_right_answer_is_an_index(right):
+    with pytest.raises(ValueError, match="answer must be an index or None"):
+        Question("q", "What?", ("a", "b"), right)
+
+
+def test_options_are_frozen_as_the_question_is():
+    with pytest.raises(ValueError, match="choices must be a tuple"):
+        Question("q", "What?", ["a", "b"], 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"status": "fine"}, "status must be one of ok, "), ({"choice": -1}, "index of an option")],
+)
+def test_an_answer_says_what_became_of_it(changes, message):
+    with pytest.raises(ValueError, match=message):
+        answer(**changes)
+    assert answer(choice=None, status="unparsed").status == "unparsed"
