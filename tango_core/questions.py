@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import MappingProxyType
 from typing import Literal, get_args
 
@@ -50,12 +51,16 @@ class Question:
 
     def __post_init__(self) -> None:
         """Check that there is one kind of answer, and that it can be right."""
+        if isinstance(self.choices, list):
+            object.__setattr__(self, "choices", tuple(self.choices))
         if not isinstance(self.choices, tuple):
             raise ValueError(f"question {self.id!r}: choices must be a tuple, got {self.choices!r}")
-        if self.answer is not None and type(self.answer) is not int:
-            raise ValueError(
-                f"question {self.id!r}: answer must be an index or None, got {self.answer!r}"
-            )
+        if self.answer is not None:
+            if isinstance(self.answer, bool) or not isinstance(self.answer, Integral):
+                raise ValueError(
+                    f"question {self.id!r}: answer must be an index or None, got {self.answer!r}"
+                )
+            object.__setattr__(self, "answer", int(self.answer))  # numpy's, from a table
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise ValueError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
