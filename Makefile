@@ -22,7 +22,9 @@ GPU_PYTHON  ?= $(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON))
 GPU_RESULTS ?= tests/gpu/results
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --constraint infra/constraints.txt
 # Files of tests go to the processes in the order of tests/conftest.py: the slowest ones first.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
+# Compiled files are kept even where the environment says otherwise: compiling tests is two fifths of
+# collecting them, in every process, and the programs that tests start import the same sources.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 \
           --dist loadgroup --no-loadscope-reorder -rR
 
 # Python versions that pyproject.toml promises.

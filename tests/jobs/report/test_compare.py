@@ -11,6 +11,8 @@ from report_page import SWEEP, TANGO, Page
 from jobs.report.compare import report_runs
 from jobs.report.page import write_report
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 FEW = "Too few clips changed for an interval of some differences:"
 
 

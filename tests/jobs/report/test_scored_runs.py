@@ -26,6 +26,8 @@ from jobs.runs.compare import compared
 from jobs.viewer.command import opened
 from jobs.viewer.query import Filter, listed
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 CELLS = ("full", "tango r=0.1")
 HEADLINES = {"charades_sta": "miou", "videomme_v2": "group_score"}
 

@@ -14,6 +14,8 @@ from report_page import SWEEP
 from jobs.report.compare import report_runs
 from jobs.results.facts import ShardSize
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 @pytest.fixture
 def job(tmp_path):

@@ -18,6 +18,8 @@ from jobs.results.summary import read_answers
 from jobs.viewer.command import export, opened
 from jobs.viewer.query import Filter, listed
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -9,6 +9,8 @@ from fake_answers import cell, facts_of, fake_answers, summary_json, unmeasured,
 from jobs.report.compare import report_runs
 from jobs.results.baselines import PREVIOUS, with_baselines
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 LISTED = (
     cell("full"),
     cell("topk", 0.1),

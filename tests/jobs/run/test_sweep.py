@@ -17,6 +17,8 @@ from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.sweep import compare, sweep
 
+NO_SERVER = "http://127.0.0.1:9"  # nobody listens there; MLflow is not loaded
+
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory):
@@ -54,6 +56,7 @@ def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shap
     assert not runs.exists()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
     several = [
         job(shapes, executor="local", limit=1, model={"name": "tiny", "num_frames": count})
@@ -61,7 +64,7 @@ def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
     ]
 
     def swept():
-        where = Locations(tmp_path, continues=True)
+        where = Locations(tmp_path, tracking_uri=NO_SERVER, continues=True)
         assert sweep(several, where, Console(file=io.StringIO(), width=200)) == 0
         return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
 

@@ -26,7 +26,8 @@ CLIPS = 5
 def plan(tmp_path_factory):
     """Clips that are in every cache."""
     folder = tmp_path_factory.mktemp("batches")
-    recipe = job(folder / "shapes", methods=METHODS, limit=CLIPS)
+    model = {"name": "tiny", "num_frames": 4}
+    recipe = job(folder / "shapes", model=model, methods=METHODS, limit=CLIPS)
     filling = plan_of(recipe, folder / "cache", answer=False)
     for cache in filling.caches.values():
         cache.prepare()

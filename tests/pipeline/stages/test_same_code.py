@@ -69,15 +69,23 @@ def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path
         raise_if_other_code({cache.name: compressor}, {cache.name: cache})
 
 
+# A worker as it starts, once for each file that was edited on its machine: what each start says.
 WORKER = """
 import pickle, sys
+from pipeline.errors import WorkerError
 from pipeline.stages.same_code import raise_if_other_code
 from tango_core.compressors import released
-released.edited_files = lambda: frozenset(sys.argv[2:])
-with open(sys.argv[1], "rb") as file:
-    compressor, cache = pickle.load(file)
-assert type(compressor).__module__ not in sys.modules
-raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+for edited in [(), *((name,) for name in sys.argv[2:])]:
+    released.edited_files = lambda: frozenset(edited)
+    released._edited_digest.cache_clear()
+    with open(sys.argv[1], "rb") as file:
+        compressor, cache = pickle.load(file)
+    assert type(compressor).__module__ not in sys.modules
+    try:
+        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+        print("started")
+    except WorkerError as error:
+        print(error)
 """
 
 
@@ -91,15 +99,14 @@ def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monk
     cloudpickle.register_pickle_by_value(module)
     (tmp_path / "sent").write_bytes(cloudpickle.dumps((sent, cache)))
     cloudpickle.unregister_pickle_by_value(module)
+    files = ("compressors/vcast.py", "compressors/base.py")
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "sent"), *files]
     root = Path(released.PACKAGE).parent
-
-    def started(*edited):
-        command = [sys.executable, "-c", WORKER, str(tmp_path / "sent"), *edited]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
-
-    assert (done := started()).returncode == 0, done.stderr
-    assert (done := started("compressors/vcast.py")).returncode == 0, done.stderr
-    assert "is not the driver's" in started("compressors/base.py").stderr
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    unedited, beside, below = done.stdout.splitlines()
+    assert unedited == beside == "started"
+    assert "is not the driver's" in below
     del sys.modules["own_method"]
 
 

@@ -14,6 +14,8 @@ from jobs.report.tables.confusion import (
 )
 from jobs.results.answer_columns import AnswerColumns
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 def rows_of(*answers):
     """Rows of one cell from (type, right, reply); `None` as the reply is one without an option."""

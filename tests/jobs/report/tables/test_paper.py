@@ -143,6 +143,7 @@ class TestForms:
         assert "(" not in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_report_writes_the_layout_and_all_break_downs(tmp_path):
     entries = [real_cell(m, r, b) for b in ("videomme", "mlvu") for m, r, _ in (FULL, TANGO)]
     facts = facts_of(*entries, run_id="run", num_frames=32)
