@@ -69,7 +69,7 @@ def without_plans() -> Iterator[None]:
     """
     with _lock:
         if not _state["users"]:
-            _state["before"] = torch.backends.cuda.cudnn_sdp_enabled()
+            _state["before"] = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
             torch.backends.cuda.enable_cudnn_sdp(False)
         _state["users"] += 1
     try:

@@ -47,7 +47,7 @@ class Recorder:
     def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """The graph."""
         if self._stream is None:
-            self._stream = torch.cuda.Stream()
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
