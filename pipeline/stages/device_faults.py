@@ -41,6 +41,8 @@ _OF_ACCELERATOR = re.compile(
     r"|\b(CUBLAS|CUDNN|CUFFT|CUSOLVER)_STATUS_",
     re.IGNORECASE,
 )
+# Mostly a lack of memory, but a library that cannot start on a lost GPU says so, too.
+_IN_DOUBT = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED")
 _ACCELERATOR_ERROR: Any = getattr(torch, "AcceleratorError", ())  # since torch 2.8
 
 
@@ -52,9 +54,10 @@ def poison_of(error: BaseException, device_works: Callable[[], bool] | None = No
         device_works: Asks the devices of this process, for errors that do not tell.
     """
     for one in with_causes(error, handled=True):
-        if not isinstance(one, RuntimeError) or is_out_of_memory(one):
-            continue
         text = str(one)
+        is_full = is_out_of_memory(one) and not _IN_DOUBT.search(text)
+        if not isinstance(one, RuntimeError) or is_full:
+            continue
         is_of_accelerator = isinstance(one, _ACCELERATOR_ERROR) or _OF_ACCELERATOR.search(text)
         if not is_of_accelerator:
             continue

@@ -38,7 +38,7 @@ class VCast(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        temperature: Of the softmax over frames, above 0; larger is more even.
+        temperature: Of the softmax over frames, from 1e-6 to 1e6; larger is more even.
         legacy_remainder: Give what rounding leaves to one frame until it is full, as released.
         budget: `"official"` keeps at least one token of every frame, so more than asked for where a
             clip has more frames than that; `"exact"` never does.
@@ -54,8 +54,8 @@ class VCast(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+        if not 1e-6 <= self.temperature <= 1e6:  # beyond them float32 has no such quotients
+            raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the highest scores of every frame."""

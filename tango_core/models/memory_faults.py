@@ -13,7 +13,11 @@ T = TypeVar("T")
 
 _OUT_OF_MEMORY = re.compile(
     r"\bCU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|\b(CUDA|HIP)( driver)? error: out of memory"
-    r"|\b(CUDA|HIP) out of memory|DefaultCPUAllocator: (can't|not enough)",
+    r"|\b(CUDA|HIP) out of memory|DefaultCPUAllocator: (can't|not enough)"
+    # What cuBLAS says when a full GPU has no room for its own start.
+    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublasCreate"
+    # PyTorch, which wants to say how full a slice of a GPU is, and may not ask (pytorch#112377).
+    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED",
     re.IGNORECASE,
 )
 

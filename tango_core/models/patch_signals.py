@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tango_core.models.fused_attention import attend
 from tango_core.ops.saliency import mean_query_attention
 
 # Attention probabilities in memory at once, in float32 numbers: a quarter of a GB. A frame of 448 x
@@ -87,7 +87,7 @@ def attend_within(
         queries, keys, values = (
             part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts
         )
-        together = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
+        together = attend(queries, keys, values, scale=scale)
         attended.append(together.transpose(1, 2).reshape(count * length, -1))
         start = stop
     return attended[0] if len(attended) == 1 else torch.cat(attended)

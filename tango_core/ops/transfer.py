@@ -53,7 +53,9 @@ def download_together(tensors: Sequence[Tensor]) -> list[Tensor]:
     there.sort(key=lambda index: -found[index].element_size())
     if not there:
         return found
-    flat = [found[index].detach().contiguous().view(-1).view(torch.uint8) for index in there]
+    # Numbers side by side; a single one that was expanded counts as that, with a stride of 0.
+    rows = [found[index].detach().contiguous() for index in there]
+    flat = [row.as_strided((row.numel(),), (1,)).view(torch.uint8) for row in rows]
     parts = torch.cat(flat).cpu().split_with_sizes([len(one) for one in flat])
     for index, part in zip(there, parts, strict=True):
         found[index] = part.view(found[index].dtype).view(found[index].shape)

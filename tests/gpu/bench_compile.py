@@ -5,7 +5,6 @@ On a CPU it does not pay for the tower (`tests/perf/results/real_geometry.md`).
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from tango_core.compressors import build_method
 from tango_core.latency import LatencyProfile
 from tango_core.models import compiling
 from tango_core.types import Prompt
+from tests.gpu.bench_answers import GEOMETRY, language_model
 from tests.gpu.clips import make_clip, moved
 from tests.gpu.command import Rows, Run, synchronize
 from tests.gpu.halves import (
@@ -28,7 +28,6 @@ from tests.gpu.halves import (
     noise_frames,
 )
 
-GEOMETRY = "llava-onevision-7b"
 QUESTION = Prompt("", "Question: What does the person in the video do?\nA. Cook\nB. Run\nAnswer: ")
 # Prompts of many lengths go through one program; two are measured.
 RETENTIONS = (1.0, 0.1)
@@ -42,10 +41,10 @@ def bench_compile(run: Run) -> Rows:
         for compile in (False, True):
             spec = described(GEOMETRY, path, run.device, "bfloat16", num_frames, compile=compile)
             rows += _tower(run, spec, repeats)
-            rows += _prefill(run, spec, repeats)
-            gc.collect()
-            if run.device.type == "cuda":
-                torch.cuda.empty_cache()
+            model = loaded_language_model(spec) if compile else language_model(run)[0]
+            rows += _prefill(run, spec, model, repeats)
+            del model
+            run.forget()  # there is room for one of them, and compiled layers are others
     torch.compiler.reset()
     return _compared(rows)
 
@@ -70,10 +69,8 @@ def _tower(run: Run, spec: Any, repeats: int) -> Rows:
     return [{**facts, "compile": spec.compile, "first s": first_s, "ms": ms, "result": first}]
 
 
-def _prefill(run: Run, spec: Any, repeats: int) -> Rows:
+def _prefill(run: Run, spec: Any, model: Any, repeats: int) -> Rows:
     """One question after one clip, all of it and a tenth."""
-    torch.manual_seed(0)
-    model = loaded_language_model(spec)
     shape = (spec.frames.num_frames, spec.grid, spec.llm.hidden_size)
     clip = moved(make_clip(*shape), run.device, torch.bfloat16)
     rows: Rows = []

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,15 @@ import torch
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.session import ClipPrompts
-from tango_core.types import CompressedVideo, Prompt
-from tests.gpu.command import Rows, Run, equal_replies
+from tango_core.types import CompressedVideo, Prompt, VisualFeatures
+from tests.gpu.command import Rows, Run, equal_replies, rows_or_reason
 from tests.gpu.halves import described, geometry, has_graph, noise_frames, write_pooling_head
 
 HEADLESS = "llava-onevision-7b"  # its tower comes without the head that gives saliency
 FAMILIES = (HEADLESS, "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
 NUM_FRAMES = 4
-NEW_TOKENS = 32  # a graph of a step of decoding is recorded after the first 8
+NEW_TOKENS, FEW_TOKENS = 32, 6  # a graph of a step of decoding is recorded after the first 8
 # Largest relative difference of a tower's output.
 LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 DTYPES = ("float32", "bfloat16", "float16")
@@ -51,18 +52,19 @@ def check_towers(run: Run) -> Rows:
         head = write_pooling_head(paths[HEADLESS], Path(folder))
         for family, path in paths.items():
             options = {"saliency_from": str(head)} if family == HEADLESS else {}
+            spec = described(family, path, run.device, "float32", NUM_FRAMES, **options)
+            frames, needs = noise_frames(spec), frozenset(spec.provides)
+            here = load_encoder(replace(spec, device="cpu")).encode(frames, needs)
             for dtype in DTYPES:
-                spec = described(family, path, run.device, dtype, NUM_FRAMES, **options)
-                rows += _tower(family, spec)
+                work = partial(_tower, family, replace(spec, dtype=dtype), here)
+                rows += rows_or_reason({"tower": family, "dtype": dtype}, work)
     return rows
 
 
-def _tower(family: str, spec: ModelSpec) -> Rows:
-    """One encoder in one precision; on the CPU always in float32."""
-    frames = noise_frames(spec)
+def _tower(family: str, spec: ModelSpec, here: VisualFeatures) -> Rows:
+    """One encoder in one precision against the same on the CPU in float32."""
     needs = frozenset(spec.provides)
-    here = load_encoder(replace(spec, device="cpu", dtype="float32")).encode(frames, needs)
-    there = load_encoder(spec).encode(frames, needs)
+    there = load_encoder(spec).encode(noise_frames(spec), needs)
     rows = []
     deep = ("companions",) if spec.companions else ()
     for name in ("tokens", *deep, *sorted(needs)):
@@ -91,26 +93,37 @@ def check_replies(run: Run) -> Rows:
     rows = []
     with small_models(run) as paths:
         for family, path in paths.items():
-            for dtype in DTYPES:
-                spec = described(family, path, run.device, dtype, NUM_FRAMES)
-                rows += _replies(family, spec)
-                if run.device.type == "cuda" and torch.cuda.device_count() > 1:
-                    rows += _replies(family, replace(spec, device="cuda:0,cuda:1"))
+            spec = described(family, path, run.device, "float32", NUM_FRAMES)
+            clips = [_clip(spec, seed) for seed in range(3)]
+            here = _endless(load_language_model(replace(spec, device="cpu")))
+            longest = FEW_TOKENS if run.small else NEW_TOKENS
+            expected = [_alone(here, clip, longest) for clip in clips]
+            places = [(dtype, spec.device) for dtype in DTYPES]
+            if run.device.type == "cuda" and torch.cuda.device_count() > 1:
+                places += [("float32", "cuda:0,cuda:1"), ("float32", "cuda:1")]
+            for dtype, device in places:
+                there = replace(spec, dtype=dtype, device=device)
+                work = partial(_replies, family, there, clips, expected, longest)
+                rows += rows_or_reason({"model": family, "device": device, "dtype": dtype}, work)
     return rows
 
 
-def _replies(family: str, spec: ModelSpec) -> Rows:
-    """One language half in one precision."""
-    clips = [_clip(spec, seed) for seed in range(3)]
-    here, there = _on_cpu(spec), _endless(load_language_model(spec))
-    expected = [_alone(here, clip, share=False) for clip in clips]
+def _replies(
+    family: str,
+    spec: ModelSpec,
+    clips: list[CompressedVideo],
+    expected: list[list[str]],
+    longest: int,
+) -> Rows:
+    """One language half in one precision against the replies of the CPU in float32."""
+    there = _endless(load_language_model(spec))
     rows = []
     for way in ("alone", "shared prefix", "batch"):
         recorded = None
         if way == "batch":
-            found, recorded = _together(there, clips)
+            found, recorded = _together(there, clips, longest)
         else:
-            found = [_alone(there, clip, share=way != "alone") for clip in clips]
+            found = [_alone(there, clip, longest, share=way != "alone") for clip in clips]
         rows.append(
             {
                 "model": family,
@@ -119,14 +132,10 @@ def _replies(family: str, spec: ModelSpec) -> Rows:
                 **equal_replies(chain(*expected), chain(*found), spec.dtype),
             }
         )
-        if recorded is not None and spec.device == "cuda":  # a graph is of one device
+        # A graph is of one device, which need not be the first.
+        if recorded is not None and spec.device in ("cuda", "cuda:1"):
             rows[-1] |= {"graph": recorded, "ok": rows[-1]["ok"] and recorded}
     return rows
-
-
-def _on_cpu(spec: ModelSpec) -> LanguageModel:
-    """The reference, in float32."""
-    return _endless(load_language_model(replace(spec, device="cpu", dtype="float32")))
 
 
 def _endless(model: Any) -> LanguageModel:
@@ -153,18 +162,21 @@ def _clip(spec: ModelSpec, seed: int) -> CompressedVideo:
 def _alone(
     model: LanguageModel,
     clip: CompressedVideo,
+    longest: int,
     *,
     share: bool = False,
 ) -> list[str]:
     """Replies to all prompts about a clip."""
-    answers = model.answer(clip, PROMPTS, max_new_tokens=NEW_TOKENS, share_prefix=share)
+    answers = model.answer(clip, PROMPTS, max_new_tokens=longest, share_prefix=share)
     return [answer.text for answer in answers]
 
 
-def _together(model: LanguageModel, clips: list[CompressedVideo]) -> tuple[list[list[str]], bool]:
+def _together(
+    model: LanguageModel, clips: list[CompressedVideo], longest: int
+) -> tuple[list[list[str]], bool]:
     """Replies to all prompts about all clips from one session; whether it recorded a graph."""
     session, found, recorded = model.session(), {}, False
-    requests = [ClipPrompts(clip, PROMPTS, max_new_tokens=NEW_TOKENS) for clip in clips]
+    requests = [ClipPrompts(clip, PROMPTS, max_new_tokens=longest) for clip in clips]
     for request in requests:
         session.add(request)
     while session.busy:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +34,8 @@ class Run:
         started: When it began.
         parts: Title -> rows, in order.
         skipped: Titles of parts that there was no time for.
+        kept: Name -> what a part leaves for those behind it, such as a model.
+        resumes: Whether it goes on where another process was lost.
     """
 
     device: torch.device
@@ -41,11 +45,20 @@ class Run:
     started: float = field(default_factory=time.perf_counter)
     parts: dict[str, Rows] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    kept: dict[str, Any] = field(default_factory=dict)
+    resumes: bool = False
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self.started
+
+    def forget(self) -> None:
+        """Give back the memory of all that is kept."""
+        self.kept.clear()
+        gc.collect()
+        if self.device.type == "cuda" and _works(self.device):
+            torch.cuda.empty_cache()
 
 
 def options(description: str, argv: Sequence[str] | None = None) -> Run:
@@ -55,6 +68,7 @@ def options(description: str, argv: Sequence[str] | None = None) -> Run:
     parser.add_argument("--small", action="store_true", help="shrunken sizes")
     parser.add_argument("--out", type=Path, default=Path("tests/gpu/results"))
     parser.add_argument("--seconds", type=float, default=230, help="begin no part after these")
+    parser.add_argument("--resume", action="store_true", help="go on with what is in --out")
     given = parser.parse_args(argv)
     if given.device == "cuda" and not torch.cuda.is_available():
         print(
@@ -64,7 +78,8 @@ def options(description: str, argv: Sequence[str] | None = None) -> Run:
         )
         sys.exit(NO_GPU)
     given.out.mkdir(parents=True, exist_ok=True)
-    return Run(torch.device(given.device), given.small, given.out, given.seconds)
+    device = torch.device(given.device)
+    return Run(device, given.small, given.out, given.seconds, resumes=given.resume)
 
 
 def about(device: torch.device) -> dict[str, Any]:
@@ -79,22 +94,64 @@ def about(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         found["device"] = torch.cuda.get_device_name(device)
         found["cuda"] = torch.version.cuda
-        found["memory_gib"] = round(torch.cuda.mem_get_info(device)[1] / 2**30, 1)
+        found["cudnn"] = torch.backends.cudnn.version()
+        found["memory_gib"] = round(
+            torch.cuda.get_device_properties(device).total_memory / 2**30, 1
+        )
     return found
 
 
-def do_parts(run: Run, name: str, parts: Sequence[tuple[str, Callable[[Run], Rows]]]) -> None:
-    """Do the parts in order, print each, and write all that there is after each of them."""
+def do_parts(
+    run: Run,
+    name: str,
+    parts: Sequence[tuple[str, Callable[[Run], Rows]]],
+    always: Collection[str] = (),
+) -> None:
+    """Do the parts in order, print each, and write all that there is after each of them.
+
+    A kernel that failed leaves the GPU of no use to this process. Another one takes its place then
+    and goes on with the part behind.
+
+    Args:
+        run: Knows how much time there is.
+        name: Of the files.
+        parts: Titles, and what gives their rows.
+        always: Titles of parts that are done however late it is.
+    """
+    if run.resumes:
+        _take_over(run, name)
     for title, part in parts:
-        if run.elapsed_s > run.seconds:
+        if title in run.parts:
+            continue
+        if run.elapsed_s > run.seconds and title not in always:
             run.skipped.append(title)
             print(f"\n## {title}: no time left", flush=True)
         else:
+            print(f"\n## {title} (after {run.elapsed_s:.0f} s)", flush=True)
             begun = time.perf_counter()
             run.parts[title] = _rows_of(part, run)
             took = time.perf_counter() - begun
-            print(f"\n## {title} ({took:.0f} s)\n\n{table(run.parts[title])}", flush=True)
+            print(f"\n{table(run.parts[title])}\n\n{title} took {took:.0f} s", flush=True)
         write(run, name)
+        if not _works(run.device):
+            print(f"the GPU is lost for this process after {title}: a new one goes on", flush=True)
+            again = [] if run.resumes else ["--resume"]
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *again])
+
+
+def _take_over(run: Run, name: str) -> None:
+    """Know what the process before this one has done, and the time that it took."""
+    found = json.loads(_file(run, name).read_text())
+    run.parts |= found["parts"]
+    run.started -= found["about"]["seconds"]
+
+
+def _works(device: torch.device) -> bool:
+    """Whether the device still computes."""
+    try:
+        return float(torch.ones(2, device=device).sum()) == 2.0
+    except RuntimeError as error:
+        return isinstance(error, torch.OutOfMemoryError)
 
 
 def _rows_of(part: Callable[[Run], Rows], run: Run) -> Rows:
@@ -103,15 +160,22 @@ def _rows_of(part: Callable[[Run], Rows], run: Run) -> Rows:
         return part(run)
     except Exception as error:
         traceback.print_exc()
-        return [{"ok": False, "error": _reason(error)}]
+        rows = [{"ok": False, "error": _reason(error)}]
+    run.forget()  # outside of `except`: the error holds what the part had
+    return rows
+
+
+def rows_or_reason(facts: dict[str, Any], work: Callable[[], Rows]) -> Rows:
+    """The rows that the work gives, or one of the facts and why it failed."""
+    try:
+        return work()
+    except Exception as error:
+        return [{**facts, "ok": False, "error": _reason(error)}]
 
 
 def tried(facts: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A row: some facts and what the work gives, or why it failed."""
-    try:
-        return {**facts, **work()}
-    except Exception as error:
-        return {**facts, "ok": False, "error": _reason(error)}
+    return rows_or_reason(facts, lambda: [{**facts, **work()}])[0]
 
 
 def failures(run: Run) -> list[str]:
@@ -129,18 +193,22 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
+def _file(run: Run, name: str) -> Path:
+    """`<name>_<device>[_small].json`."""
+    return run.out / f"{name}_{run.device.type}{'_small' if run.small else ''}.json"
+
+
 def write(run: Run, name: str) -> None:
-    """`<name>_<device>[_small].json` and `.md`."""
-    stem = f"{name}_{run.device.type}{'_small' if run.small else ''}"
+    """All parts so far, as JSON and as Markdown."""
     facts = {**about(run.device), "small": run.small, "seconds": round(run.elapsed_s, 1)}
     content = {"about": facts, "parts": run.parts, "skipped": run.skipped}
-    (run.out / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n")
+    _file(run, name).write_text(json.dumps(content, indent=1) + "\n")
     lines = [", ".join(f"{key}: {value}" for key, value in facts.items())]
     for title, rows in run.parts.items():
         lines += ["", f"## {title}", "", table(rows)]
     if run.skipped:
         lines += ["", f"No time was left for: {', '.join(run.skipped)}."]
-    (run.out / f"{stem}.md").write_text("\n".join(lines) + "\n")
+    _file(run, name).with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
 def table(rows: Rows) -> str:
@@ -179,12 +247,16 @@ def synchronize(run: Run) -> None:
 
 
 def equal_replies(expected: Iterable[str], found: Iterable[str], dtype: str) -> dict[str, Any]:
-    """How many replies are those of the CPU in float32; in half precision they are only counted."""
+    """How many replies are those of the CPU in float32; in half precision they are only counted.
+
+    Of eight replies in float32 one may be another: with random weights two words are sometimes as
+    good as equally likely, and the last bits decide. What is computed wrongly changes all of them.
+    """
     pairs = list(zip(expected, found, strict=True))
     other = sum(one != two for one, two in pairs)
     return {
         "dtype": dtype,
         "replies": len(pairs),
         "other than float32 on the CPU": other,
-        "ok": dtype != "float32" or other == 0,
+        "ok": dtype != "float32" or other <= len(pairs) // 8,
     }

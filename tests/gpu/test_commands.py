@@ -12,6 +12,8 @@ import torch
 
 from tango_core.compressors import METHODS
 from tango_core.compressors.hybrid import INNER
+from tests.gpu import command as commands
+from tests.gpu.command import Run, do_parts, equal_replies
 
 ROOT = Path(__file__).parents[2]
 # What a machine with a GPU may lack: everything but torch and what comes with transformers.
@@ -40,7 +42,8 @@ def command(module: str, *arguments: str, code: str = WITHOUT) -> subprocess.Com
 
 def results(module: str, folder: Path, **options: str) -> dict:
     """What a program wrote, after a run with small sizes."""
-    done = command(module, "--device", "cpu", "--small", "--out", str(folder), **options)
+    small = ("--device", "cpu", "--small", "--seconds", "1e9")  # here the time says nothing
+    done = command(module, *small, "--out", str(folder), **options)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     (written,) = folder.glob("*.json")
     assert written.with_suffix(".md").read_text().count("\n## ") >= 1
@@ -61,6 +64,76 @@ def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
     assert not (tmp_path / "results").exists(), "nothing was run, so nothing is written"
 
 
+def run_of(folder, **options):
+    return Run(torch.device("cpu"), True, folder, 100.0, **options)
+
+
+def test_a_part_that_breaks_off_leaves_the_others_their_turn_and_the_memory(tmp_path):
+    run = run_of(tmp_path)
+
+    def breaks(run):
+        run.kept["model"] = "large"
+        raise ValueError("no such kernel")
+
+    do_parts(run, "bench", [("First", breaks), ("Second", lambda run: [{"ms": 1.5}])])
+    assert run.kept == {}
+    written = json.loads((tmp_path / "bench_cpu_small.json").read_text())["parts"]
+    assert written == {
+        "First": [{"ok": False, "error": "ValueError: no such kernel"}],
+        "Second": [{"ms": 1.5}],
+    }
+
+
+def test_what_sums_up_is_done_however_late_it_is(tmp_path):
+    run = run_of(tmp_path)
+    run.seconds = -1
+    parts = [("Long", lambda run: [{"ms": 1}]), ("Sum", lambda run: [{"kept": True}])]
+    do_parts(run, "bench", parts, always=["Sum"])
+    assert (list(run.parts), run.skipped) == (["Sum"], ["Long"])
+
+
+def test_a_lost_gpu_costs_one_part_and_a_new_process_goes_on(tmp_path, monkeypatch):
+    class ReplacedError(Exception):
+        pass
+
+    def replaced(program, arguments):
+        raise ReplacedError(arguments)
+
+    lost = []
+    monkeypatch.setattr(commands, "_works", lambda device: not lost)
+    monkeypatch.setattr(commands.os, "execv", replaced)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "tests.gpu.check", "--small"])
+
+    def loses(run):
+        lost.append(True)
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    parts = [
+        ("First", lambda run: [{"ok": True}]),
+        ("Second", loses),
+        ("Third", lambda run: [{"ok": True}]),
+    ]
+    with pytest.raises(ReplacedError, match="'--small', '--resume'"):
+        do_parts(run_of(tmp_path), "check", parts)
+    lost.clear()
+    again = run_of(tmp_path, resumes=True)
+    do_parts(again, "check", [("First", loses), ("Second", loses), parts[2]])
+    assert list(again.parts) == ["First", "Second", "Third"]
+    (wrong,) = commands.failures(again)
+    assert wrong.startswith("Second: ")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "others", "ok"),
+    [("float32", 1, True), ("float32", 2, False), ("bfloat16", 9, True)],
+)
+def test_of_many_replies_in_float32_one_may_be_a_near_tie(dtype, others, ok):
+    said = ["a"] * 9
+    found = ["b"] * others + said[others:]
+    assert equal_replies(said, found, dtype)["ok"] is ok
+    assert not equal_replies(said[:3], found[:3], "float32")["ok"]
+
+
 @pytest.mark.slow
 def test_every_check_runs_and_agrees_with_itself(tmp_path):
     parts = results("tests.gpu.check", tmp_path)
@@ -75,16 +148,19 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
     for title in ("Methods", "Towers", "Replies", "Pruners", "Plans"):
         rows = parts[title]
         assert {row["dtype"] for row in rows} == {"float32", "bfloat16", "float16"}
+    exact = [row for row in parts["Replies"] + parts["Pruners"] if row["dtype"] == "float32"]
+    assert exact
+    assert not any(row["other than float32 on the CPU"] for row in exact)
 
 
 @pytest.mark.slow
 def test_every_benchmark_runs(tmp_path):
     parts = results("tests.gpu.bench", tmp_path)
     titles = ["Compress", "Time to first token at 7B", "Decoding", "Prefix sharing", "Batches"]
-    assert list(parts) == [*titles, "Compiled"]
+    assert list(parts) == [*titles, "Compiled", "Bars"]
     assert len({row["clip"] for row in parts["Compress"]}) == 2
     first = parts["Time to first token at 7B"]
-    assert [row["retention"] for row in first] == [1.0, 0.2, 0.1]
+    assert [row["retention"] for row in first] == [1.0, 0.5, 0.3, 0.2, 0.15, 0.1]
     assert all(row["ok"] and abs(row["kept"] - row["retention"]) < 0.02 for row in first)
     one, eight = parts["Decoding"]
     assert eight["ms/token"] == pytest.approx(eight["ms/step"] / 8)
@@ -93,7 +169,10 @@ def test_every_benchmark_runs(tmp_path):
         total = sum(row[f"{part} ms"] for part in ("vision", "compress", "prefill", "first token"))
         assert row["ttft ms"] == pytest.approx(total)
         assert min(row["vision ms"], row["compress ms"], row["prefill ms"]) > 0
-    assert [row["paper"] for row in first] == [None, 1.63, 1.88]
+    assert [row["paper"] for row in first] == [None, None, None, 1.63, None, 1.88]
+    assert [row["promised"] for row in parts["Bars"]] == [
+        *("at most 3", "at most 3", "at least 1.9", "at least 1")
+    ]
     assert all(row["questions/s"] > 0 for row in parts["Prefix sharing"] + parts["Batches"])
     rows = parts["Compiled"]
     assert [row["part"] for row in rows] == ["tower", "prefill", "prefill"] * 2

@@ -11,8 +11,8 @@
 - `batching.py`: requests of many clips answered together. `parts.py` cuts them, `choosing.py`
   says which are next, `prefill.py` and `decoding.py` are the two kinds of passes. In the first
   (`pass_layout.py` is what one holds) `packed_attention.py` keeps sequences apart, in the second
-  `step_attention.py`; `arena.py` holds their keys and values, `sizes.py` an arena per length,
-  `budget.py` says how many.
+  `step_attention.py`, and `recording.py` makes a graph of a step; `arena.py` holds their keys and
+  values, `sizes.py` an arena per length, `budget.py` says how many.
 - `spread.py`: layers on several devices.
 
 This room imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and

@@ -8,7 +8,6 @@ layer.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 
 import torch
@@ -20,8 +19,6 @@ from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.step_attention import AllSlots, SlotBySlot
 from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.ops.transfer import upload_together
-
-logger = logging.getLogger(__name__)
 
 # Steps done one by one before a graph is recorded: recording costs as much as dozens of steps, and
 # replies of one letter end before the first look at their tokens.
@@ -143,38 +140,24 @@ class Decoding:
 
     def step(self) -> None:
         """One more token for every active sequence; those at their bound stand still."""
+        if self._graph is None and self._records and self._eager_steps >= _WARM_UP:
+            self._graph = self._layer_loop.recorder.record(self._compute)
+            self._records = self._graph is not None
         if self._graph is not None:
             self._graph.replay()
-        elif self._records and self._eager_steps >= _WARM_UP:
-            self._record()
         else:
             self._compute()
             self._eager_steps += 1
         for slot in self._active:
             self._done[slot] = min(self._done[slot] + 1, self._max_new_tokens)
 
-    def _record(self) -> None:
-        """Record a step as a graph, and run it; what cannot be recorded is computed as before."""
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.current_stream(self._all.device)
-        try:
-            with torch.cuda.graph(graph):
-                self._compute()
-        except RuntimeError as error:
-            logger.warning("decoding goes on without a CUDA graph: %s", str(error).split("\n")[0])
-            self._records = False
-            torch.cuda.set_stream(stream)  # a recording that broke off stays on one of its own
-            self._compute()
-            return
-        self._graph = graph
-        graph.replay()
-
     def _compute(self) -> None:
         """The step itself; all shapes are fixed if `fixed`, and nothing is read by the host."""
         rows = self._all if self._fixed else torch.tensor(self._active, device=self._all.device)
         positions, counts = self._positions[..., rows], self._counts[rows]
-        # An idle slot writes where nobody reads.
-        at = (self._lengths[:, rows] + counts - 1).clamp(max=self._arena.capacity - 1)
+        # An idle slot writes where nobody reads. One that never had a sequence begins at 0, too: a
+        # row that sees nothing becomes NaN, stays in the slot and is read by who gets it next.
+        at = (self._lengths[:, rows] + counts - 1).clamp(0, self._arena.capacity - 1)
         shifts = self._shifts[:, rows]
         output = self._layer_loop.run_packed(
             self._layer_loop.embed_tokens(self._tokens[rows]),
@@ -207,16 +190,20 @@ class Decoding:
         self._active = active
         lengths = self._arena.lengths
         layers = range(1, len(lengths))
-        before = self._shift_at, self._length_at
-        self._shift_at = tuple(
+        shift_at = {
             layer
             for layer in layers
             if any(len({*self._host_shifts[slot][layer - 1 : layer + 1]}) > 1 for slot in active)
-        )
-        self._length_at = tuple(
+        }
+        length_at = {
             layer
             for layer in layers
             if any(lengths[layer][slot] != lengths[layer - 1][slot] for slot in active)
-        )
-        if before != (self._shift_at, self._length_at):
+        }
+        if self._fixed:
+            # Masks and positions that are equal from layer to layer do no harm; a new graph does.
+            shift_at, length_at = shift_at | {*self._shift_at}, length_at | {*self._length_at}
+        found = tuple(sorted(shift_at)), tuple(sorted(length_at))
+        if found != (self._shift_at, self._length_at):
+            self._shift_at, self._length_at = found
             self._graph, self._eager_steps = None, 0

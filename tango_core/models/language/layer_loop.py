@@ -25,6 +25,7 @@ from tango_core.models.language.between_layers import BetweenLayers
 from tango_core.models.language.deepstack import Additions
 from tango_core.models.language.packed_attention import Work
 from tango_core.models.language.pruned_rows import PrunedRows, VisualSpan, go_on
+from tango_core.models.language.recording import Recorder
 from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.transfer import upload
 
@@ -57,6 +58,7 @@ class LayerLoop:
         self.norm: Any = self.spread.norm
         self.lm_head: Any = self.spread.lm_head
         self._between = BetweenLayers(self.spread)
+        self.recorder = Recorder(self.device)
 
     @property
     def device(self) -> torch.device:

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from tango_core.models.fused_attention import attend
 
 IMPLEMENTATION = "tango_packed"
 """Name of this attention in the table of transformers."""
@@ -60,7 +61,7 @@ def use_packed_attention(text_model: Any) -> None:
 
 def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
     """Causal attention of a sequence from its beginning: (n, heads, head_dim)."""
-    mixed = functional.scaled_dot_product_attention(
+    mixed = attend(
         queries[None],
         keys[None],
         values[None],
@@ -88,9 +89,7 @@ def attend_onwards(
     """
     num_heads, num_rows, width = queries.shape
     folded = queries.reshape(len(keys), -1, width)
-    mixed = functional.scaled_dot_product_attention(
-        folded[None], keys[None], values[None], attn_mask=mask, scale=scaling
-    )
+    mixed = attend(folded[None], keys[None], values[None], mask=mask, scale=scaling)
     return mixed.reshape(num_heads, num_rows, width).transpose(0, 1)
 
 

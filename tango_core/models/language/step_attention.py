@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from tango_core.models.fused_attention import attend
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.packed_attention import Work
 
@@ -18,7 +18,7 @@ class _Step(Work):
     Args:
         arena: Of the sequences.
         rows: (n,) int64 slots.
-        at: (layers, n) int64 where each writes.
+        at: (layers, n) int64 where each writes, 0 or more.
     """
 
     def __init__(self, arena: KVArena, rows: Tensor, at: Tensor) -> None:
@@ -77,11 +77,11 @@ class AllSlots(_Step):
         num_heads, num_rows, width = queries.shape
         grouped = self.begin(layer, queries, keys, values)
         name = self._mask_of[layer]
-        mixed = functional.scaled_dot_product_attention(
+        mixed = attend(
             grouped,
             self._arena.keys[layer],
             self._arena.values[layer],
-            attn_mask=self.on(name, self._masks[name], keys.device),
+            mask=self.on(name, self._masks[name], keys.device),
             scale=scaling,
         )
         return mixed.reshape(num_rows, num_heads, width)
@@ -111,9 +111,5 @@ class SlotBySlot(_Step):
         mixed = []
         for own, slot, count in zip(grouped, self._slots, self._counts[layer], strict=True):
             seen_keys, seen_values = self._arena.read(layer, slot, count)
-            mixed.append(
-                functional.scaled_dot_product_attention(
-                    own[None], seen_keys[None], seen_values[None], scale=scaling
-                )
-            )
+            mixed.append(attend(own[None], seen_keys[None], seen_values[None], scale=scaling))
         return torch.cat(mixed).reshape(num_rows, num_heads, width)

@@ -46,6 +46,7 @@ def dead():
         torch.cuda.OutOfMemoryError("CUDA out of memory."),
         torch.AcceleratorError("CUDA error: out of memory" + ADVICE),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp":1165'),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 99 bytes."),
         MemoryError(),
     ],
@@ -83,6 +84,13 @@ def test_of_other_errors_the_gpu_itself_says_whether_it_is_lost(text):
     assert poison_of(RuntimeError(text), alive) is None
     assert poison_of(RuntimeError(text), dead) == text
     assert poison_of(RuntimeError(text)) is None, "there is no GPU here that could be lost"
+
+
+def test_a_library_that_cannot_start_has_no_memory_unless_the_gpu_is_lost():
+    text = "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+    assert is_out_of_memory(RuntimeError(text))
+    assert poison_of(RuntimeError(text), alive) is None
+    assert poison_of(RuntimeError(text), dead) == text
 
 
 @pytest.mark.parametrize(

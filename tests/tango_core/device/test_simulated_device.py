@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from simulated_device import SimulatedDevice, round_to_tf32
+from device_rules import round_to_tf32
+from simulated_device import SimulatedDevice
 
 
 @pytest.fixture
@@ -166,6 +167,43 @@ STEADY = {
 def test_what_is_the_same_in_every_run_is_not(device, values, call):
     call(values)
     assert device.varying == []
+
+
+def _sent(device, host):
+    there = host.to("cuda", non_blocking=True)
+    host.zero_()
+    there.sum().item()
+
+
+def test_pinned_memory_is_not_written_to_while_a_copy_reads_it(device):
+    with pytest.raises(RuntimeError, match="still read it"):
+        _sent(device, torch.ones(3).pin_memory())
+    _sent(device, torch.ones(3))  # pageable memory has been read when the call returns
+    host = torch.empty(3, pin_memory=True)
+    there = host.fill_(2).to("cuda", non_blocking=True)
+    assert there.sum().item() == 6  # the host has waited for the device
+    host.zero_()
+    host.to("cuda").sum()
+    host.fill_(1)
+
+
+def test_a_copy_from_pinned_memory_may_outlive_it(device):
+    there = torch.ones(3).pin_memory().to("cuda", non_blocking=True)
+    assert there.sum().item() == 3
+
+
+@pytest.mark.parametrize("spoils", ["read", "upload"])
+def test_a_recording_neither_waits_nor_uploads(device, values, spoils):
+    with device.recording():
+        (values + 1)[1:].argmax(dim=-1)
+        with pytest.raises(RuntimeError, match="capturing"):
+            {**READS, **UPLOADS}[{"read": "item", "upload": "tensor"}[spoils]](values)
+    values.sum().item()
+
+
+def test_products_of_whole_numbers_are_not_on_cuda(device, values):
+    with pytest.raises(NotImplementedError, match="addmm_cuda"):
+        values.long() @ values.long().mT
 
 
 def test_events_name_the_line_that_asked_for_them(device, values):

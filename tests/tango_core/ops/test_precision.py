@@ -4,7 +4,8 @@ import threading
 
 import pytest
 import torch
-from simulated_device import SimulatedDevice, allows_tf32
+from device_rules import allows_tf32
+from simulated_device import SimulatedDevice
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.clips import make_clip

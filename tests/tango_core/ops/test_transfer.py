@@ -39,3 +39,11 @@ def test_tensors_of_any_types_come_in_one_copy():
 def test_nothing_is_copied_on_the_host(number):
     found = download_together(TENSORS[:number])
     assert all(one is other for one, other in zip(found, TENSORS[:number], strict=True))
+
+
+def test_a_single_number_that_was_expanded():
+    with SimulatedDevice() as device:
+        kept = device.move(torch.tensor(7)).expand(1)
+        assert kept.stride() == (0,)
+        found, other = download_together([kept, device.move(torch.arange(3))])
+    assert (found.tolist(), other.tolist()) == ([7], [0, 1, 2])

@@ -215,3 +215,9 @@ def test_a_whole_clip_of_zeros_keeps_one_frame_at_most():
     features = make_clip(kind="static")
     features.tokens.zero_()
     assert Tango(0.1).compress(features).num_kept >= 1
+
+
+def test_more_candidates_than_tokens_are_all_tokens():
+    features = make_clip(num_frames=8, grid=(7, 7), kind="scene", seed=3)
+    most = Tango(0.25, alpha=1e308).compress(features)
+    assert torch.equal(most.indices, Tango(0.25, alpha=1e6).compress(features).indices)

@@ -1,0 +1,104 @@
+"""Attention on CUDA takes any length at once, and PyTorch's setting is put back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tango_core.models.fused_attention import attend, without_plans
+from tango_core.models.language.arena import KVArena
+from tango_core.models.language.packed_attention import attend_onwards, attend_whole
+from tango_core.models.language.step_attention import AllSlots, SlotBySlot
+from tango_core.models.patch_signals import attend_within
+
+
+class OnDevice(torch.Tensor):
+    """A tensor of the host that says it is on a GPU."""
+
+    device = property(lambda self: torch.device("cuda:0"))
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Whether cuDNN may be chosen, call by call."""
+    found, fused = [], functional.scaled_dot_product_attention
+
+    def noted(*parts, **options):
+        found.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return fused(*parts, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
+    return found
+
+
+def parts(*shape):
+    return [torch.randn(shape).as_subclass(OnDevice) for _ in range(3)]
+
+
+def layer_of(heads, width):
+    projection = SimpleNamespace(weight=torch.zeros(heads * width, 8))
+    return SimpleNamespace(self_attn=SimpleNamespace(k_proj=projection, head_dim=width))
+
+
+def decoded(work):
+    """A step of one sequence of two."""
+    arena = KVArena([layer_of(2, 4)], 2, 8, torch.float32)
+    arena.keys[0] = arena.keys[0].as_subclass(OnDevice)
+    arena.values[0] = arena.values[0].as_subclass(OnDevice)
+    rows, at = torch.arange(2), torch.zeros(1, 2, dtype=torch.long)
+    if work is AllSlots:
+        step = AllSlots(arena, rows, at, torch.arange(8), ())
+    else:
+        step = SlotBySlot(arena, rows, at, [0, 1], [[1, 1]])
+    step.on = lambda name, value, device: value
+    return step.attend(0, *parts(2, 2, 4), 0.5)
+
+
+CALLS = {
+    "a prompt": lambda: attend_whole(*parts(2, 5, 4), 0.5),
+    "words behind a clip": lambda: attend_onwards(*parts(2, 5, 4), 0.5, None),
+    "a step over all slots": lambda: decoded(AllSlots),
+    "a step slot by slot": lambda: decoded(SlotBySlot),
+    "windows of a tower": lambda: attend_within(tuple(parts(16, 2, 4)), ((2, 8),), 0.5),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_plan_is_made_for_a_length(seen, call):
+    call()
+    assert seen
+    assert not any(seen)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_on_the_host_nothing_is_set(seen):
+    attend(*(torch.randn(1, 2, 3, 4) for _ in range(3)), scale=1.0)
+    assert seen == [True]
+
+
+def test_what_was_set_is_set_again_when_the_last_one_leaves():
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        with without_plans():
+            pass
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+    with without_plans():
+        with without_plans():
+            pass
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_what_was_set_is_set_again_after_an_error(monkeypatch):
+    def fails(*parts, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        attend(*parts(1, 2, 3, 4), scale=1.0)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
