@@ -10,6 +10,7 @@ import numpy as np
 
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.container import opened
+from tango_core.video.readers.orientation import is_mirrored
 from tango_core.video.readers.probe import PacketIndex
 from tango_core.video.readers.pyav import (
     decode_packet,
@@ -60,6 +61,7 @@ class SequentialReader:
         self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
+        self._mirrored = is_mirrored(path)
         found = self._decode_all(index, [], strict=True)
         if found.faults or found.bad_packets:
             found = self._decode_all(index, self.problems, known=found.bad_packets)
@@ -129,7 +131,7 @@ class SequentialReader:
                 if frame.is_corrupt:
                     self.problems.append(f"frame {at} is damaged")
                 missing.remove(at)
-                yield at, to_rgb(self._path, frame)
+                yield at, to_rgb(self._path, frame, mirrored=self._mirrored)
             if not missing:
                 return
 

@@ -5,38 +5,35 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 
 from tango_core.local_files import open_regular
 from tango_core.video.readers.base import Picture
 
-if TYPE_CHECKING:
-    from av.video.frame import VideoFrame
-
-_MATRIX = struct.Struct("=9i")
 _READ_AT_MOST = 1 << 20
+_FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
+_BOXES_AT_MOST = 10_000  # a damaged file may look like millions
 # Version, flags, times, track, reserved and duration; layer, group, volume; then the matrix.
 _TRACK_HEADER = re.compile(
     rb"tkhd(?:\x00[\x00-\xff]{23}|\x01[\x00-\xff]{35})[\x00-\xff]{16}([\x00-\xff]{36})"
 )
 
 
-def upright(picture: Picture, frame: VideoFrame) -> Picture:
+def upright(picture: Picture, rotation: float, *, mirrored: bool) -> Picture:
     """The picture as a player shows it.
 
     Args:
         picture: (h, w, 3) uint8, as it is stored.
-        frame: What it was made of. PyAV gives its rotation and leaves out whether it is mirrored.
+        rotation: Degrees by which PyAV says to turn it; whether it is mirrored it says only in
+            `side_data`, which keeps every frame that was asked for it, with its threads.
+        mirrored: Whether the file says so.
     """
-    # A buffer, which PyAV's stubs do not say.
-    matrix = cast("memoryview | None", frame.side_data.get("DISPLAYMATRIX"))
-    if matrix is not None and _mirrors(_MATRIX.unpack_from(matrix)):
+    if mirrored:
         # Mirroring negates the first column, which says the angle: half a turn more.
-        turns = round((frame.rotation + 180) / 90) % 4
-        return np.rot90(picture[:, ::-1], turns)
-    turns = round(frame.rotation / 90) % 4
+        return np.rot90(picture[:, ::-1], round((rotation + 180) / 90) % 4)
+    turns = round(rotation / 90) % 4
     return np.rot90(picture, turns) if turns else picture
 
 
@@ -59,7 +56,10 @@ def mirrors(header: bytes) -> bool:
 def movie_header(file: BinaryIO) -> bytes:
     """The beginning of the box `moov` of an mp4 or QuickTime file; empty if there is none."""
     file.seek(0)
-    while len(head := file.read(8)) == 8:
+    for number in range(_BOXES_AT_MOST):
+        head = file.read(8)
+        if len(head) < 8 or (number == 0 and head[4:] not in _FIRST_BOXES):
+            return b""
         size, read = int.from_bytes(head[:4], "big"), 8
         if head[4:] == b"moov":
             return file.read(min(size, _READ_AT_MOST))

@@ -11,7 +11,7 @@ import numpy as np
 from tango_core.video.readers.base import Indices, Picture
 from tango_core.video.readers.container import demuxed, opened
 from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.orientation import upright
+from tango_core.video.readers.orientation import is_mirrored, upright
 from tango_core.video.readers.probe import PacketIndex
 
 if TYPE_CHECKING:
@@ -28,8 +28,14 @@ def version() -> str:
     return f"pyav {av.__version__}"
 
 
-def to_rgb(path: str, frame: VideoFrame) -> Picture:
-    """Convert a frame to (h, w, 3) uint8 RGB, turned upright as its display matrix says."""
+def to_rgb(path: str, frame: VideoFrame, *, mirrored: bool) -> Picture:
+    """Convert a frame to (h, w, 3) uint8 RGB, turned upright as its display matrix says.
+
+    Args:
+        path: For messages.
+        frame: Decoded.
+        mirrored: Whether the file's header says to mirror it; see `is_mirrored`.
+    """
     import av
 
     try:
@@ -43,7 +49,7 @@ def to_rgb(path: str, frame: VideoFrame) -> Picture:
             f"{path}: a {frame.width}x{frame.height} {frame.format.name} frame has no RGB form "
             f"({error})"
         ) from error
-    return upright(picture, frame)
+    return upright(picture, frame.rotation, mirrored=mirrored)
 
 
 def decode_packet(
@@ -111,6 +117,7 @@ class IndexedReader:
         self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
+        self._mirrored = is_mirrored(path)
         self._index = index
         self._stack = ExitStack()
         self._reopen()
@@ -155,7 +162,7 @@ class IndexedReader:
             if frame.is_corrupt and frame.pts is not None and frame.pts >= start:
                 raise ReaderError(f"{self._path}: a picture is damaged after seeking")
             if frame.pts in missing:
-                yield missing.pop(frame.pts), to_rgb(self._path, frame)
+                yield missing.pop(frame.pts), to_rgb(self._path, frame, mirrored=self._mirrored)
             if not missing:
                 return
             if frame.pts is not None and frame.pts > last:

@@ -43,10 +43,8 @@ def _is_concerned(file: BinaryIO) -> bool:
         return _has_gaps(file)
     if head[:4] == b"\x1a\x45\xdf\xa3":
         return _HIGH_444_MATROSKA.search(file.read(1 << 16)) is not None
-    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip"):
-        header = movie_header(file)
-        return _HIGH_444_MP4.search(header) is not None or mirrors(header)
-    return False
+    header = movie_header(file)
+    return _HIGH_444_MP4.search(header) is not None or mirrors(header)
 
 
 def _has_gaps(file: BinaryIO) -> bool:

@@ -1,6 +1,7 @@
 """Frames, times and sizes of whole files, and how decoding treats its process."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,23 @@ def test_pictures_are_shown_as_players_show_them(tmp_path, matrix, shown):
 def test_other_decoders_refuse_what_they_would_not_mirror():
     with pytest.raises(VideoDecodeError, match=r"says to mirror .*, which decord does not do"):
         decode_frames(str(clip("mirrored.mp4")), FrameSpec(2, decoder="decord"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted on Linux")
+def test_no_frame_outlives_its_clip():
+    """A frame that only a search for garbage ends keeps the threads that converted it."""
+    code = (
+        "import gc, os, sys\n"
+        "from tango_core import FrameSpec, decode_frames\n"
+        "gc.disable()\n"
+        "counts = set()\n"
+        "for path in 3 * sys.argv[1:]:\n"
+        "    decode_frames(path, FrameSpec(8))\n"
+        "    counts.add(len(os.listdir('/proc/self/task')))\n"
+        "print(len(counts))\n"
+    )
+    names = ("closed_gop.mp4", "mirrored.mp4")
+    assert printed_by(code, *(str(clip(name)) for name in names)) == "1"
 
 
 def test_decoding_loads_no_torch():
