@@ -136,9 +136,12 @@ class WithoutFiles:
 
     def __call__(self, path: str, hash_content: bool) -> str:
         """See `source_fingerprint`; no cache has an entry of what is not there."""
-        if Path(path).parent in self._places and not Path(path).exists():
+        try:
+            return self._identify(path, hash_content)
+        except FileNotFoundError:
+            if Path(path).parent not in self._places:
+                raise
             return f"not generated: {path}"
-        return self._identify(path, hash_content)
 
 
 def videos_of(job: Job) -> VideoCache:

@@ -11,6 +11,8 @@ def write(tmp_path, monkeypatch):
     """Writes a module that can be imported from the working directory, and forgets it later."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    # What is written twice in a second, in one size, would be imported as it was compiled before.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
 
     def write(path, text):
