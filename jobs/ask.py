@@ -12,9 +12,9 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.sections import DecodeSection
+from jobs.memory import available_memory
 from jobs.report.formatting import milliseconds
 from jobs.units import human_bytes
-from pipeline.cgroups import available_memory
 from pipeline.remote.urls import is_url
 from pipeline.remote.videos import VideoCache
 from tango_core.ask import VideoAnswer, VideoChat

@@ -18,22 +18,6 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
     return max(1, int(min(limit for limit in limits if limit)))
 
 
-def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
-    """(total, available) bytes; of the container if that has a limit."""
-    import psutil
-
-    machine = psutil.virtual_memory()
-    total, available = int(machine.total), int(machine.available)
-    for limit_file, used_file in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        limit, used = number(cgroups / limit_file), number(cgroups / used_file)
-        if limit is not None and used is not None and limit < total:
-            return int(limit), min(available, max(0, int(limit - used)))
-    return total, available
-
-
 def _affinity() -> int:
     """CPUs that this process is bound to; all where the system knows no such thing."""
     if not hasattr(os, "sched_getaffinity"):

@@ -42,11 +42,9 @@ class AskedBefore:
         found: dict[bytes, int] = {}
         for table in tables:
             columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_CONTENT)]
-            part = {
-                clip_digest(benchmark, video): _content(key, questions)
-                for benchmark, video, key, questions in zip(*columns, strict=True)
-            }
-            found = {**part, **found}
+            # From its last row: of a clip that is there twice the later row counts.
+            for benchmark, video, *content in reversed([*zip(*columns, strict=True)]):
+                found.setdefault(clip_digest(benchmark, video), _content(*content))
         digests = np.array(list(found), dtype="S16")
         order = np.argsort(digests)
         return cls(digests[order], np.array(list(found.values()), dtype=np.uint64)[order])

@@ -51,7 +51,7 @@ FORBIDDEN |= {own.replace(".", "/"): {*FAMILIES} - {own} for own in FAMILIES}
 # Rooms of `jobs` (packages and single modules) from the bottom to the top: a room imports only from
 # levels below its own. A new room gets its place here.
 JOBS_LEVELS = (
-    {"config", "exit_codes", "extras", "units"},
+    {"config", "exit_codes", "extras", "memory", "units"},
     {"results"},
     {"viewer"},
     {"estimate", "notebook", "report", "tracking"},

@@ -11,8 +11,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
+from jobs.memory import available_memory
 from jobs.units import human_bytes
-from pipeline.cgroups import CGROUPS, available_memory, num_cpus
+from pipeline.cgroups import CGROUPS, num_cpus
 
 PACKAGE = "tango-video"
 SHARED_MEMORY = Path("/dev/shm")

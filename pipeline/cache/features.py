@@ -117,21 +117,18 @@ class FeatureCache(CacheDirectory):
 
         That needs no device, and any thread may call it. For the arguments see `write`.
         """
-        now = self._clock.now()
         table, layout = tokens_table(
             clip,
             features,
             ms,
             stored_as=self.dtype,
             rounded=rounded,
-            created_at=now,
+            created_at=self._clock.now(),
             cache=self.hash,
         )
         entries = [(clip.key, table)]
-        found = {name: getattr(features, name) for name in signals}
-        if found:
-            table = signals_table(clip, features, found, ms, created_at=now, cache=self.hash)
-            entries.append((entry_name(clip.key, signals_part(found)), table))
+        if found := {name: getattr(features, name) for name in signals}:
+            entries.append(self._of_signals(clip, features, found, ms))
         self._last = None
 
         def put() -> None:
@@ -148,13 +145,21 @@ class FeatureCache(CacheDirectory):
         ms: tuple[float, float],
     ) -> None:
         """Add signals of a clip beside its tokens."""
-        if not signals:
-            return
-        part = signals_part(signals)
+        if signals:
+            self._last = None
+            self._put(*self._of_signals(clip, features, signals, ms))
+
+    def _of_signals(
+        self,
+        clip: ClipIdentity,
+        features: VisualFeatures,
+        signals: Mapping[str, Tensor],
+        ms: tuple[float, float],
+    ) -> tuple[str, pa.Table]:
+        """Name and row of an entry of some signals."""
         now = self._clock.now()
         table = signals_table(clip, features, signals, ms, created_at=now, cache=self.hash)
-        self._last = None
-        self._put(entry_name(clip.key, part), table)
+        return entry_name(clip.key, signals_part(signals)), table
 
     def opened(self, key: str, parts: Iterable[str] = (TOKENS,)) -> StoredFeatures:
         """Open a clip; its tokens are read when they are asked for. The last one stays open.

@@ -2,26 +2,30 @@
 
 PyTorch chooses the kernel. Since 2.9 it asks cuDNN first on Hopper and data-center Blackwell GPUs,
 wherever that is new enough (9.15.1, as in the wheels for CUDA 13), and cuDNN makes a plan for every
-shape that it sees for the first time. Users measured about half a second of the host for a plan;
-here nearly every prompt has a length of its own, and its prefill takes a tenth of that. The kernels
-that come next (flash, or the memory-efficient one where there is a mask) need no plans.
+shape that it sees for the first time. Users report about half a second of the host for a plan
+(unmeasured here), and nearly every prompt has a length of its own. The kernels that come next
+(flash, or the memory-efficient one where there is a mask) need no plans.
 
 Towers whose frames all have one size make a plan or two per job and are left to PyTorch.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-_lock = threading.Lock()
-_state: dict[str, Any] = {"users": 0, "before": True}
+from tango_core.ops.process_setting import ProcessSetting
+
+# The stubs of PyTorch lack both.
+_cudnn: ProcessSetting[bool] = ProcessSetting(
+    lambda: torch.backends.cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp,
+    lambda _: False,
+)
 
 
 def attend(
@@ -60,22 +64,6 @@ def attend(
         )
 
 
-@contextmanager
-def without_plans() -> Iterator[None]:
-    """Leave cuDNN's attention out inside the block.
-
-    PyTorch's setting holds for the whole process. The first thread to enter notes what was set, and
-    the last to leave sets it again.
-    """
-    with _lock:
-        if not _state["users"]:
-            _state["before"] = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-            torch.backends.cuda.enable_cudnn_sdp(False)
-        _state["users"] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _state["users"] -= 1
-            if not _state["users"]:
-                torch.backends.cuda.enable_cudnn_sdp(_state["before"])
+def without_plans() -> AbstractContextManager[None]:
+    """Leave cuDNN's attention out inside the block; see `ProcessSetting`."""
+    return _cudnn.held()

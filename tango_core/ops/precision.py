@@ -7,37 +7,21 @@ Tango's. So what chooses tokens asks for full precision, and puts back what was 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
+from tango_core.ops.process_setting import ProcessSetting
+
 _FULL = "ieee"
-_lock = threading.Lock()
-_state: dict[str, Any] = {"users": 0, "before": None}
 
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Multiply float32 in full precision on every device inside the block.
-
-    PyTorch's settings hold for the whole process: other threads compute so, too, meanwhile. The
-    first to enter notes what was set, and the last to leave sets it again.
-    """
-    with _lock:
-        if not _state["users"]:
-            _state["before"] = _settings()
-            _set(*(_FULL for _ in _state["before"]))
-        _state["users"] += 1
-    try:
+    """Multiply float32 in full precision on every device inside the block; see `ProcessSetting`."""
+    with _products.held():
         yield
-    finally:
-        with _lock:
-            _state["users"] -= 1
-            if not _state["users"]:
-                _set(*_state["before"])
 
 
 def float32_products() -> dict[str, str]:
@@ -46,9 +30,7 @@ def float32_products() -> dict[str, str]:
     Returns:
         `matmul` and `convolution` on CUDA; selection is `ieee` in any case (`full_precision`).
     """
-    with _lock:
-        matmul = (_state["before"] or _settings())[0] if _state["users"] else _settings()[0]
-    return {"matmul": _word(matmul), "convolution": _word(_convolution())}
+    return {"matmul": _word(_products.outside()[0]), "convolution": _word(_convolution())}
 
 
 def _word(setting: str) -> str:
@@ -71,7 +53,7 @@ def _settings() -> tuple[str, ...]:
     return (torch.get_float32_matmul_precision(),)
 
 
-def _set(*settings: str) -> None:
+def _set(settings: tuple[str, ...]) -> None:
     """Set what `_settings` gave."""
     if _is_new():
         torch.backends.cuda.matmul.fp32_precision = settings[0]
@@ -86,3 +68,6 @@ def _convolution() -> str:
     if _is_new():
         return str(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]
     return "tf32" if torch.backends.cudnn.allow_tf32 else _FULL
+
+
+_products = ProcessSetting(_settings, _set, lambda found: (_FULL,) * len(found))

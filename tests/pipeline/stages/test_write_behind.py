@@ -10,23 +10,33 @@ import pytest
 
 from pipeline.errors import DeviceError
 from pipeline.stages.declarations import COMPRESS_VIDEO
-from pipeline.stages.write_behind import Writers
+from pipeline.stages.write_behind import Writers, Writing
 
 LONG_S = 60.0
 
 
 def gated(cache, until: threading.Event):
-    """Let a cache write nothing before an event; how many writings have begun."""
-    begun = threading.Semaphore(0)
+    """Let a cache write nothing before an event."""
     write = cache.write
 
     def waiting(self, *args):
-        begun.release()
         assert until.wait(LONG_S), "nobody went on"
         write(*args)
 
     cache.write = MethodType(waiting, cache)
-    return begun
+
+
+@pytest.fixture
+def is_awaited(monkeypatch):
+    """Set when the stage waits for a file for the first time."""
+    event, wait = threading.Event(), Writing.wait
+
+    def noticed(self):
+        event.set()
+        wait(self)
+
+    monkeypatch.setattr(Writing, "wait", noticed)
+    return event
 
 
 @pytest.fixture
@@ -63,30 +73,27 @@ def test_the_next_clip_is_encoded_while_one_is_written(one_clip, stage, clips, m
         assert cache.keys() == {row["clip_key"] for row in rows}
 
 
-def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips):
+def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips, is_awaited):
+    for cache in one_clip.plan.caches.values():
+        gated(cache, is_awaited)
     for row in stage.stream(clips):
         assert row["status"] == "ok"
         assert set(json.loads(row["compress_ms"])) == set(one_clip.plan.caches)
         for cache in one_clip.plan.caches.values():
             cache.read(row["clip_key"])
+        is_awaited.clear()
 
 
-def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips):
-    go_on = threading.Event()
+def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips, is_awaited):
     (cache, *_) = one_clip.plan.caches.values()
-    gated(cache, go_on)
-    taken = []
+    gated(cache, is_awaited)
 
     def coming():
-        for row in clips:
-            taken.append(row["video_id"])
-            if len(taken) == 3:
-                assert go_on.is_set(), "the first clip is still being written"
-            yield row
+        yield from clips[:2]
+        assert is_awaited.is_set(), "nobody has waited for the first clip"
+        yield clips[2]
 
-    rows = stage.stream(coming())
-    threading.Timer(0.2, go_on.set).start()
-    assert [row["video_id"] for row in rows] == ["a", "b", "c"]
+    assert [row["video_id"] for row in stage.stream(coming())] == ["a", "b", "c"]
 
 
 def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, stage, clips):

@@ -19,7 +19,7 @@ def settings():
     """Whatever a test sets is as before after it."""
     before = precision._settings()
     yield
-    precision._set(*before)
+    precision._set(before)
 
 
 def _old(monkeypatch):
