@@ -69,7 +69,7 @@ def _sync_nothing(self: SimulatedDisk, file: Any) -> None:
 def _keep_and_drop(self: AnswerWriter, clips: Any) -> None:
     """Drops what failed as soon as the run is resumed."""
     self._kept = clips.digests
-    self._drop_the_others()
+    self.drop_the_others()
 
 
 _delete = Storage.delete

@@ -182,12 +182,12 @@ FILES = (
     ),
     Mutation(
         "parts are deleted before what is kept of them is written",
-        {"pipeline.answers.AnswerWriter._drop_the_others": _drop_before_writing},
+        {"pipeline.answers.AnswerWriter.drop_the_others": _drop_before_writing},
         ("decode", "death", "rot"),
     ),
     Mutation(
         "parts are deleted that the driver has not read",
-        {"pipeline.answers.AnswerWriter._drop_the_others": _drop_unread},
+        {"pipeline.answers.AnswerWriter.drop_the_others": _drop_unread},
         ("decode", "second driver", "death"),
     ),
     Mutation(
