@@ -85,16 +85,18 @@ class AnswerWriter:
         write_sealed(table, self.storage, name, self._run)
         self._next += 1
 
-    def finished(self, cells: Sequence[str]) -> AnsweredClips:
+    def finished(self, cells: Sequence[str], *, keep_damaged: bool = True) -> AnsweredClips:
         """What an earlier attempt finished. A damaged part is renamed, so its clips are not.
 
         Args:
             cells: Names of the job's cells; a clip is finished when it has the same questions
                 under every one of them and no answer failed.
+            keep_damaged: Whether answers about damaged clips stand (`decode.damaged`).
         """
         self._read = AnswerParts(self.storage, set_aside=True)
         self._run = self._read.overview.run
-        return AnsweredClips.of(self._read.whole_clips(), cells).without_failed()
+        clips = self._read.whole_clips()
+        return AnsweredClips.of(clips, cells, keep_damaged=keep_damaged).without_failed()
 
     def keep(self, clips: AnsweredClips) -> None:
         """Drop what `finished` read of all other clips, once the first new answers arrive.

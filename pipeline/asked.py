@@ -7,6 +7,7 @@ clips of that attempt; of a clip that is there twice the later row counts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ ASKED = pa.schema(
             "questions",
         )
     ]
-)
+).append(pa.field("subtitles_digest", pa.string()))
+"""`subtitles_digest` is empty for questions that are put without, null where nobody noted it."""
 
 _PART = re.compile(r"part-(\d+)-[0-9a-f]{12}\.parquet")
 # Strings of one Arrow array take 2 GiB at most, and a clip's questions some kilobytes.
@@ -54,17 +56,26 @@ def write_asked(clips: pa.Table, run: Storage) -> None:
     numbers = [int(found[1]) for name in folder.names() if (found := _PART.fullmatch(name))]
     following = 1 + max(numbers, default=-1)
     for number, start in enumerate(range(0, clips.num_rows, _ROWS_PER_PART), following):
-        part = clips.select(ASKED.names).slice(start, _ROWS_PER_PART)
+        part = clips.slice(start, _ROWS_PER_PART)
         paths = pa.array([redacted(path) for path in part["path"].to_pylist()], pa.string())
-        part = part.set_column(ASKED.get_field_index("path"), ASKED.field("path"), paths)
+        shown = pa.array((subtitles_digest(one.as_py()) for one in part["subtitles"]), pa.string())
+        part = part.set_column(CLIP.get_field_index("path"), ASKED.field("path"), paths)
+        part = part.append_column("subtitles_digest", shown).select(ASKED.names)
         name = f"part-{number:05d}-{uuid.uuid4().hex[:12]}.parquet"
         write_sealed(part, folder, name, run_of_folder(folder))
 
 
-def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
-    """What a run was asked, newest part first; tables with the columns of `ASKED`.
+def subtitles_digest(packed: str | None) -> str:
+    """16 hexadecimal digits that stand for a clip's subtitles (`rows.CLIP`); empty for none."""
+    if packed is None:
+        return ""
+    return hashlib.blake2b(packed.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
-    Runs of earlier versions have nothing of the kind.
+
+def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
+    """What a run was asked, newest part first; tables of `ASKED`.
+
+    Runs of earlier versions have nothing of the kind, or lack columns, which are null.
 
     Raises:
         DamagedFileError: If a part is damaged.
@@ -72,4 +83,8 @@ def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
     folder = Storage.at(run).child(FOLDER)
     found = {name: int(match[1]) for name in folder.names() if (match := _PART.fullmatch(name))}
     for name in sorted(found, key=lambda name: found[name], reverse=True):
-        yield read_sealed(folder, name, must=True).table
+        table = read_sealed(folder, name, must=True).table
+        for field in ASKED:
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        yield table

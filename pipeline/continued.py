@@ -1,8 +1,8 @@
 """Which answers of a run still stand when it goes on.
 
 An answer is to certain words about a certain file. A clip whose file was replaced, or whose
-questions were edited under the same ids, is asked again; one that the benchmark no longer lists has
-no place in the run.
+questions or subtitles were edited, is asked again; one that the benchmark no longer lists has no
+place in the run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.asked import subtitles_digest
 from pipeline.clip_digests import Digests, clip_digest, question_digest
 from pipeline.finished import NOTHING_DONE, AnsweredClips
 from tango_core.types import Question
@@ -26,7 +27,7 @@ class AskedBefore:
 
     Attributes:
         digests: (n,) digests of the clips, sorted.
-        contents: (n,) digests of their files, bounds and questions.
+        contents: (n,) digests of their files, bounds, questions and subtitles.
     """
 
     digests: Digests
@@ -41,7 +42,7 @@ class AskedBefore:
         """
         found: dict[bytes, int] = {}
         for table in tables:
-            columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_CONTENT)]
+            columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
             # From its last row: of a clip that is there twice the later row counts.
             for benchmark, video, *content in reversed([*zip(*columns, strict=True)]):
                 found.setdefault(clip_digest(benchmark, video), _content(*content))
@@ -59,9 +60,11 @@ class AskedBefore:
         at = int(np.searchsorted(self.digests, np.bytes_(digest)))
         if at == len(self.digests) or self.digests[at : at + 1].tobytes() != digest:
             return True
-        return row["status"] != "ok" or int(self.contents[at]) == _content(
-            *(row[name] for name in _CONTENT)
-        )
+        if row["status"] != "ok":
+            return True
+        words = row["clip_key"], row["questions"]
+        shown = subtitles_digest(row["subtitles"])
+        return int(self.contents[at]) in (_content(*words, shown), _content(*words, None))
 
 
 class Continued:
@@ -105,9 +108,9 @@ class Continued:
         return self._done.where(self._stands)
 
 
-_CONTENT = ("clip_key", "questions")
+_NOTED = ("clip_key", "questions", "subtitles_digest")
 
 
-def _content(key: str, questions: str) -> int:
-    """64 bits that stand for a clip's file, bounds and questions."""
-    return question_digest(f"{key}\0{questions}")
+def _content(key: str, questions: str, subtitles: str | None) -> int:
+    """64 bits that stand for a clip's file, bounds, questions, and subtitles unless unknown."""
+    return question_digest("\0".join(one for one in (key, questions, subtitles) if one is not None))

@@ -37,14 +37,17 @@ class AnsweredClips:
     failed: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, tables: Iterable[pa.Table], cells: Sequence[str]) -> AnsweredClips:
+    def of(
+        cls, tables: Iterable[pa.Table], cells: Sequence[str], *, keep_damaged: bool = True
+    ) -> AnsweredClips:
         """Look through answers.
 
         Args:
             tables: Of whole clips, as `AnswerParts.whole_clips` yields them.
             cells: Names of the job's cells.
+            keep_damaged: Whether an answer about a damaged clip is none that failed.
         """
-        parts = [_answered(table, cells) for table in tables if len(table)]
+        parts = [_answered(table, cells, keep_damaged) for table in tables if len(table)]
         if not parts:
             return NOTHING_DONE
         digests = np.concatenate([part.digests for part in parts])
@@ -94,7 +97,7 @@ NOTHING_DONE = AnsweredClips(
 )
 
 
-def _answered(table: pa.Table, cells: Sequence[str]) -> AnsweredClips:
+def _answered(table: pa.Table, cells: Sequence[str], keep_damaged: bool) -> AnsweredClips:
     """The clips of one table that have all their answers."""
     clips, names = clips_of(table)
     cell_codes, found = encoded(table["cell"])
@@ -103,7 +106,8 @@ def _answered(table: pa.Table, cells: Sequence[str]) -> AnsweredClips:
     question_codes, ids = encoded(table["question_id"])
     known = np.array([question_digest(one) for one in ids] + [0], np.uint64)[question_codes]
     strange = np.bincount(clips[own_cells < 0], minlength=len(names)) > 0
-    failed = np.bincount(clips[are_failed(table)], minlength=len(names)) > 0
+    bad = are_failed(table, keep_damaged=keep_damaged)
+    failed = np.bincount(clips[bad], minlength=len(names)) > 0
     # One row per clip and one column per cell: the sum and the number of the questions there.
     slots = (clips * len(cells) + own_cells)[own_cells >= 0]
     shape = (len(names), len(cells))

@@ -6,6 +6,7 @@ tokens of known forms, and the values of environment variables whose names say t
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -74,7 +75,7 @@ def is_secret(name: str, value: str) -> bool:
     Stricter than what `redacted` hides: a short password counts, a short number does not
     (`MAX_TOKENS`), nor does the place of a file with secrets.
     """
-    named = bool(_SECRET_VARIABLE.search(name)) and _may_be_secret(value)
+    named = _says_secret(name) and _may_be_secret(value)
     number = len(value) < _SHORTEST and value.isdigit()
     return redacted(value) != value or (named and not number and value != "")
 
@@ -84,9 +85,15 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     found = {
         value
         for name, value in environment.items()
-        if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST and _may_be_secret(value)
+        if _says_secret(name) and len(value) >= _SHORTEST and _may_be_secret(value)
     }
     yield from sorted(found | {quote(value, safe="") for value in found}, key=len, reverse=True)
+
+
+@functools.lru_cache(maxsize=1024)
+def _says_secret(name: str) -> bool:
+    """Whether a variable's name says that it is a secret; asked for every text that is shown."""
+    return bool(_SECRET_VARIABLE.search(name))
 
 
 def _may_be_secret(value: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import signal
 import subprocess
@@ -99,6 +100,19 @@ def local_ray():
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of reports are built but not drawn: a file of one pixel stands for each.
+
+    For tests of what stands beside them, because drawing them takes nine tenths of a report.
+    """
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(stream, "png")
+    monkeypatch.setattr("jobs.report.plots.png", lambda figure: stream.getvalue())
 
 
 @pytest.fixture

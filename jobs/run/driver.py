@@ -127,7 +127,7 @@ def _execute(
     writer = (
         AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
     )
-    continued = _continued(writer, built, storage) if writer else Continued()
+    continued = _continued(writer, job, built, storage) if writer else Continued()
     started_at, started = clock.now(), clock.monotonic()
     caches = locations.open_storage(locations.cache_root)
     shards = ShardCount(job.shard)
@@ -200,9 +200,10 @@ def _execute(
     return outcome.result(facts)
 
 
-def _continued(writer: AnswerWriter, built: BuiltJob, storage: Storage) -> Continued:
+def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
     """What earlier attempts of a run answered, and what they were asked."""
-    done = writer.finished([name for name, _ in built.methods])
+    cells = [name for name, _ in built.methods]
+    done = writer.finished(cells, keep_damaged=job.decode.damaged == "keep")
     if not len(done):
         return Continued()
     try:

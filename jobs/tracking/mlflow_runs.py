@@ -16,7 +16,7 @@ from pipeline.remote.urls import is_url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import DatasetInput
+    from mlflow.entities import DatasetInput, Run
 
 EXPERIMENT = "tango"
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
@@ -26,6 +26,7 @@ ENDED_TAG = "ended"
 MAX_TAG = 5000
 _MAX_KEY, _MAX_VALUE = 250, 6000
 _MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
+_PAGE = 1000  # runs that one search gives
 
 Point = tuple[str, float, int, int]
 """Name, value, time in ms since 1970, and step of a metric."""
@@ -71,13 +72,42 @@ class MlflowRuns:
     run_id: str
     progress: Callable[[], None] = nothing
 
-    def start(self, name: str, tags: Mapping[str, str], started_ms: int | None) -> str:
-        """Id of the MLflow run of a run or cell; made once, found again when logged again."""
-        own = self._clean({**tags, RUN_TAG: self.run_id})
+    def there(self) -> list[Run]:
+        """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name.
+
+        A store takes half a second to look for those of a large table.
+        """
         query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
-        for run in self.client.search_runs([self.experiment], query):
+        found: list[Run] = []
+        token = None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment], query, max_results=_PAGE, page_token=token
+            )
+            self.progress()
+            found += page
+            token = page.token
+            if not token:
+                return found
+
+    def start(
+        self,
+        name: str,
+        tags: Mapping[str, str],
+        started_ms: int | None,
+        there: Sequence[Run] | None = None,
+    ) -> str:
+        """Id of the MLflow run of a run or cell; made once, found again when logged again.
+
+        Args:
+            name: Of a new one.
+            tags: With the cell, of a cell.
+            started_ms: Of a new one, in milliseconds since 1970.
+            there: What the store has, for many cells one after the other; `None` to look.
+        """
+        own = self._clean({**tags, RUN_TAG: self.run_id})
+        for run in self.there() if there is None else there:
             if _is_the_same(run.data.tags, own):
-                self.progress()
                 self.tags(run.info.run_id, own)
                 return str(run.info.run_id)
         run = self.client.create_run(

@@ -111,6 +111,7 @@ class ResultsUpload:
     def _cells(self, summary: RunSummary, parent: str, predictions: pd.DataFrame | None) -> None:
         """Every cell of a sweep as a child; the replies of every cell as a table."""
         several = len(summary.cells) > 1
+        there = self.runs.there() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
@@ -122,7 +123,7 @@ class ResultsUpload:
                     PARENT_TAG: parent,
                     NOTE_TAG: describe_cell(cell, self.facts),
                 }
-                run = self.runs.start(name, tags, self._started_ms())
+                run = self.runs.start(name, tags, self._started_ms(), there)
                 self.runs.params(run, cell_params(cell, self.facts))
                 points = [
                     (name, value, self.now_ms, 0) for name, value in cell_metrics(cell).items()

@@ -273,7 +273,7 @@ class _Filled:
         self._connection.unregister("incoming")
 
 
-_ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id")]
+_ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id", "subtitles_digest")]
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:

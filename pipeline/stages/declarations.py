@@ -167,11 +167,17 @@ def is_failed(answer: Mapping[str, Any]) -> bool:
     return answer["status"] in FAILED
 
 
-def are_failed(answers: pa.Table) -> npt.NDArray[np.bool_]:
-    """`is_failed` of every row of a table of answers."""
+def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[np.bool_]:
+    """`is_failed` of every row of a table of answers.
+
+    Args:
+        answers: Rows of `rows.ANSWER`.
+        keep_damaged: `False` for a job that fails damaged clips (`decode.damaged`), whatever an
+            earlier attempt answered about them.
+    """
     status = answers["status"]
     failed = pc.is_in(status, pa.array(FAILED, status.type))
-    if "prompt_tokens" in answers.column_names:
+    if keep_damaged and "prompt_tokens" in answers.column_names:
         answered = pc.fill_null(pc.greater(answers["prompt_tokens"].cast(pa.float64()), 0), False)
         failed = pc.and_not(failed, pc.and_(pc.equal(status, DAMAGED), answered))
     return np.asarray(failed.to_numpy(), dtype=bool)

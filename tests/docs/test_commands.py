@@ -34,6 +34,8 @@ RECIPE = {
 }
 # What makes a recipe of the package short.
 SHORT = ["--limit", "1", "--set", "executor=local"]
+# Tables of many cells, whose figures take longer than their answers; nobody looks at them here.
+LARGE = re.compile(r"runs/shapes_(table|controls)")
 # `tests/integration/test_recipes.py` runs them.
 ELSEWHERE = re.compile(r"tango sweep jobs/recipes/\w+\.yaml --set model.name=tiny --set benchmark")
 # A class to be filled in, which names what its author has.
@@ -105,8 +107,10 @@ def run_python(code):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", RUNNABLE, ids=str)
-def test_what_is_documented_runs(folder, monkeypatch, example):
+def test_what_is_documented_runs(folder, monkeypatch, request, example):
     monkeypatch.chdir(folder)
+    if LARGE.search(example.text):
+        request.getfixturevalue("blank_figures")
     if example.language == "console":
         run_command(monkeypatch, example.text)
     elif example.language == "python":

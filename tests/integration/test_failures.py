@@ -14,6 +14,7 @@ from numbered_videos import write_clip
 from jobs.config.recipe import RecipeError
 from jobs.report.page import write_report
 from jobs.results.summary import write_summary
+from jobs.run.directories import find_run
 
 
 @pytest.fixture
@@ -183,3 +184,13 @@ def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, execut
         assert counts.num_answered + counts.num_unparsed == 2
         page = write_report(kept_dir).read_text()
         assert "answers on damaged clips" in page
+
+    # A run that goes on under `fail` keeps no answer about a damaged clip.
+    outcome, _ = run(
+        recipe(damaged_folder, **shared),
+        tmp_path / "runs",
+        find_run(kept_dir.name, tmp_path / "runs"),
+    )
+    assert outcome.facts.work.answered == 0
+    assert sorted(answers_of(kept_dir)["status"])[0] == "decode_damaged"
+    assert write_summary(kept_dir).counts.num_failed == 1

@@ -144,6 +144,8 @@ class TestAnsweredClips:
         clips = self.of(*rows)
         assert (len(clips), len(clips.without_failed())) == (2, 1)
         assert clips.without_failed().has("b", "v2", ["q1"]), "answered though damaged"
+        strict = AnsweredClips.of([to_table(rows, ANSWER)], self.CELLS, keep_damaged=False)
+        assert len(strict.without_failed()) == 0
 
     def test_many_drawn_runs_agree_with_sets(self):
         """Against the same question asked of Python's own sets."""

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from pipeline.asked import read_asked, write_asked
+from pipeline.asked import ASKED, read_asked, write_asked
 from pipeline.rows import CLIP, clip_row, to_table
-from pipeline.seal import DamagedFileError
+from pipeline.seal import DamagedFileError, write_sealed
 from pipeline.storage import Storage
 from tango_core.types import Question, VideoItem
 
@@ -60,6 +60,16 @@ def test_secrets_of_addresses_are_not_written(tmp_path):
     (row,) = asked_of(tmp_path / "run").values()
     assert "hunter2" not in row["path"]
     assert "abcdef" not in row["path"]
+
+
+def test_a_column_that_an_earlier_release_did_not_write_is_null(tmp_path):
+    run = Storage.at(tmp_path / "run")
+    old = clips("one").select([name for name in ASKED.names if name != "subtitles_digest"])
+    name = f"part-00000-{'0' * 12}.parquet"
+    write_sealed(old, run.child("clips"), name, "run")
+    (table,) = read_asked(run)
+    assert table.schema == ASKED
+    assert table["subtitles_digest"].null_count == 1
 
 
 def test_a_damaged_part_is_named(tmp_path):

@@ -25,12 +25,14 @@ class Mutation:
         patches: Dotted name -> what stands in its place.
         kinds: What goes wrong in the world in schedules that may show it; see `schedules.KINDS`.
         worlds: Where it may show.
+        rare: Whether ten schedules do not show it; see `results/simulator.md`.
     """
 
     name: str
     patches: dict[str, Any] = field(repr=False)
     kinds: tuple[str, ...]
     worlds: tuple[WorldKind, ...] = ANYWHERE
+    rare: bool = False
 
     def applied(self) -> list[AbstractContextManager[Any]]:
         """The patches, to be entered."""

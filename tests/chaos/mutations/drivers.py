@@ -102,6 +102,7 @@ DRIVERS = (
         "two drivers: no lease is taken",
         {"jobs.run.driver.held": _nothing_held},
         ("second driver", "second driver", "decode", "death"),
+        rare=True,
     ),
     Mutation(
         "a lease without fencing: a robbed driver renews it and goes on",
@@ -110,6 +111,7 @@ DRIVERS = (
             "pipeline.object_lease.ObjectLease.renew": _renew_object_unchecked,
         },
         ("second driver", "decode", "stop"),
+        rare=True,
     ),
     Mutation(
         "a lease judged by the dates of two machines",
@@ -133,6 +135,7 @@ DRIVERS = (
         },
         ("second driver", "decode"),
         ("store",),
+        rare=True,
     ),
     Mutation(
         "answers that are not flushed when a job ends",
@@ -144,6 +147,7 @@ DRIVERS = (
         {"pipeline.storage.Storage.write": _write_in_place},
         ("death",),
         ("disk", "shared"),
+        rare=True,
     ),
     Mutation(
         "files that are not synchronised before they get their names",
@@ -155,16 +159,19 @@ DRIVERS = (
         "a resume that drops rows before it has others",
         {"pipeline.answers.AnswerWriter.keep": _keep_and_drop},
         ("decode", "death", "death"),
+        rare=True,
     ),
     Mutation(
         "a run that is continued and says that it is finished",
         {"pipeline.storage.Storage.delete": _delete_but_facts},
         ("decode", "death", "death"),
+        rare=True,
     ),
     Mutation(
         "answers that nobody counts at the end",
         {"jobs.run.driver.add_missing": _no_missing},
         ("rot",),
+        rare=True,
     ),
     Mutation(
         "a store that is away fails the clips that meet it",

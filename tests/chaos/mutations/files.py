@@ -166,6 +166,7 @@ FILES = (
         "parts of answers whose seal nobody checks",
         {"pipeline.answer_parts.read_sealed": _read_unsealed},
         ("rot", "death"),
+        rare=True,
     ),
     Mutation(
         "a part that cannot be read counts as empty",
@@ -179,11 +180,13 @@ FILES = (
         "parts of two attempts with one name",
         {"pipeline.answers.AnswerWriter._write": _first_number},
         ("death", "second driver"),
+        rare=True,
     ),
     Mutation(
         "parts are deleted before what is kept of them is written",
         {"pipeline.answers.AnswerWriter.drop_the_others": _drop_before_writing},
         ("decode", "death", "rot"),
+        rare=True,
     ),
     Mutation(
         "parts are deleted that the driver has not read",
@@ -194,6 +197,7 @@ FILES = (
         "rows that are there twice count twice",
         {"pipeline.answer_parts.last_of_each": _last_is_first},
         ("death", "decode", "second driver"),
+        rare=True,
     ),
     Mutation(
         "failed clips count as finished",
@@ -234,6 +238,7 @@ FILES = (
         "compaction does not look at its copy",
         {"pipeline.cache.compact._read_back_and_remove": _remove_unseen},
         ("keeper", "rot"),
+        rare=True,
     ),
     Mutation(
         "a ledger that counts nothing",

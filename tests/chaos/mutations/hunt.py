@@ -18,7 +18,7 @@ from tests.chaos.mutations.files import FILES
 from tests.chaos.simulator.schedules import schedule_of
 from tests.chaos.simulator.simulate import _reference, simulate
 
-MUTATIONS = (*DRIVERS, *FILES)
+MUTATIONS = sorted((*DRIVERS, *FILES), key=lambda one: one.rare)
 MOST_SCHEDULES = 60
 
 

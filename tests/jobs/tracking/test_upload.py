@@ -123,6 +123,30 @@ class TestSweep:
         assert tango.tags["benchmark"] == "shapes"
         assert tango.tags["mlflow.source.name"] == "tango sweep"
 
+    def test_a_table_of_many_cells_is_looked_for_once_and_found_again(self, tmp_path, monkeypatch):
+        """A search gives whole runs: one per cell took most of the time of a large table."""
+        from mlflow import MlflowClient
+
+        searches = []
+
+        def search(*given, **options):
+            searches.append(options.get("max_results"))
+            return whole(*given, **options)
+
+        whole = MlflowClient.search_runs
+        monkeypatch.setattr(MlflowClient, "search_runs", search)
+        cells = [cell("full"), *(cell("tango", share / 10) for share in range(1, 6))]
+        run = finished_run(tmp_path / "many", *cells)
+        parent = log_run(run)
+        assert len(searches) == 2, "the run, and its cells"
+        monkeypatch.setattr("jobs.tracking.mlflow_runs._PAGE", 4)  # seven runs are two pages
+        assert log_run(run) == parent
+        assert searches[2:] == [4] * 4
+        client = MlflowClient(tracking_uri=default_tracking_uri(run.parent))
+        assert len(children(client, parent)) == len(cells)
+        (experiment,) = client.search_experiments(filter_string="name = 'tango'")
+        assert len(whole(client, [experiment.experiment_id])) == 1 + len(cells)
+
     def test_runs_can_be_searched_by_their_tags(self, logged_sweep, client):
         experiment = client.get_run(logged_sweep[1]).info.experiment_id
         query = "tags.method = 'tango' and tags.benchmark = 'shapes' and metrics.accuracy > 0"
