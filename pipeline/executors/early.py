@@ -122,6 +122,9 @@ def started_early(
         address: As for `cluster.connected`.
         last: Whether this process ends soon after the block and with it a Ray of its own, which
             takes more than a second to end in order. Another one in this process waits for that.
+            If the block fails, a cluster is left without a word: it notices the end of a driver by
+            itself, and Ray may end a process that disconnects after the loss of a node (seen: exit
+            code 1), before it has said why it failed.
     """
     if wanted:
         EarlyRay.wait_for_closing()
@@ -130,13 +133,15 @@ def started_early(
         yield None
         return
     early = EarlyRay(address)
+    failed = True
     try:
         yield early
+        failed = False
     finally:
         # One that has not even started is left to itself, and so is any after a signal.
         if not early.is_connected or stopping.is_asked():
             early.close(0)
         elif last and address is None:
             early.leave(_CLOSED_WITHIN_S)
-        else:
+        elif not (last and failed):
             early.close(_CLOSED_WITHIN_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,30 @@ def test_nothing_starts_for_a_job_that_does_not_run_on_ray():
 def test_a_connected_ray_is_not_started_again(local_ray):
     with started_early(True, None) as early:
         assert early is None
+
+
+@pytest.mark.parametrize(
+    ("last", "fails", "disconnects"),
+    [(True, True, False), (True, False, True), (False, True, True), (False, False, True)],
+)
+def test_a_command_that_fails_on_a_cluster_says_so_before_it_leaves_it(
+    last, fails, disconnects, monkeypatch
+):
+    disconnected = []
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("pipeline.executors.cluster.connect", lambda address: None)
+    monkeypatch.setattr("pipeline.executors.cluster.disconnect", disconnected.append)
+    failure = RuntimeError("a node was lost") if fails else None
+    with (
+        pytest.raises(RuntimeError, match="a node was lost") if fails else nullcontext(),
+        started_early(True, "127.0.0.1:1", last=last) as early,
+    ):
+        early.wait(120)
+        if failure:
+            raise failure
+    assert (len(disconnected) == 1) == disconnects
+    early.close(60)
+    assert len(disconnected) == 1
 
 
 @pytest.mark.slow
