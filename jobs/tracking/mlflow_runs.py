@@ -75,7 +75,7 @@ class MlflowRuns:
     def there(self) -> list[Run]:
         """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name.
 
-        A store takes half a second to look for those of a large table.
+        They come with all their numbers, so that looking once per cell takes longer than the rest.
         """
         query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
         found: list[Run] = []

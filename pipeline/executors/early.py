@@ -122,9 +122,9 @@ def started_early(
         address: As for `cluster.connected`.
         last: Whether this process ends soon after the block and with it a Ray of its own, which
             takes more than a second to end in order. Another one in this process waits for that.
-            If the block fails, a cluster is left without a word: it notices the end of a driver by
-            itself, and Ray may end a process that disconnects after the loss of a node (seen: exit
-            code 1), before it has said why it failed.
+            If the block fails, the process stays connected to a cluster, which notices its end: Ray
+            may end one that disconnects after the loss of a node (seen: exit code 1) before it has
+            said why it failed.
     """
     if wanted:
         EarlyRay.wait_for_closing()

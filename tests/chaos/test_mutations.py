@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.mutations import Mutation
-from tests.chaos.mutations.drivers import DRIVERS
-from tests.chaos.mutations.files import FILES
+from tests.chaos.mutations.hunt import MUTATIONS
 
 MOST_SCHEDULES = 50
 AT_LEAST = 18
 
 
-@pytest.mark.parametrize("mutation", [*DRIVERS, *FILES], ids=lambda one: one.name)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
 def test_what_a_mutation_replaces_is_still_there(mutation: Mutation):
     with ExitStack() as stack:  # `patch` raises for a name that the product does not have
         for one in mutation.applied():
