@@ -72,8 +72,8 @@ def log_run(
     results = None if _only_begun(files) else Results(files)
     with tracking_errors():
         client = connect(uri)
-        progress()
         experiment = experiment_id(client, EXPERIMENT, uri, files.artifact_root())
+        progress()
         runs = MlflowRuns(client, experiment, run_dir.name, progress)
         sent = Sent.load(run_dir, uri)
         Replay(runs, files, sent).send()

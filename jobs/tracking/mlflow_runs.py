@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +36,24 @@ Point = tuple[str, float, int, int]
 
 def nothing() -> None:
     """No progress is shown."""
+
+
+@contextmanager
+def _sent_once() -> Iterator[None]:
+    """MLflow's client sends nothing again that failed: the server may have done it all the same.
+
+    A second request would make a second run. Whoever tries again looks for the first one.
+    """
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    chosen = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if chosen is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = chosen
 
 
 def shown_name(run_id: str) -> str:
@@ -110,9 +130,10 @@ class MlflowRuns:
             if _is_the_same(run.data.tags, own):
                 self.tags(run.info.run_id, own)
                 return str(run.info.run_id)
-        run = self.client.create_run(
-            self.experiment, start_time=started_ms, tags=own, run_name=name
-        )
+        with _sent_once():
+            run = self.client.create_run(
+                self.experiment, start_time=started_ms, tags=own, run_name=name
+            )
         self.progress()
         return str(run.info.run_id)
 

@@ -40,6 +40,8 @@ from pipeline.clock import SYSTEM_CLOCK, Ticker
 _LONGEST_PAUSE_S = 60.0
 _PULSE_S = 2.0
 _WITHOUT_SERVER_S = 30.0
+_AGAIN_S = (2.0, 5.0, 10.0)
+"""Pauses before a server that has answered, and then failed, is asked for the results again."""
 # Of a working process in one pulse; one that waits for a server uses next to nothing.
 _WORK_S = 0.02
 
@@ -64,14 +66,32 @@ def main() -> int:
 
 
 def _finish(run_dir: Path, uri: str, begun: ResultsUpload | None) -> int:
-    """Upload everything, and say how it went."""
-    try:
-        run = log_run(run_dir, uri, progress=_say_progress, begun=begun)
-        print(f"done {run}", flush=True)
-    except (TrackingError, FileNotFoundError, ValueError) as error:
-        print(f"failed {first_line(error)}", flush=True)
-        return 1
-    return 0
+    """Upload everything, and say how it went.
+
+    Repeating an upload updates the same MLflow runs, so that a server that starts anew or has too
+    much to do for a moment costs seconds and no run; one that has never answered is not waited for.
+    """
+    heard = begun is not None
+
+    def progress() -> None:
+        nonlocal heard
+        heard = True
+        _say_progress()
+
+    pauses = iter(_AGAIN_S)
+    while True:
+        try:
+            run = log_run(run_dir, uri, progress=progress, begun=begun)
+        except (TrackingError, FileNotFoundError, ValueError) as error:
+            again = heard and isinstance(error, TrackingError)
+            pause_s = next(pauses, None) if again else None
+            if pause_s is None:
+                print(f"failed {first_line(error)}", flush=True)
+                return 1
+            time.sleep(pause_s)
+        else:
+            print(f"done {run}", flush=True)
+            return 0
 
 
 def _say_progress() -> None:

@@ -1,10 +1,13 @@
 """Servers, files and clocks that fail while a run is logged."""
 
+import socket
 import threading
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlparse
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import urlparse, urlunparse
+from uuid import uuid4
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
@@ -19,8 +22,55 @@ from jobs.tracking.server import (
     raise_if_unreachable,
     raise_if_unusable,
 )
+from jobs.tracking.upload import upload_run
 
 TANGO = cell("tango", 0.1)
+
+
+def write_results(folder):
+    """A finished run whose length is not known, without its page."""
+    facts = facts_of(TANGO, run_id=folder.name, wall_s=None)
+    write_run(folder, fake_answers(facts, num_clips=3), facts)
+    write_summary(folder)
+    return folder
+
+
+@contextmanager
+def relay(server, loses=lambda path: False):
+    """Port of a proxy in front of a server on this machine.
+
+    Of a request whose path it `loses`, the server does what it says, and nobody hears of it.
+    """
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked = urlparse(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            kind = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+            path = urlunparse(asked._replace(scheme="", netloc=""))
+            with closing(HTTPConnection("127.0.0.1", server, timeout=60)) as behind:
+                behind.request(self.command, path, body, kind)
+                reply = behind.getresponse()
+                answer = reply.read()
+            if loses(asked.path):
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.send_response(reply.status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            yield proxy.server_port
+        finally:
+            proxy.shutdown()
 
 
 class FixedClock:
@@ -35,12 +85,7 @@ class TestFaults:
 
     @pytest.fixture(scope="class")
     def run(self, tmp_path_factory):
-        """A run whose length is not known, without its page."""
-        folder = tmp_path_factory.mktemp("faults") / "run"
-        facts = facts_of(TANGO, run_id="run", wall_s=None)
-        write_run(folder, fake_answers(facts, num_clips=3), facts)
-        write_summary(folder)
-        return folder
+        return write_results(tmp_path_factory.mktemp("faults") / "run")
 
     def test_metrics_and_an_unknown_end_have_the_time_of_the_clock(self, run):
         logged = log_run(run, clock=FixedClock())
@@ -101,28 +146,30 @@ class TestFaults:
 
     @pytest.mark.slow
     def test_a_server_that_only_a_proxy_reaches_answers(self, mlflow_server, monkeypatch):
-        class Proxy(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                server = f"http://127.0.0.1:{mlflow_server}{urlparse(self.path).path}"
-                request = Request(server, body, {"Content-Type": "application/json"})
-                with build_opener(ProxyHandler({})).open(request, timeout=60) as reply:
-                    answer = reply.read()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            do_GET = do_POST  # noqa: N815
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-            threading.Thread(target=proxy.serve_forever, daemon=True).start()
-            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        with relay(mlflow_server) as port:
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
             monkeypatch.setenv("no_proxy", "")
-            try:
-                assert raise_if_unreachable("http://mlflow.invalid:5000")
-            finally:
-                proxy.shutdown()
+            assert raise_if_unreachable("http://mlflow.invalid:5000")
+
+    @pytest.mark.slow
+    def test_an_answer_that_is_lost_makes_no_run_twice(self, mlflow_server, tmp_path):
+        run = write_results(tmp_path / f"run-{uuid4().hex}")
+        lost = []
+
+        def loses(path):
+            if path.endswith(("runs/create", "runs/log-batch")) and path not in lost:
+                lost.append(path)
+                return True
+            return False
+
+        with relay(mlflow_server, loses) as port:
+            logged = upload_run(run, f"http://127.0.0.1:{port}", idle_s=120)
+        client = mlflow_client(f"http://127.0.0.1:{mlflow_server}")
+        experiment = client.get_experiment_by_name("tango").experiment_id
+        query = f"tags.`tango.run_id` = '{run.name}'"
+        (found,) = client.search_runs([experiment], query)
+        assert (found.info.run_id, found.info.status) == (logged, "FINISHED")
+        assert len(lost) == 2
 
     def test_a_store_that_mlflow_does_not_have_names_the_option(self, run):
         wrong = r"^--tracking-uri foo://bar cannot be opened \(.*\); use sqlite:///"

@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from live_jobs import finish, new_run, plan, result, until
@@ -198,8 +200,10 @@ class Gate:
                 while data := source.recv(65536):
                     sink.sendall(data)
                 sink.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
+            except OSError:  # neither side waits for what does not come
+                for end in (source, sink):
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
 
         def accept():
             while True:
@@ -215,9 +219,10 @@ class Gate:
         return listener
 
 
-def test_a_server_that_comes_back_gets_what_it_missed(run_dir, mlflow_server, tmp_path):
+def test_a_server_that_comes_back_gets_what_it_missed(mlflow_server, tmp_path):
     from mlflow import MlflowClient
 
+    run_dir = new_run(tmp_path / f"run-{uuid4().hex}")  # the server has runs of other tests
     gate = Gate()
     address = f"http://127.0.0.1:{gate.port}"
     with LiveRun(run_dir, address, "evaluate", every_s=0.5) as live:
@@ -228,7 +233,7 @@ def test_a_server_that_comes_back_gets_what_it_missed(run_dir, mlflow_server, tm
         listener = gate.open(mlflow_server)
         try:
             client = MlflowClient(tracking_uri=f"http://127.0.0.1:{mlflow_server}")
-            run = until(lambda: shown(client, "live/clips"), "what was missed", 200)
+            run = until(lambda: shown(client, "live/clips", run_dir.name), "what was missed", 200)
 
             def all_clips():
                 history = client.get_metric_history(run.info.run_id, "live/clips")
