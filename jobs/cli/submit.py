@@ -97,8 +97,11 @@ def submit(
     continued where it stopped.
     """
     from jobs.config.recipe import listed_inputs, load_jobs
+    from jobs.submit.package import raise_if_no_directory
     from jobs.submit.request import Request, default_command, raise_if_secret
 
+    if working_dir is not None:
+        raise_if_no_directory(working_dir)
     changes, rest = split_options(context, command or "sweep", recipe, options)
     raise_if_secret(rest)
     loaded = load_jobs(recipe, changes, elsewhere=True)

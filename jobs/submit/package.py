@@ -28,6 +28,17 @@ class PackageError(ValueError):
     """What was asked to be packed cannot be; the message is one line for the user."""
 
 
+def raise_if_no_directory(working_dir: Path) -> None:
+    """Refuse what cannot be packed.
+
+    Raises:
+        PackageError: If it is no directory.
+    """
+    if not working_dir.is_dir():
+        what = "a file, not a directory" if working_dir.exists() else "no such directory"
+        raise PackageError(f"--working-dir {working_dir}: {what}")
+
+
 def write_package(
     target: Path, recipe: str, *, working_dir: Path | None = None, with_code: bool = False
 ) -> int:
@@ -67,8 +78,7 @@ def _files(working_dir: Path | None, with_code: bool) -> Mapping[str, Path]:
             for path in kept_files(package):
                 files[(Path(name) / path.relative_to(package)).as_posix()] = path
     if working_dir is not None:
-        if not working_dir.is_dir():
-            raise PackageError(f"--working-dir {working_dir}: no such directory")
+        raise_if_no_directory(working_dir)
         for path in kept_files(working_dir):
             files[path.relative_to(working_dir).as_posix()] = path
     return files

@@ -16,6 +16,8 @@ from pipeline.executors.address import raise_if_unreachable
 from pipeline.executors.early import EarlyRay, started_early
 from pipeline.executors.quiet import without_native_lines
 
+logger = logging.getLogger(__name__)
+
 START_TIMEOUT_S = 120.0
 _TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
@@ -52,6 +54,15 @@ def connected(
 def living_nodes() -> list[dict[str, float]]:
     """The resources of every node that is alive."""
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+def has_lost_a_node() -> bool:
+    """Whether the cluster knows of a node that is dead; one that does not answer is in doubt."""
+    try:
+        return not all(node["Alive"] for node in ray.nodes())
+    except Exception as error:
+        logger.debug("the nodes are not known: %s", error)
+        return True
 
 
 def _not_in_time(address: str | None, timeout_s: float) -> str:

@@ -122,9 +122,9 @@ def started_early(
         address: As for `cluster.connected`.
         last: Whether this process ends soon after the block and with it a Ray of its own, which
             takes more than a second to end in order. Another one in this process waits for that.
-            If the block fails, the process stays connected to a cluster, which notices its end: Ray
-            may end one that disconnects after the loss of a node (seen: exit code 1) before it has
-            said why it failed.
+            If the block fails, or the cluster has lost a node, the process stays connected to the
+            cluster, which notices its end: after such a loss Ray may end one that disconnects, with
+            exit code 1 and without a word.
     """
     if wanted:
         EarlyRay.wait_for_closing()
@@ -143,5 +143,12 @@ def started_early(
             early.close(0)
         elif last and address is None:
             early.leave(_CLOSED_WITHIN_S)
-        elif not (last and failed):
+        elif not (last and (failed or _has_lost_a_node())):
             early.close(_CLOSED_WITHIN_S)
+
+
+def _has_lost_a_node() -> bool:
+    """Whether a node that was there is not, which leaves Ray's own connections in doubt."""
+    from pipeline.executors.cluster import has_lost_a_node
+
+    return has_lost_a_node()

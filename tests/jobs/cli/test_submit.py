@@ -50,6 +50,7 @@ def recipe(tmp_path):
         (["--env-visible", "NOT_SET_HERE"], "--env-visible NOT_SET_HERE is not set here"),
         (["--runtime-env", "nowhere.yaml"], "--runtime-env nowhere.yaml cannot be read"),
         (["--entrypoint-resource", "disk"], "--entrypoint-resource disk is not of the form"),
+        (["--working-dir", __file__], "test_submit.py: a file, not a directory"),
         (["--entrypoint-memory", "much"], "--entrypoint-memory 'much' is not a size"),
         (["--", "--limit", "2"], "no Ray cluster at --address http://127.0.0.1:9"),
     ],
