@@ -1,7 +1,7 @@
-"""Source files behind a class from outside this package: what they are, and their digest.
+"""Source files behind what is from outside this package: which they are, and their digest.
 
-A shipped method changes with a release, a method of a user with every save of an editor. Its tokens
-are therefore cached under a digest of its source files as well.
+A shipped method or model changes with a release, one of a user with every save of an editor. Its
+tokens are therefore cached under a digest of its source files as well.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PACKAGE = "tango_core"
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def is_outside(cls: type) -> bool:
-    """Whether a class is defined outside this package."""
-    return _top(cls.__module__) != _PACKAGE
+def is_outside(what: type | ModuleType) -> bool:
+    """Whether a class or module is outside this package."""
+    return _top(_module_of(what)) != _PACKAGE
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """The source files of a class when it was defined.
+    """The source files of a class when it was defined, or of a module.
 
     Attributes:
         digest: Of all of them.
@@ -42,7 +42,7 @@ class _Sources:
     edited: Path | None
 
 
-_DEFINED: WeakKeyDictionary[type, _Sources] = WeakKeyDictionary()
+_DEFINED: WeakKeyDictionary[type | ModuleType, _Sources] = WeakKeyDictionary()
 
 
 def note_sources(cls: type) -> None:
@@ -56,19 +56,19 @@ def note_sources(cls: type) -> None:
         return
 
 
-def source_digest(cls: type) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a class's source files.
+def source_digest(what: type | ModuleType) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of the source files of a class or module.
 
     It is that of the files as they were when the class was defined: an edited file changes the
     digest when its module is imported again, together with the code that runs.
 
     Raises:
-        ValueError: If the class was not read from a file, or a file was edited between the import
-            of two modules that the class is made of.
+        ValueError: If it was not read from a file, or a file was edited between the import of two
+            modules that it is made of.
     """
-    sources = _DEFINED.get(cls)
+    sources = _DEFINED.get(what)
     if sources is None:
-        sources = _DEFINED[cls] = _read_sources(cls)
+        sources = _DEFINED[what] = _read_sources(what)
     edited = sources.edited
     for name, (path, stamp) in sources.later.items():
         if name in sys.modules and (not path.is_file() or stamp_of(path) != stamp):
@@ -76,24 +76,25 @@ def source_digest(cls: type) -> str:
     if edited is not None:
         raise ValueError(
             f"{edited} has changed on disk since it was imported, so the results of "
-            f"{cls.__name__} cannot be cached: restart the process"
+            f"{what.__name__} cannot be cached: restart the process"
         )
     return sources.digest
 
 
-def _read_sources(cls: type) -> _Sources:
-    """What the source files of a class are now."""
+def _read_sources(what: type | ModuleType) -> _Sources:
+    """What the source files of a class or module are now."""
     state = hashlib.sha256()
     later: dict[str, tuple[Path, tuple[int, int]]] = {}
     edited = None
-    for name, path in sorted(source_files(cls).items()):
+    own = what.__module__ if isinstance(what, type) else ""
+    for name, path in sorted(source_files(what).items()):
         module, stamp = sys.modules.get(name), stamp_of(path)
         content = path.read_bytes()
         state.update(f"{name} {len(content)}\n".encode() + content)
         if module is None:
             later[name] = path, stamp
         elif (
-            name != cls.__module__ and _is_older(module) and not is_as_loaded(module, path)
+            name != own and _is_older(module) and not is_as_loaded(module, path)
         ):  # the class's own module is what is being imported
             edited = path
     return _Sources(state.hexdigest()[:16], later, edited)
@@ -107,20 +108,22 @@ def _is_older(module: ModuleType) -> bool:
     return not getattr(spec, "_initializing", False)
 
 
-def source_files(cls: type) -> dict[str, Path]:
-    """Module name -> file of the code that a class from outside is made of.
+def source_files(what: type | ModuleType) -> dict[str, Path]:
+    """Module name -> file of the code that a class or module from outside is made of.
 
-    These are the modules of the class and of its base classes, and what they import from the same
-    place: from the same project directory, or, for an installed package, from that package. Other
-    libraries, and modules imported under names known only at run time, do not count.
+    These are the module, or those of the class and of its base classes, and what they import from
+    the same place: from the same project directory, or, for an installed package, from that
+    package. Other libraries, and modules imported under names known only at run time, do not count.
 
     Raises:
-        ValueError: If the class was not read from a file.
+        ValueError: If it was not read from a file.
     """
+    parts = inspect.getmro(what) if isinstance(what, type) else (what,)
     found: dict[str, Path] = {}
-    for base in inspect.getmro(cls):
-        if is_outside(base) and _top(base.__module__) not in sys.stdlib_module_names | {"torch"}:
-            found |= _reached(sys.modules[base.__module__], cls)
+    for part in parts:
+        name = _module_of(part)
+        if is_outside(part) and _top(name) not in sys.stdlib_module_names | {"torch"}:
+            found |= _reached(sys.modules[name], what.__name__)
     return found
 
 
@@ -139,13 +142,18 @@ def modules_to_send(cls: type) -> list[ModuleType]:
     ]
 
 
-def _reached(module: ModuleType, cls: type) -> dict[str, Path]:
+def _module_of(what: type | ModuleType) -> str:
+    """The dotted name of a module, or of the one that a class is defined in."""
+    return what.__name__ if isinstance(what, ModuleType) else what.__module__
+
+
+def _reached(module: ModuleType, what: str) -> dict[str, Path]:
     """The module and everything it imports from the same place, directly or not."""
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
         raise ValueError(
-            f"{cls.__name__} is defined in {module.__name__}, which has no source file, so its "
-            "results cannot be cached; move the class to a .py file"
+            f"{what} is defined in {module.__name__}, which has no source file, so its "
+            "results cannot be cached; move it to a .py file"
         )
     path = Path(file).absolute()
     name = path.stem if module.__name__ == "__main__" else module.__name__

@@ -1,52 +1,94 @@
-"""A run is of one set of token caches: one model, dtype, sampling, decoder and code of methods.
+"""A run is of one model, dtype, sampling, decoder, tokenizer and code of methods.
 
 The recipe alone does not tell: weights may be trained again in their directory, a package may be
-updated. Answers from before and after would stand in one table.
+updated, a method edited. Answers from before and after would stand in one table.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from jobs.config.recipe import RecipeError
 from pipeline.plan import Plan
 from pipeline.remote.urls import Place
 from pipeline.storage import Storage
+from tango_core.compressors.base import LayerPruner
+from tango_core.compressors.released import digest_of
 from tango_core.local_files import parse_json
+from tango_core.models.checkpoints.words import words_digest
+from tango_core.outside_code import is_outside, source_digest
 
 CACHES_FILE = "caches.json"
 
 
 def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: bool) -> None:
-    """Note which cache every method of a run reads; refuse to go on with others.
+    """Note what every method of a run reads and runs; refuse to go on with anything else.
 
     Args:
         storage: Of the run directory.
         run_dir: For messages.
         plan: Of the job.
         continued: Whether answers of an earlier attempt stay. Runs of earlier releases do not say
-            which caches those came from.
+            which caches those came from, or which code and tokenizer.
 
     Raises:
-        RecipeError: If answers that stay came from other caches.
+        RecipeError: If answers that stay came from others.
+        ValueError: If a method inside the language model was edited since it was imported.
     """
-    caches = {method.name: method.cache for method in plan.methods}
+    noted = {
+        "caches": {method.name: method.cache for method in plan.methods},
+        "pruners": {
+            method.name: _code_of(method.method.pruner)
+            for method in plan.methods
+            if method.method.pruner is not None
+        },
+        "words": words_digest(plan.model.path, plan.model.revision),
+    }
     if continued and storage.exists(CACHES_FILE):
         before = _read(storage, run_dir)
-        changed = [name for name in caches if before.get(name) != caches[name]]
-        if changed:
-            name = changed[0]
+        for changed in _changes(before, noted):
             raise RecipeError(
-                f"--resume {run_dir}: {name!r} was answered from the cache {before.get(name)} and "
-                f"would go on from {caches[name]}, because the model's files, its dtype, the "
-                "decoder or the method's code changed (the two manifest.json say which); start a "
-                "new run without --resume or --continue"
+                f"--resume {run_dir}: {changed}; start a new run without --resume or --continue"
             )
-    storage.write(CACHES_FILE, f"{json.dumps(caches, indent=1)}\n".encode())
+    storage.write(CACHES_FILE, f"{json.dumps(noted, indent=1)}\n".encode())
 
 
-def _read(storage: Storage, run_dir: Place) -> dict[str, object]:
-    """Method -> cache, as an earlier attempt noted it."""
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What is otherwise than it was; what nobody noted is taken for the same."""
+    for name, cache in now["caches"].items():
+        if before["caches"].get(name) != cache:
+            yield (
+                f"{name!r} was answered from the cache {before['caches'].get(name)} and would go "
+                f"on from {cache}, because the model's files, its dtype, the decoder or the "
+                "method's code changed (the two manifest.json say which)"
+            )
+    for name, code in now["pruners"].items():
+        if before.get("pruners", {}).get(name, code) != code:
+            yield f"the code of {name!r} inside the language model has changed"
+    if before.get("words", now["words"]) != now["words"]:
+        yield "the model's tokenizer, chat template or generation_config.json has changed"
+
+
+def _code_of(pruner: LayerPruner) -> str:
+    """Digest of the sources of a method inside the language model.
+
+    It is no part of the identity of cached tokens, which are there before it runs.
+    """
+    cls = type(pruner)
+    if is_outside(cls):
+        return source_digest(cls)
+    folder = Path(inspect.getfile(cls)).parent
+    lines = [f"{file.name} {digest_of(file)}" for file in sorted(folder.glob("*.py"))]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
+    """What an earlier attempt noted; earlier releases wrote the caches alone."""
     where = run_dir / CACHES_FILE
     try:
         found = parse_json(storage.read(CACHES_FILE).decode(), str(where))
@@ -54,4 +96,4 @@ def _read(storage: Storage, run_dir: Place) -> dict[str, object]:
         raise RecipeError(f"{error}; start a new run without --resume or --continue") from error
     if not isinstance(found, dict):
         raise RecipeError(f"{where} is no list of caches; start a new run without --resume")
-    return found
+    return found if isinstance(found.get("caches"), dict) else {"caches": found}

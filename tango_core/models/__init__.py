@@ -136,7 +136,8 @@ def describe_model(
             `None` is the family's own.
 
     Raises:
-        ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
+        ValueError: If the name or an option is unknown, the checkpoint is of another kind, or a
+            family from outside was edited since it was imported.
         FileNotFoundError: If the checkpoint is not there.
     """
     entry = model_entry(name)
@@ -161,7 +162,7 @@ def describe_model(
         saliency_from=saliency_from,
     )
     spec = family.describe(request, checked_options(family.options, name, options))
-    spec = replace(spec, encode_batch=encode_batch, compile=compile)
+    spec = replace(spec, encode_batch=encode_batch, compile=compile, code=entry.code())
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.options import FamilyOptions
+from tango_core.outside_code import is_outside, source_digest
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
@@ -119,6 +122,17 @@ class ModelEntry:
     path: str | None
     num_frames: int
     embedded: bool = False
+
+    def code(self) -> str | None:
+        """16 hexadecimal digits for the sources of a family from outside this package.
+
+        Raises:
+            ValueError: If one was edited since it was imported, or there is no such family.
+        """
+        family = self.load_family()
+        parts = (sys.modules[self.family], type(family))
+        digests = [source_digest(part) for part in parts if is_outside(part)]
+        return sha256("".join(digests).encode()).hexdigest()[:16] if digests else None
 
     def load_family(self) -> ModelFamily:
         """Import the family.

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 
 import pandas as pd
 import pytest
@@ -146,23 +147,73 @@ def test_a_driver_that_dies_at_once_leaves_no_answer_to_another_question(
     assert answers.set_index("question_id")["answer"].to_dict()["q00"] == 1
 
 
+def tiny_in(folder):
+    """The embedded model in a directory of its own, as a recipe names it."""
+    shutil.copytree(tango_core.tiny.__path__[0], folder)
+    return {"name": "tiny", "path": str(folder)}
+
+
 def test_weights_that_were_trained_again_in_their_directory_are_refused(table, shapes, tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(tango_core.tiny.__path__[0], model)
-    run_dir = asked_first(table, shapes, model={"name": "tiny", "path": str(model)})
+    model = tiny_in(tmp_path / "model")
+    run_dir = asked_first(table, shapes, model=model)
     before = answers_of(run_dir)
-    weights = load_file(model / "model.safetensors")
-    save_file({name: value * 1.01 for name, value in weights.items()}, model / "model.safetensors")
+    file = tmp_path / "model/model.safetensors"
+    save_file({name: value * 1.01 for name, value in load_file(file).items()}, file)
     with pytest.raises(RecipeError, match=r"'full' was answered from the cache tiny-\S+ and would"):
-        goes_on(table, run_dir, model={"name": "tiny", "path": str(model)})
+        goes_on(table, run_dir, model=model)
     pd.testing.assert_frame_equal(answers_of(run_dir), before)
 
 
-def test_a_run_of_an_earlier_release_that_names_no_caches_goes_on(table, shapes):
+@pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json"])
+def test_another_tokenizer_or_end_of_replies_is_refused(table, shapes, tmp_path, name):
+    model = tiny_in(tmp_path / "model")
+    run_dir = asked_first(table, shapes, model=model)
+    file = tmp_path / "model" / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"edited": True}))
+    with pytest.raises(RecipeError, match=r"tokenizer, chat template or generation_config"):
+        goes_on(table, run_dir, model=model)
+
+
+PRUNER = """
+from dataclasses import dataclass
+
+from tango_core.compressors.in_llm.fastv import FastV
+
+
+@dataclass(frozen=True)
+class Mine(FastV):
+    \"\"\"Of a user.\"\"\"
+"""
+
+
+def test_an_edited_method_inside_the_language_model_is_refused(
+    table, shapes, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    (tmp_path / "code").mkdir()
+    file = tmp_path / "code/my_pruner.py"
+    methods = [{"name": "full"}, {"name": "my_pruner:Mine", "retention": 0.6}]
+    file.write_text(PRUNER)
+    run_dir = asked_first(table, shapes, methods=methods)
+    work, _ = goes_on(table, run_dir, methods=methods)
+    assert work.answered == 2 * 2
+    shutil.copy(shapes[CLIPS], table.path.parent / "videos/v0.mp4")  # something is left to ask
+    file.write_text(PRUNER + "    # edited\n")
+    del sys.modules["my_pruner"]
+    with pytest.raises(RecipeError, match=r"the code of 'Mine r=0\.6' inside"):
+        goes_on(table, run_dir, methods=methods)
+
+
+@pytest.mark.parametrize("release", ["0.1", "0.2 as first noted"])
+def test_a_run_of_an_earlier_release_that_noted_less_goes_on(table, shapes, release):
     run_dir = asked_first(table, shapes)
-    (run_dir / "caches.json").unlink()
+    file = run_dir / "caches.json"
+    noted = json.loads(file.read_text())
+    if release == "0.1":
+        file.unlink()
+    else:
+        file.write_text(json.dumps(noted["caches"]))
     work, _ = goes_on(table, run_dir)
     assert work.answered == 2
-    assert list(json.loads((run_dir / "caches.json").read_text())) == [
-        name for name, _ in build(recipe(table)).methods
-    ]
+    assert json.loads(file.read_text()) == noted
+    assert list(noted["caches"]) == [name for name, _ in build(recipe(table)).methods]

@@ -165,7 +165,7 @@ def test_a_class_that_was_not_read_from_a_file_has_no_identity():
     sys.modules["built_in_memory"] = type(sys)("built_in_memory")
     try:
         exec(FIRST, scope)
-        with pytest.raises(ValueError, match=r"has no source file.*move the class to a \.py file"):
+        with pytest.raises(ValueError, match=r"has no source file.*move it to a \.py file"):
             scope["First"](0.5).identity()
     finally:
         del sys.modules["built_in_memory"]

@@ -1,5 +1,7 @@
 """Models and families from outside the package, by name."""
 
+import sys
+
 import pytest
 import torch
 from llava_checkpoints import WIDTH, build_llava, save_llava
@@ -71,9 +73,25 @@ def test_a_model_of_one_s_own_is_described_and_loaded(path, frames):
     assert harness_settings(NAME, "vlmevalkit") == {}
 
 
+def test_tokens_of_an_edited_family_are_other_tokens(path, tmp_path, monkeypatch):
+    (tmp_path / "towers_of_mine.py").write_text("SCALE = 1\n")
+    file = tmp_path / "models_of_mine.py"
+    file.write_text(f"import towers_of_mine\n{MODULE}")
+    digests = []
+    for edited in (None, file, tmp_path / "towers_of_mine.py"):
+        if edited:
+            edited.write_text(f"{edited.read_text()}# edited\n")
+        for name in ("models_of_mine", "towers_of_mine"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        digests += [describe_model(NAME, path).identity()["source_digest"] for _ in range(2)]
+    assert digests[::2] == digests[1::2]
+    assert len(set(digests)) == 3
+
+
 def test_an_entry_of_one_s_own_may_use_a_family_of_this_package(path):
     spec = describe_model("models_of_mine:built_in", path)
     assert (spec.frames.num_frames, spec.options.pooling) == (6, "bilinear")
+    assert "source_digest" not in spec.identity()
 
 
 def test_a_recipe_names_it_with_its_own_options(path):
