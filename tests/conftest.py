@@ -20,6 +20,8 @@ from xdist.scheduler import LoadGroupScheduling
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# Processes for the evaluation of prompts, which take three quarters of what a server needs to start.
+os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers get their share of a machine that is busy with other tests.
