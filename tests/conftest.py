@@ -20,7 +20,7 @@ from xdist.scheduler import LoadGroupScheduling
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-# Processes for the evaluation of prompts, which take three quarters of what a server needs to start.
+# These evaluate prompts, and take three quarters of what a server needs to start.
 os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -65,6 +65,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail, not skip, a test whose Debian package is missing."""
     if item.get_closest_marker("system") and (reason := _missing_packages()):
         pytest.fail(reason, pytrace=False)
+
+
+_LINES_OF_A_FIRST_TRY = 80
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test needed its second try, whatever came of that."""
+    for report in terminalreporter.getreports("rerun"):
+        lines = report.longreprtext.splitlines()
+        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
+        terminalreporter.write("\n".join(lines[-_LINES_OF_A_FIRST_TRY:]) + "\n")
 
 
 @functools.cache
