@@ -74,22 +74,14 @@ def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int 
 
 
 def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
-    """Index of the cell that stands for all tokens in a comparison of runs.
+    """Index of the `full` that a cell of another run is compared with; `None` if nobody ran it.
 
-    It is `full` of the same benchmark, model and frames, under the same protocol if there is one;
-    where nobody ran it, the first cell of the benchmark. `None` if that is the cell itself.
+    It is of the same benchmark, model and frames, under the same protocol if there is one.
     """
     own = cells[index]
     alike = sorted(enumerate(cells), key=lambda entry: entry[1].protocol != own.protocol)
-    for other, cell in alike:
-        if cell.is_baseline and comparable(cell, own):
-            return other
-    first = next(
-        other
-        for other, cell in enumerate(cells)
-        if cell.benchmark == own.benchmark and _same_protocol(cell, own)
-    )
-    return first if first != index else None
+    found = (other for other, cell in alike if cell.is_baseline and comparable(cell, own))
+    return next(found, None)
 
 
 def comparable(cell: CellSummary, own: CellSummary) -> bool:
@@ -102,17 +94,32 @@ def comparable(cell: CellSummary, own: CellSummary) -> bool:
 
 
 def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
-    """Sentences about cells without a difference, whose `full` was run under other protocols."""
+    """Sentences about cells that nothing stands beside: why, and what can be compared instead.
+
+    Their `full` was run under other protocols; or, of several runs, none has it. A single run
+    without `full` needs no words.
+    """
+    several = len({cell.run_id for cell in cells}) > 1
     sentences = []
     for own in cells:
         if own.is_baseline or own.versus_full is not None:
             continue
         full = [cell for cell in cells if cell.is_baseline and _same_setting(cell, own)]
+        if any(_same_protocol(cell, own) for cell in full):
+            continue
         found = ", ".join(sorted({cell.protocol for cell in full}))
         if found:
             sentences.append(
                 f"Not compared with all tokens: {own.model} on {own.benchmark} under "
                 f"{own.protocol}; they were run under {found}, with other prompts or frames."
+            )
+        elif several:
+            frames = f"{own.num_frames} frames" if own.num_frames else ""
+            given = " and ".join(word for word in (frames, own.input_size) if word)
+            sentences.append(
+                f"Not compared with all tokens: {own.model} on {own.benchmark}"
+                f"{f' with {given}' if given else ''}; nobody ran full for it. --baseline NAME "
+                "compares methods with each other."
             )
     return list(dict.fromkeys(sentences))
 
