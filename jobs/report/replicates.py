@@ -17,6 +17,7 @@ from jobs.report.formatting import (
 )
 from jobs.report.paired import ComparedRuns, compared_runs
 from jobs.report.replicates_plot import replicates_figure
+from jobs.report.shards import told_apart
 from jobs.report.theme import LIGHT, png
 from jobs.results.headlines import headline_title
 from jobs.results.replicates import (
@@ -65,7 +66,7 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
     found = replicated_cells([(run.cells, run.answers) for run in runs])
     if all(one.cell.is_baseline for one in found):
         raise ValueError("the runs share no cell of a method or a control")
-    names = _told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
+    names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, numbers_csv(found, names).encode())
     storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
@@ -73,13 +74,6 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
     page = _page(found, names, sentences, _left_out(runs, found))
     storage.write(TABLE_FILE, page.encode())
     return ReplicatesReport(folder / TABLE_FILE, sentences)
-
-
-def _told_apart(names: Sequence[str], run_dirs: Sequence[Path]) -> list[str]:
-    """Names of runs; with their folder where two of them began in the same second."""
-    if len(set(names)) == len(names):
-        return list(names)
-    return [f"{path.parent.name}/{path.name}" for path in run_dirs]
 
 
 def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:

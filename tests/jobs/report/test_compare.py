@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from report_page import SWEEP, TANGO, Page
 
 from jobs.report.compare import report_runs
 from jobs.report.page import write_report
+from jobs.results.facts import JobFacts
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -171,6 +173,26 @@ class TestCompareRuns:
         runs = [self.run_of(tmp_path / "a", full), self.run_of(tmp_path / "b", TANGO)]
         report_runs(runs, tmp_path / "out")
         assert self.summary_of(tmp_path / "out")["cells"][1]["versus_full"] is not None
+
+    def test_runs_that_began_in_one_second_are_all_in_every_table(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / above / "out" / "run", *SWEEP[:2]) for above in ("one", "two")
+        ]
+        facts = JobFacts.load(runs[1])
+        answers = fake_answers(facts, seed=1)
+        shutil.rmtree(runs[1])
+        write_run(runs[1], answers, facts)
+        page = report_runs(runs, tmp_path / "both", baselines=["previous"])
+        summary = self.summary_of(tmp_path / "both")
+        assert summary["runs"] == ["one/out/run", "two/out/run"]
+        assert [entry["versus"]["previous"] for entry in summary["cells"]] == [None] * 4
+        grid = (tmp_path / "both" / "grid.md").read_text()
+        for entry in summary["cells"]:
+            assert f"{100 * entry['accuracy']:.1f} (" in grid
+        assert {"## one/out/run", "## two/out/run"} <= set(grid.splitlines())
+        words = Page(page.read_text()).words
+        assert "one/out/run/job.yaml" in words
+        assert "two/out/run/job.yaml" in words
 
     def test_one_run_is_reported_in_place(self, tmp_path):
         run = self.run_of(tmp_path / "a", *SWEEP)
