@@ -8,7 +8,8 @@ What lives here: `facts.py` (what a run says about itself); `plain.py`, `quantit
 `question_scores.py` (a score per question); `baselines.py` and `weights.py` (what is comparable);
 `against_controls.py` (methods beside the best control); `group_differences.py` (differences by
 group, corrected for how many there are); `replicates.py` (the same cells with several trainings of
-a model); `headlines.py` (what metrics are called); `published.py`.
+a model) and `replicable.py` (runs that are none); `headlines.py` (what metrics are called);
+`published.py`.
 
 May import: `tango_core` and the rooms below (`config`). It knows neither pages nor MLflow.
 
