@@ -76,14 +76,13 @@ def report_runs(
         drawn = gallery(folder, cells, num_clips)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)), drawn)
     notes += control_notes(cells, found.answers, output)
-    return _write_comparison(runs, cells, output, found.reference, notes)
+    return _write_comparison(runs, cells, output, notes)
 
 
 def _write_comparison(
     runs: Sequence[LoadedRun],
     cells: Sequence[CellSummary],
     output: Path,
-    reference: str,
     notes: Sequence[str],
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
@@ -100,9 +99,7 @@ def _write_comparison(
         for folder, facts in zip(run.group.folders, run.group.facts, strict=True)
         if (folder / JOB_FILE).is_file()
     }
-    page = render_html(
-        summary, facts, jobs=jobs, baseline=reference, notes=notes, plots_in=output / "plots"
-    )
+    page = render_html(summary, facts, jobs=jobs, notes=notes, plots_in=output / "plots")
     Storage.at(output).write(REPORT_FILE, page.encode())
     return output / REPORT_FILE
 

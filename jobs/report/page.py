@@ -27,7 +27,7 @@ from jobs.report.tables.labels import baseline_names, tables_of_cells
 from jobs.report.tables.scores import all_scores
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.report.viewer_links import failures_link, viewer_of
-from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.headlines import headline_title, metric_title
 from jobs.results.run_summary import RunsSummary, RunSummary
@@ -81,7 +81,6 @@ def render_html(
     facts: JobFacts,
     *,
     jobs: Mapping[str, str],
-    baseline: str = BASELINE,
     notes: Sequence[str] = (),
     clips: Sequence[str] = (),
     plots_in: Path | None = None,
@@ -93,7 +92,6 @@ def render_html(
         summary: Of a run, or of several.
         facts: What the run says about itself.
         jobs: Title -> resolved job as YAML.
-        baseline: What the column of differences compares with.
         notes: Sentences to print under the table of cells.
         clips: Figures of clips as HTML, from `gallery`, which escapes what comes from data.
         plots_in: Receives the plots of the page as files, light theme; `None` writes none.
@@ -111,7 +109,6 @@ def render_html(
         subtitle=_joined(facts.kind, facts.run_id, facts.started_at, facts.device),
         note=facts.note,
         cards=_cards(summary),
-        baseline=baseline,
         others=baseline_names(cells),
         profile=facts.mode == "profile",
         headline=headline_title(cells),

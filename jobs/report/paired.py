@@ -23,10 +23,9 @@ from jobs.report.notes import (
 )
 from jobs.report.shards import RunGroup, grouped
 from jobs.report.tables.confusion import Confusions
-from jobs.report.tables.labels import labels
 from jobs.results.against_controls import RightWrong
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
-from jobs.results.cell_summary import BASELINE, CellSummary
+from jobs.results.cell_summary import CellSummary
 from jobs.results.compared import compare_cells
 from jobs.results.facts import JobFacts
 from jobs.results.quantities import Comparison
@@ -58,13 +57,11 @@ class ComparedRuns:
     Attributes:
         runs: The runs; shards of one job are one.
         cells: All cells of all runs, in order.
-        reference: What most of them are compared with.
         notes: Sentences that belong below their table.
     """
 
     runs: tuple[LoadedRun, ...]
     cells: tuple[CellSummary, ...]
-    reference: str
     notes: tuple[str, ...]
 
     def answers(self, index: int) -> RightWrong:
@@ -102,9 +99,7 @@ def compared_runs(
         found = answers_in(runs[0].summary.cells)
         about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
     pairs = _pairs(runs)
-    cells, reference = [cell for _, cell in pairs], BASELINE
-    if across:
-        cells, reference = _paired_cells(pairs)
+    cells = _paired_cells(pairs) if across else [cell for _, cell in pairs]
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     notes = (
         *(note for run in runs for note in run.group.notes()),
@@ -115,7 +110,7 @@ def compared_runs(
         *few_clips_notes(cells),
         *incomplete_group_notes(cells),
     )
-    return ComparedRuns(runs, tuple(cells), reference, notes)
+    return ComparedRuns(runs, tuple(cells), notes)
 
 
 def _pairs(runs: Sequence[LoadedRun]) -> list[_Pair]:
@@ -154,24 +149,20 @@ def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str | 
     return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts), counted)
 
 
-def _paired_cells(pairs: Sequence[_Pair]) -> tuple[list[CellSummary], str]:
-    """All cells, each with its comparison, and what most of them are compared with.
+def _paired_cells(pairs: Sequence[_Pair]) -> list[CellSummary]:
+    """All cells, each with its comparison with all tokens.
 
-    A cell is compared with `full` of its own run, or else with the cell that `full_index` finds
+    A cell is compared with `full` of its own run, or else with the one that `full_index` finds
     among all runs. Questions that only one of the two was asked do not count.
     """
     cells = [cell for _, cell in pairs]
-    names = set()
     for index, (run, cell) in enumerate(pairs):
         if cell.versus_full is not None or cell.is_baseline:
             continue
         other = full_index(index, cells)
-        if other is None:
-            continue
-        cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
-        usual = cells[other].is_baseline and cells[other].model == cell.model
-        names.add(BASELINE if usual else labels(cells)[other])
-    return cells, " or ".join(sorted(names)) or BASELINE
+        if other is not None:
+            cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
+    return cells
 
 
 def _compare(pair: _Pair, other: _Pair) -> Comparison | None:

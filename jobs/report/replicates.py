@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from jobs.config.overrides import read_recipe
 from jobs.report.formatting import (
     DASH,
     corrected_p,
@@ -17,8 +19,11 @@ from jobs.report.formatting import (
 )
 from jobs.report.paired import ComparedRuns, compared_runs
 from jobs.report.replicates_plot import replicates_figure
+from jobs.report.shards import told_apart
 from jobs.report.theme import LIGHT, png
+from jobs.results.facts import JOB_FILE
 from jobs.results.headlines import headline_title
+from jobs.results.replicable import raise_if_other_recipes
 from jobs.results.replicates import (
     Agreement,
     ReplicatedCell,
@@ -57,15 +62,17 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
-        ValueError: If there are fewer than two runs, or they have no question or cell in common.
+        ValueError: If there are fewer than two runs, they have no question or cell in common,
+            they differ in more than their training, or two are of one checkpoint.
     """
     if len({one.resolve() for one in run_dirs}) < len(run_dirs):
         raise ValueError("a run is named twice; replicates are runs of several trainings")
     runs = [compared_runs([one], across=False) for one in run_dirs]
+    raise_if_other_recipes([_recipe(one) for one in run_dirs])
     found = replicated_cells([(run.cells, run.answers) for run in runs])
     if all(one.cell.is_baseline for one in found):
         raise ValueError("the runs share no cell of a method or a control")
-    names = _told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
+    names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, numbers_csv(found, names).encode())
     storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
@@ -75,11 +82,10 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
     return ReplicatesReport(folder / TABLE_FILE, sentences)
 
 
-def _told_apart(names: Sequence[str], run_dirs: Sequence[Path]) -> list[str]:
-    """Names of runs; with their folder where two of them began in the same second."""
-    if len(set(names)) == len(names):
-        return list(names)
-    return [f"{path.parent.name}/{path.name}" for path in run_dirs]
+def _recipe(run_dir: Path) -> dict[str, Any]:
+    """The resolved recipe of a run; empty if it has none."""
+    path = run_dir / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
 
 
 def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:

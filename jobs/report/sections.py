@@ -20,6 +20,7 @@ from jobs.report.formatting import (
     times,
 )
 from jobs.report.tables.labels import labels
+from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
 from jobs.results.failures import FailureReason
@@ -71,8 +72,16 @@ def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list
     low = min((one.low for one in drawn), default=0.0)
     high = max((one.high for one in drawn), default=1.0)
     scale = (low, max(high - low, 0.01))
-    full = next((cell.headline for cell in cells if cell.is_baseline), None)
-    return [_row(cell, name, scale, full) for cell, name in zip(cells, labels(cells), strict=True)]
+    whole = [cell for cell in (*cells, *page) if cell.is_baseline]
+    return [
+        _row(
+            cell,
+            name,
+            scale,
+            next((full.headline for full in whole if comparable(full, cell)), None),
+        )
+        for cell, name in zip(cells, labels(cells), strict=True)
+    ]
 
 
 def latency_table(cells: Sequence[CellSummary], mode: str) -> Row:

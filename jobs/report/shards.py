@@ -14,6 +14,7 @@ from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.results.facts import JOB_FILE, JobFacts, ShardSize, WorkCounts
 from pipeline.clip_digests import Digests
+from pipeline.remote.copies import home_of
 
 _NAMED = 10
 
@@ -132,7 +133,8 @@ def _work_of(runs: Sequence[JobFacts]) -> WorkCounts | None:
 def grouped(folders: Sequence[Path]) -> list[RunGroup]:
     """The runs in order, those that differ in their shard only as one.
 
-    Runs of one and the same shard are no parts of a whole; they stay apart.
+    Runs of one and the same shard are no parts of a whole; they stay apart. So do runs of one name,
+    see `told_apart`.
 
     Raises:
         FileNotFoundError: If a directory is not a finished run.
@@ -142,8 +144,10 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
     if again:
         raise ValueError(f"{again[0]} is named twice; name every run once")
     jobs: dict[str, list[tuple[Path, JobFacts, Shard]]] = {}
-    for folder in folders:
-        facts = JobFacts.load(folder)
+    every = [JobFacts.load(folder) for folder in folders]
+    names = told_apart([facts.run_id for facts in every], folders)
+    for folder, loaded, name in zip(folders, every, names, strict=True):
+        facts = replace(loaded, run_id=name)
         shard, job = _shard_and_job(folder, facts)
         jobs.setdefault(job, []).append((folder, facts, shard))
     groups = []
@@ -163,6 +167,15 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
         groups.append(RunGroup(*map(tuple, parts)))
     first = {folder: at for at, folder in enumerate(folders)}
     return sorted(groups, key=lambda group: min(first[folder] for folder in group.folders))
+
+
+def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Names of runs; with as much of their folders as is needed where two began in one second."""
+    parts = [str(home_of(folder.absolute())).split("/") for folder in folders]
+    longest = max(map(len, parts), default=0)
+    ends = (["/".join(own[-length:]) for own in parts] for length in range(2, longest + 1))
+    every = (list(names), *ends)
+    return next((found for found in every if len(set(found)) == len(found)), list(names))
 
 
 def joined(texts: Iterable[str]) -> str:

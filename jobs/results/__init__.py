@@ -5,10 +5,11 @@ What lives here: `facts.py` (what a run says about itself); `plain.py`, `quantit
 (reads answers part by part into `outcomes.py`, one byte per question and cell, and
 `cell_totals.py`, sums that `table_totals.py` fills; `answer_columns.py` is one table of them);
 `summary.py`, `scores.py`, `compared.py`, `distribution.py` and `failures.py` (numbers from these);
-`question_scores.py` (a score per question); `baselines.py`; `against_controls.py` (methods beside
-the best control); `group_differences.py` (differences by group, corrected for how many there are);
-`replicates.py` (the same cells with several trainings of a model); `headlines.py` (what metrics are
-called); `published.py`.
+`question_scores.py` (a score per question); `baselines.py` and `weights.py` (what is comparable);
+`against_controls.py` (methods beside the best control); `group_differences.py` (differences by
+group, corrected for how many there are); `replicates.py` (the same cells with several trainings of
+a model) and `replicable.py` (runs that are none); `headlines.py` (what metrics are called);
+`published.py`.
 
 May import: `tango_core` and the rooms below (`config`). It knows neither pages nor MLflow.
 

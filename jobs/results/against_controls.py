@@ -140,9 +140,10 @@ def against_controls(
         if cell.is_baseline:
             continue
         for group in groups:
-            first = cells[group[0]]
-            level = abs(first.retention_requested - cell.retention_requested) < 1e-9
-            if level and comparable(first, cell):
+            asked = cells[group[0]].retention_requested
+            level = abs(asked - cell.retention_requested) < 1e-9
+            # One that does not know its checkpoint or frames may stand beside two that differ.
+            if level and all(comparable(cells[other], cell) for other in group):
                 group.append(index)
                 break
         else:
@@ -157,13 +158,19 @@ def _controlled(
     """The methods of a group beside its best control; `None` if it lacks one of both."""
     controls = {i: cells[i] for i in group if cells[i].method in CONTROLS and cells[i].headline}
     methods = [i for i in group if cells[i].method not in CONTROLS]
-    controls |= _smaller_input(cells, cells[group[0]])
+    members = [cells[index] for index in group]
+    controls |= _smaller_input(cells, members)
     if not controls or not methods:
         return None
     best = max(controls, key=lambda index: _headline(controls[index]))
     own = cells[group[0]]
     full = next(
-        (i for i, cell in enumerate(cells) if cell.is_baseline and comparable(cell, own)), None
+        (
+            index
+            for index, cell in enumerate(cells)
+            if cell.is_baseline and all(comparable(cell, one) for one in members)
+        ),
+        None,
     )
     control, whole = answers(best), None if full is None else answers(full)
     compared = [_compare(answers(index), control, whole) for index in methods]
@@ -185,11 +192,14 @@ def _controlled(
     )
 
 
-def _smaller_input(cells: Sequence[CellSummary], own: CellSummary) -> dict[int, CellSummary]:
-    """All tokens of the smaller input that is nearest to a cell's retention, with its index.
+def _smaller_input(
+    cells: Sequence[CellSummary], members: Sequence[CellSummary]
+) -> dict[int, CellSummary]:
+    """All tokens of the smaller input that is nearest to a group's retention, with its index.
 
     Tokens of two runs are only compared where both were asked the same questions.
     """
+    own = members[0]
     asked = own.retention_requested
     found = [
         (index, replace(cell, name=f"{cell.name} {cell.input_size}", equivalent_retention=share))
@@ -197,7 +207,7 @@ def _smaller_input(cells: Sequence[CellSummary], own: CellSummary) -> dict[int, 
         if cell.is_baseline
         and cell.headline
         and cell.input_size
-        and comparable(replace(cell, input_size=own.input_size), own)
+        and all(comparable(replace(cell, input_size=own.input_size), one) for one in members)
         and cell.questions_digest == own.questions_digest
         and own.tokens_total
         and abs((share := cell.tokens_kept / own.tokens_total) - asked) <= NEAR * asked

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Comparison
+from jobs.results.weights import same_weights, weights_names, weights_notes
 from tango_core.benchmarks.protocols.versions import harness_of
 
 PREVIOUS = "previous"
@@ -21,8 +22,8 @@ def with_baselines(
 
     A baseline is a method as the recipe names it, with its options and without its retention
     (`topk`, `tango budget=exact`), or `previous`: the method listed before. It is looked for at
-    the cell's own retention, benchmark, protocol, model and frames, in the cell's own run first. A
-    cell's whole name (`topk r=0.1`) stands for that cell at every retention.
+    the cell's own retention, benchmark, protocol, model, weights and frames, in the cell's own run
+    first. A cell's whole name (`topk r=0.1`) stands for that cell at every retention.
 
     Args:
         cells: Cells of one run or of several.
@@ -67,6 +68,7 @@ def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int 
     matches.sort(
         key=lambda other: (
             cells[other].run_id != own.run_id,
+            cells[other].checkpoint != own.checkpoint,
             cells[other].protocol != own.protocol,
         )
     )
@@ -74,22 +76,21 @@ def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int 
 
 
 def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
-    """Index of the cell that stands for all tokens in a comparison of runs.
+    """Index of the `full` that a cell of another run is compared with; `None` if nobody ran it.
 
-    It is `full` of the same benchmark, model and frames, under the same protocol if there is one;
-    where nobody ran it, the first cell of the benchmark. `None` if that is the cell itself.
+    It is of the same benchmark, model and frames, if there is one of the same checkpoint and under
+    the same protocol.
     """
     own = cells[index]
-    alike = sorted(enumerate(cells), key=lambda entry: entry[1].protocol != own.protocol)
-    for other, cell in alike:
-        if cell.is_baseline and comparable(cell, own):
-            return other
-    first = next(
-        other
-        for other, cell in enumerate(cells)
-        if cell.benchmark == own.benchmark and _same_protocol(cell, own)
+    alike = sorted(
+        enumerate(cells),
+        key=lambda entry: (
+            entry[1].checkpoint != own.checkpoint,
+            entry[1].protocol != own.protocol,
+        ),
     )
-    return first if first != index else None
+    found = (other for other, cell in alike if cell.is_baseline and comparable(cell, own))
+    return next(found, None)
 
 
 def comparable(cell: CellSummary, own: CellSummary) -> bool:
@@ -102,17 +103,33 @@ def comparable(cell: CellSummary, own: CellSummary) -> bool:
 
 
 def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
-    """Sentences about cells without a difference, whose `full` was run under other protocols."""
-    sentences = []
-    for own in cells:
+    """Sentences about cells that nothing stands beside: why, and what can be compared instead.
+
+    Their `full` was run under other protocols; or, of several runs, none has it; or they are of
+    different checkpoints of one model. A single run without `full` needs no words.
+    """
+    several = len({cell.run_id for cell in cells}) > 1
+    sentences = weights_notes(cells)
+    for own, weights in zip(cells, weights_names(cells), strict=True):
         if own.is_baseline or own.versus_full is not None:
             continue
         full = [cell for cell in cells if cell.is_baseline and _same_setting(cell, own)]
+        if any(_same_protocol(cell, own) for cell in full):
+            continue
         found = ", ".join(sorted({cell.protocol for cell in full}))
         if found:
             sentences.append(
                 f"Not compared with all tokens: {own.model} on {own.benchmark} under "
                 f"{own.protocol}; they were run under {found}, with other prompts or frames."
+            )
+        elif several:
+            frames = f"{own.num_frames} frames" if own.num_frames else ""
+            checkpoint = f"checkpoint {weights}" if weights else ""
+            given = ", ".join(word for word in (checkpoint, frames, own.input_size) if word)
+            sentences.append(
+                f"Not compared with all tokens: {own.model} on {own.benchmark}"
+                f"{f' with {given}' if given else ''}; nobody ran full for it. --baseline NAME "
+                "compares methods with each other."
             )
     return list(dict.fromkeys(sentences))
 
@@ -126,7 +143,7 @@ def _same_protocol(cell: CellSummary, own: CellSummary) -> bool:
 
 
 def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells are of one benchmark, model, number of frames and size of the input."""
+    """Whether two cells are of one benchmark, model with its weights, frames and size of input."""
     # Imported answers and runs of earlier versions do not know their frames.
     frames = {cell.num_frames, own.num_frames} - {None}
     same = (cell.benchmark, cell.model, cell.input_size) == (
@@ -134,4 +151,4 @@ def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
         own.model,
         own.input_size,
     )
-    return same and len(frames) < 2
+    return same and len(frames) < 2 and same_weights(cell, own)

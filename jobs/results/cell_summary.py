@@ -35,6 +35,16 @@ _HEADLINE_KEYS = {
     "harness": "harness_accuracy",
     "cross": "accuracy_cross",
 }
+# Keys that a cell has beside others of several runs; its own run's facts hold them.
+_OF_THE_RUN = (
+    "run_id",
+    "model",
+    "num_frames",
+    "input_size",
+    "decoder_shape",
+    "checkpoint",
+    "versus",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +94,7 @@ class CellSummary:
         num_frames: Frames per clip.
         input_size: As in `JobFacts`.
         llm_shape: Layers and width of the language model.
+        checkpoint: As in `JobFacts`.
         versus: Further baseline -> comparison, as `tango report --baseline` asks for.
     """
 
@@ -128,6 +139,7 @@ class CellSummary:
     num_frames: int | None = None
     input_size: str = ""
     llm_shape: tuple[int, int] | None = None
+    checkpoint: str = ""
     versus: Mapping[str, Comparison | None] = field(default_factory=dict)
 
     @property
@@ -163,7 +175,7 @@ class CellSummary:
     def to_json(self) -> Json:
         """Plain data for the `summary.json` of the cell's own run."""
         data = self.to_json_with_run()
-        for key in ("run_id", "model", "num_frames", "input_size", "decoder_shape", "versus"):
+        for key in _OF_THE_RUN:
             del data[key]
         return data
 

@@ -151,7 +151,8 @@ class JobFacts:
         num_answers: Answers that its files hold, one per question and cell, failed ones included;
             `None` if it answered nothing, or was written before this was noted.
         features: Name of the feature cache; "" for a job without one.
-        checkpoint: Digest of the weights, or commit of the hub's checkpoint; "" if unknown.
+        checkpoint: Digest of the weights, or commit of the hub's checkpoint; with `saliency_from`
+            a plus and the same of that one; "" if unknown.
         dtype: Of the language model, e.g. `"bfloat16"`; "" if unknown.
         work: What the job did; of a run that was continued, its last part. `None` if unknown.
     """

@@ -18,6 +18,7 @@ import numpy as np
 
 from jobs.results.against_controls import Answers, RightWrong, against_controls
 from jobs.results.cell_summary import CellSummary
+from jobs.results.replicable import raise_if_no_replicates
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
@@ -114,8 +115,8 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
         In the order of the first run's cells.
 
     Raises:
-        ValueError: If there are fewer than two runs, they share no cell or no question, or are of
-            different models.
+        ValueError: If there are fewer than two runs, they share no cell or no question, are of
+            different models or settings, or two are of one checkpoint.
     """
     if len(runs) < 2:
         raise ValueError(f"replicates need two runs or more, got {len(runs)}")
@@ -128,9 +129,10 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
             "the runs have no cell in common; replicates are runs of one recipe with models that "
             "differ by their training alone (model.path)"
         )
+    cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
+    raise_if_no_replicates(cells)
     own_verdicts = [_verdicts(run) for run in runs]
     means = [_mean_answers(runs, at) for at in places]
-    cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
     whole = {
         own[0].benchmark: mean for own, mean in zip(cells, means, strict=True) if own[0].is_baseline
     }

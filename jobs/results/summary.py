@@ -200,6 +200,7 @@ def _summarize_cell(
         num_frames=facts.num_frames,
         input_size=facts.input_size,
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
+        checkpoint=facts.checkpoint,
     )
 
 

@@ -23,6 +23,7 @@ from jobs.report.tables.paper_layout import (
 from jobs.results.cell_summary import CellSummary
 from jobs.results.headlines import have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores
+from jobs.results.weights import weights_names
 from tango_core.metrics import ACCURACY
 
 HARNESSES = ("vlmevalkit", "lmms_eval")
@@ -32,9 +33,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Setup:
-    """Model, frames, harness, size of the input: rows that differ in one cannot be compared."""
+    """Model, weights, frames, harness, input: rows that differ in one cannot be compared."""
 
     model: str
+    weights: str
     num_frames: int | None
     harness: str | None
     input_size: str
@@ -55,8 +57,8 @@ def paper_table(
     """Arrange the cells of any runs in the layout of papers.
 
     Cells of one model and method on several benchmarks share a row, whatever run they are from, if
-    their protocols are of one harness. A cell that occurs twice (another run of the same) begins
-    another row.
+    their protocols are of one harness and they may be of one checkpoint. A cell that occurs
+    twice (another run of the same) begins another row.
 
     Args:
         cells: Cells of one run or of several.
@@ -143,11 +145,12 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
     return [
         _Setup(
             cell.model,
+            weights,
             cell.num_frames or _only(frames.get(cell.model, set())),
             _harness(cell) or _only(harnesses.get(cell.model, set())),
             cell.input_size,
         )
-        for cell in cells
+        for cell, weights in zip(cells, weights_names(cells), strict=True)
     ]
 
 
@@ -181,8 +184,9 @@ def _row(
     first, setup = own[0], key.setup
     shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
     frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
+    named = (setup.model, setup.weights, frames, setup.input_size)
     row = PaperRow(
-        model=", ".join(word for word in (setup.model, frames, setup.input_size) if word),
+        model=", ".join(word for word in named if word),
         protocol=setup.harness or "",
         method=first.series + (f" ({first.run_id})" if key.copy else ""),
         retention=first.retention_requested,

@@ -36,7 +36,8 @@ class PaperRow:
     """One method at one retention with one model.
 
     Attributes:
-        model: Model, with its frames where they differ between rows.
+        model: Model, with its frames where they differ between rows, and its checkpoint where rows
+            are of several.
         method: Method with the options that its cell names.
         retention: Share of the tokens asked for, in (0, 1].
         protocol: Harness whose protocol the questions were put under; "" for none.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from report_page import SWEEP, TANGO, Page
 
 from jobs.report.compare import report_runs
 from jobs.report.page import write_report
+from jobs.results.facts import JobFacts
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -70,25 +72,42 @@ class TestCompareRuns:
         assert words.count("accuracy %, 95 % interval") == 1
         assert "b: tango r=0.1" in words
 
-    def test_without_full_the_first_run_is_the_reference(self, tmp_path):
+    def test_without_full_nothing_is_called_a_difference_to_it(self, tmp_path):
         runs = [self.run_of(tmp_path / "a", TANGO), self.run_of(tmp_path / "b", SWEEP[3])]
         page = report_runs(runs, tmp_path / "out")
-        first, second = self.summary_of(tmp_path / "out")["cells"]
-        assert first["versus_full"] is None
-        assert second["versus_full"]["difference"] == pytest.approx(
-            second["accuracy"] - first["accuracy"]
+        for entry in self.summary_of(tmp_path / "out")["cells"]:
+            assert entry["versus_full"] is None
+        note = (
+            "Not compared with all tokens: llava-onevision-7b on shapes; nobody ran full for it. "
+            "--baseline NAME compares methods with each other."
         )
-        assert "vs a: tango r=0.1, points" in Page(page.read_text()).words
+        words = Page(page.read_text()).words
+        assert "vs full, points" in words
+        assert words.count(note) == 1
+        for name in ("table.md", "table.tex", "paper_table.md", "paper_table.tex"):
+            text = (tmp_path / "out" / name).read_text().replace("{-}", "-")
+            assert text.count(note) == 1, name
+        assert "Difference to" not in (tmp_path / "out" / "grid.md").read_text()
+        line = (tmp_path / "out" / "table.csv").read_text().splitlines()
+        at = line[0].split(",").index("versus_full")
+        assert [text.split(",")[at] for text in line[1:]] == ["", ""]
+
+    def test_one_run_without_full_needs_no_words_about_it(self, tmp_path):
+        run = self.run_of(tmp_path / "a", TANGO)
+        report_runs([run], tmp_path / "out")
+        assert "Not compared" not in (tmp_path / "out" / "table.md").read_text()
 
     def test_full_of_another_model_is_no_reference(self, tmp_path):
         runs = [
             self.run_of(tmp_path / "a", cell("full")),
-            self.run_of(tmp_path / "b", SWEEP[3], model="qwen2.5-vl-7b"),
+            self.run_of(tmp_path / "b", SWEEP[3], model="qwen2.5-vl-7b", num_frames=8),
         ]
-        report_runs(runs, tmp_path / "out")
-        versus = self.summary_of(tmp_path / "out")["cells"][1]["versus_full"]
-        assert versus is not None
-        assert "vs a: full, points" in Page((tmp_path / "out" / "report.html").read_text()).words
+        page = report_runs(runs, tmp_path / "out", baselines=["full"])
+        pruned = self.summary_of(tmp_path / "out")["cells"][1]
+        assert pruned["versus_full"] is None
+        assert pruned["versus"] == {"full": None}
+        words = Page(page.read_text()).words
+        assert "qwen2.5-vl-7b on shapes with 8 frames; nobody ran full for it" in words
 
     def test_full_with_other_frames_is_no_reference(self, tmp_path):
         runs = [
@@ -154,6 +173,26 @@ class TestCompareRuns:
         runs = [self.run_of(tmp_path / "a", full), self.run_of(tmp_path / "b", TANGO)]
         report_runs(runs, tmp_path / "out")
         assert self.summary_of(tmp_path / "out")["cells"][1]["versus_full"] is not None
+
+    def test_runs_that_began_in_one_second_are_all_in_every_table(self, tmp_path):
+        runs = [
+            self.run_of(tmp_path / above / "out" / "run", *SWEEP[:2]) for above in ("one", "two")
+        ]
+        facts = JobFacts.load(runs[1])
+        answers = fake_answers(facts, seed=1)
+        shutil.rmtree(runs[1])
+        write_run(runs[1], answers, facts)
+        page = report_runs(runs, tmp_path / "both", baselines=["previous"])
+        summary = self.summary_of(tmp_path / "both")
+        assert summary["runs"] == ["one/out/run", "two/out/run"]
+        assert [entry["versus"]["previous"] for entry in summary["cells"]] == [None] * 4
+        grid = (tmp_path / "both" / "grid.md").read_text()
+        for entry in summary["cells"]:
+            assert f"{100 * entry['accuracy']:.1f} (" in grid
+        assert {"## one/out/run", "## two/out/run"} <= set(grid.splitlines())
+        words = Page(page.read_text()).words
+        assert "one/out/run/job.yaml" in words
+        assert "two/out/run/job.yaml" in words
 
     def test_one_run_is_reported_in_place(self, tmp_path):
         run = self.run_of(tmp_path / "a", *SWEEP)

@@ -12,6 +12,7 @@ from merged_runs import assert_alike, report
 from report_page import SWEEP
 
 from jobs.report.compare import report_runs
+from jobs.report.shards import told_apart
 from jobs.results.facts import ShardSize
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -126,3 +127,16 @@ def test_shards_that_hold_the_same_questions_all_the_same_are_refused(job, tmp_p
     (runs[1] / "job.yaml").write_text(text.replace("0/2", "1/2"))
     with pytest.raises(ValueError, match=r"\(shard 1/2\) holds 45 questions of shapes that"):
         report_runs(runs, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["one/out/x", "two/out/y"], ["x", "y"]),
+        (["one/x", "two/x", "two/y"], ["one/x", "two/x", "two/y"]),
+        (["one/out/x", "two/out/x"], ["one/out/x", "two/out/x"]),
+    ],
+)
+def test_names_of_runs_have_as_much_of_their_folder_as_tells_them_apart(folders, names, tmp_path):
+    paths = [tmp_path / folder for folder in folders]
+    assert told_apart([path.name for path in paths], paths) == names

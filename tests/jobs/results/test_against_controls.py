@@ -123,6 +123,18 @@ def test_other_models_and_benchmarks_are_other_groups():
     assert _controlled(*pairs) == ()
 
 
+def test_other_checkpoints_are_other_groups_even_beside_one_that_is_not_known():
+    full = _cell("full", _right(160), retention=1.0, checkpoint="first")
+    control = _cell("random", _right(80))
+    first, second = (_cell("tango", _right(120), checkpoint=own) for own in ("first", "second"))
+    assert _controlled(_cell("random", _right(80), checkpoint="first"), second) == ()
+    (found,) = _controlled(full, control, first, second)
+    assert [method.cell.checkpoint for method in found.methods] == ["first"]
+    assert found.methods[0].filtered is not None
+    (found,) = _controlled(full, control, second)
+    assert found.methods[0].filtered is None
+
+
 def _smaller(right, kept, step=4, **changes):
     """All tokens of a smaller input, `kept` of the 1000 that the methods' input has."""
     size = f"pooling_step={step}"

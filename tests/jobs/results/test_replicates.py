@@ -1,5 +1,7 @@
 """Several trainings of one model, on answers whose truth is known."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ CLIPS = np.repeat(np.arange(40), 4)
 QUESTIONS = np.array([f"q{number:03}" for number in range(160)])
 
 
-def _run(rights, retention=0.1, order=slice(None), model="tiny"):
+def _run(rights, retention=0.1, order=slice(None), model="tiny", **about):
     """A run of named cells; `rights` is how many of the 160 questions each answers, and which."""
     cells, answers = [], []
     for method, right in rights.items():
@@ -26,6 +28,7 @@ def _run(rights, retention=0.1, order=slice(None), model="tiny"):
                 equivalent_retention=share,
                 scores={"accuracy": clustered_accuracy(right, CLIPS)},
                 model=model,
+                **about,
             )
         )
         answers.append(RightWrong(QUESTIONS[order], CLIPS[order], right[order].astype(float)))
@@ -126,6 +129,47 @@ def test_runs_of_two_models_are_refused():
     runs = [_run({"topk": _right(90)}, model=model) for model in ("tiny", "other")]
     with pytest.raises(ValueError, match="runs of one model, got other, tiny"):
         replicated_cells(runs)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"num_frames": 32}, {"num_frames": 8}, "num_frames differs: 32 in run 1, 8 in run 3;"),
+        (
+            {"input_size": "pooling_step=4"},
+            {},
+            "input size differs: pooling_step=4 in run 1, as published in run 3;",
+        ),
+        (
+            {"protocol": "vlmevalkit"},
+            {"protocol": "lmms_eval"},
+            "protocol differs: vlmevalkit in run 1, lmms_eval in run 3;",
+        ),
+        ({"llm_shape": (28, 3584)}, {"llm_shape": (36, 2048)}, "size (layers, width) differs: "),
+    ],
+)
+def test_runs_of_other_settings_are_refused_with_what_differs(one, other, said):
+    runs = [_run({"topk": _right(90)}, **about) for about in (one, one, other)]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        replicated_cells(runs)
+
+
+def test_settings_that_are_not_known_and_versions_of_a_harness_may_be_the_same():
+    abouts = [
+        {"num_frames": 8, "protocol": "vlmevalkit", "llm_shape": (28, 3584)},
+        {"protocol": "vlmevalkit@2026-05"},
+        {},
+    ]
+    (topk,) = replicated_cells([_run({"topk": _right(90)}, **about) for about in abouts])
+    assert len(topk.cells) == 3
+
+
+def test_two_runs_of_one_checkpoint_are_one_training():
+    first, second = "a1" * 20, "b2" * 20
+    runs = [_run({"topk": _right(90)}, checkpoint=own) for own in (first, second, first)]
+    with pytest.raises(ValueError, match=r"run 1 and run 3 are of one checkpoint \(a1a1a1a1a1a1\)"):
+        replicated_cells(runs)
+    assert len(replicated_cells(runs[:2])) == 1
 
 
 def test_runs_without_a_common_question_are_refused():
