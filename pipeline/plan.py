@@ -208,7 +208,8 @@ def _plan_clip(
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
         return failed(clip_row(benchmark, shown, "", ""), DECODE_VIDEO.failure, why)
     try:
+        version = identify(item.path, False) if hash_content else None
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
         return failed(clip_row(benchmark, item, "", ""), DECODE_VIDEO.failure, error)
-    return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint)
+    return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)

@@ -30,6 +30,7 @@ _CLIP = [
     ("clip_end", pa.float64()),
     ("clip_key", pa.string()),
     ("source_fingerprint", pa.string()),
+    ("source_version", pa.string()),
     ("questions", pa.string()),
     ("subtitles", pa.string()),
     ("missing", pa.list_(pa.string())),
@@ -127,12 +128,17 @@ RESULT = pa.schema(
 )
 
 
-def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row:
+def clip_row(
+    benchmark: str, item: VideoItem, key: str, fingerprint: str, version: str | None = None
+) -> Row:
     """The first row of a clip, before the caches have been looked at.
 
     Then `missing` names the token caches that lack the clip, `stored` the parts of it that the
     feature cache holds, and `encode` what the encoder must be asked for: tokens, signals. Nothing
     is decoded for a clip of which nothing is to be encoded.
+
+    `source_version` is set where the fingerprint is of the bytes: a fingerprint without
+    `hash_content`, which a worker can compare without reading them.
 
     The path is made absolute: a worker of a running cluster has a working directory of its own.
     """
@@ -145,6 +151,7 @@ def clip_row(benchmark: str, item: VideoItem, key: str, fingerprint: str) -> Row
         "clip_end": end,
         "clip_key": key,
         "source_fingerprint": fingerprint,
+        "source_version": version,
         "questions": _pack(item.questions),
         "subtitles": None if item.subtitles is None else json.dumps(item.subtitles.text),
         "missing": [],

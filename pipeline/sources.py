@@ -17,6 +17,9 @@ _SINGLE = 8
 class Sources:
     """Identifies sources; those of stores by their listings, so that no clip costs a request.
 
+    What a store said of a video once holds as long as this lives: with and without `hash_content`
+    it is the same version.
+
     Args:
         mirrors: Of the benchmarks whose root is in a store.
         videos: Where a video is fetched to if its bytes are to identify it.
@@ -25,6 +28,7 @@ class Sources:
     def __init__(self, mirrors: Sequence[Mirror], videos: VideoCache) -> None:
         self._mirrors, self._videos = mirrors, videos
         self._asked: dict[str, int] = {}
+        self._told: dict[str, str] = {}
         self._listed: dict[str, dict[str, Stored]] = {}
 
     def __call__(self, path: str, hash_content: bool) -> str:
@@ -51,6 +55,8 @@ class Sources:
             found = mirror.fingerprint(path)
             if found is not None:
                 return found
+        if path in self._told:
+            return self._told[path]
         where = place(path)
         assert isinstance(where, Url)
         folder = str(where.parent)
@@ -59,4 +65,7 @@ class Sources:
             listing = ObjectStore(where.scheme).listing(where.parent.path)
             self._listed[folder] = {entry.name: entry for entry in listing if entry.is_file}
         entry = self._listed.get(folder, {}).get(where.name)
-        return fingerprint_of(where, [entry]) if entry else remote_fingerprint(path)
+        if entry:
+            return fingerprint_of(where, [entry])
+        self._told[path] = remote_fingerprint(path)
+        return self._told[path]

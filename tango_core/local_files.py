@@ -1,4 +1,4 @@
-"""Files of users: where theirs are kept, and how those that they name are read.
+"""Files of users: where theirs are kept, and how those that they name are read and told apart.
 
 Only regular files are read, and never more than what can be meant.
 
@@ -8,6 +8,7 @@ under the name of a table or a video must end in one line.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -65,6 +66,49 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def identity(place: Path, hash_content: bool) -> str:
+    """What tells a file, or a directory of files, from what was or will be at its path.
+
+    Args:
+        place: The file or directory.
+        hash_content: By the bytes, at any path, and not by path, size and modification time.
+
+    Raises:
+        OSError: If it is not there, cannot be read or is of another kind.
+    """
+    status = place.stat()
+    if stat.S_ISDIR(status.st_mode):
+        files = sorted(child for child in place.iterdir() if child.is_file())
+        parts = "\n".join(f"{child.name}={identity(child, hash_content)}" for child in files)
+        return f"frames:{_digest(parts)[:32]}"
+    raise_if_not_regular(status)
+    if hash_content:
+        return f"sha256:{_content_digest(place)}"
+    return f"stat:{status.st_size}:{status.st_mtime_ns}:{_digest(str(place.absolute()))[:16]}"
+
+
+def has_identity(place: Path, fingerprint: str, hash_content: bool) -> bool:
+    """Whether a fingerprint is the `identity` of what is there now, with or without a suffix."""
+    found = identity(place, hash_content)
+    return fingerprint == found or fingerprint.startswith(f"{found}:")
+
+
+def _digest(text: str) -> str:
+    """SHA-256 of a text that may hold names of files."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _content_digest(path: Path) -> str:
+    """SHA-256 of a file as it was when it was opened, read in pieces."""
+    state = hashlib.sha256()
+    with open_regular(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            state.update(piece)
+            left -= len(piece)
+    return state.hexdigest()
 
 
 def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT, errors: str = "strict") -> str:

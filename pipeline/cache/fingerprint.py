@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tango_core.local_files import open_regular, raise_if_not_regular
+from tango_core.local_files import identity
 from tango_core.video.readers.revision import decoding_revision
 
 
@@ -40,37 +38,13 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
         SourceMissingError: If there is nothing at `path` that can be read as a video.
     """
     try:
-        found = _fingerprint(Path(path), hash_content)
+        found = identity(Path(path), hash_content)
         revision = decoding_revision(path)
         return f"{found}:{revision}" if revision else found
     except OSError as error:
         raise SourceMissingError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # a name that no file system can hold
         raise SourceMissingError(f"{path!r}: {error}") from error
-
-
-def _fingerprint(place: Path, hash_content: bool) -> str:
-    """The same, with the file system's own errors."""
-    status = place.stat()
-    if stat.S_ISDIR(status.st_mode):
-        files = sorted(child for child in place.iterdir() if child.is_file())
-        parts = [f"{child.name}={_fingerprint(child, hash_content)}" for child in files]
-        return "frames:" + digest("\n".join(parts), 32)
-    raise_if_not_regular(status)
-    if hash_content:
-        return "sha256:" + _content_digest(place)
-    return f"stat:{status.st_size}:{status.st_mtime_ns}:{digest(str(place.absolute()), 16)}"
-
-
-def _content_digest(path: Path) -> str:
-    """SHA-256 of a file as it was when it was opened, read in pieces."""
-    state = hashlib.sha256()
-    with open_regular(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        while left > 0 and (piece := file.read(min(left, 1 << 20))):
-            state.update(piece)
-            left -= len(piece)
-    return state.hexdigest()
 
 
 def clip_key(fingerprint: str, clip: tuple[float, float] | None) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pipeline.remote.objects import ObjectStore, Stored
 from pipeline.remote.urls import Url, place
+from tango_core.local_files import has_identity
 
 # Locks are shared out by digest: two videos with one lock wait for each other, which is harmless.
 _NUM_LOCKS = 4096
@@ -59,8 +60,8 @@ class VideoCache:
 
         Args:
             url: Of the object, or of what all objects of the directory begin with.
-            fingerprint: From `remote_fingerprint`: which version is wanted; "" for the one that is
-                there now.
+            fingerprint: Which version is wanted: from `remote_fingerprint`, or of the bytes, from
+                `source_fingerprint` of a copy; "" for the one that is there now.
 
         Raises:
             FileNotFoundError: If it is not there.
@@ -93,7 +94,7 @@ class VideoCache:
     ) -> None:
         """Bring a video here under another name, look at it, and put it in place."""
         if _is_of_listing(fingerprint) and fingerprint_of(where, objects) != fingerprint:
-            raise ChangedError(_changed(where))
+            raise ChangedError(changed(where))
         half, room = path.with_name(path.name + _HALF), path.with_name(path.name + _ROOM)
         _remove(half)
         try:
@@ -106,7 +107,9 @@ class VideoCache:
                     target.parent.mkdir(parents=True, exist_ok=True)
                 store.download_all(pairs)
             if fingerprint_of(where, _objects(store, where)) != fingerprint_of(where, objects):
-                raise ChangedError(_changed(where))
+                raise ChangedError(changed(where))
+            if not _is_of_listing(fingerprint) and not has_identity(half, fingerprint, True):
+                raise ChangedError(changed(where))
             os.utime(half)
             half.rename(path)
         finally:
@@ -208,7 +211,8 @@ def _is_of_listing(fingerprint: str) -> bool:
     return fingerprint.startswith("store")
 
 
-def _changed(where: Url) -> str:
+def changed(where: Url | str) -> str:
+    """What a `ChangedError` says."""
     return f"{where} has been replaced since the job was planned; --resume plans it again"
 
 

@@ -8,17 +8,19 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
 from pipeline.remote.urls import is_url
-from pipeline.remote.videos import VideoCache
+from pipeline.remote.videos import ChangedError, VideoCache, changed
 from pipeline.rows import one_line, source_columns
 from pipeline.stages.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
 from pipeline.store_faults import store_fault
+from tango_core.local_files import has_identity
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
@@ -46,7 +48,7 @@ def decode_video(
     Args:
         row: `video_id, path, clip_start, clip_end` (seconds or `None`) and anything else, which is
             passed through. A row that has failed already (`status` other than `"ok"`) is returned
-            as it is.
+            as it is. With a `source_fingerprint`, frames of another source are a failure.
         spec: Sampling, size and decoder.
         timeout_s: Seconds one clip may take.
         memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
@@ -89,7 +91,7 @@ def decode_video(
     is_local, is_fetched = not is_url(path), False
     try:
         clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        with _local(path, str(row.get("source_fingerprint") or ""), videos) as local:
+        with _local(row, videos) as local:
             is_fetched = True
             try:
                 frames: VideoFrames = _child(memory_gib).call(
@@ -119,12 +121,8 @@ def decode_video(
         raise
     except Exception as error:
         out["error"] = f"decode: {_one_line(error, path)}"
-        if is_local and row.get("source_fingerprint") and not os.path.lexists(path):
-            out["error"] += (
-                f" on {socket.gethostname()}, but it was there when the job was planned; all nodes "
-                "of a cluster must see the same videos"
-            )
         if is_local:
+            out["error"] += _since_planned(error, row)
             out["store_fault"] = _store_fault(path, memory_gib)
         elif not is_fetched:
             out["store_fault"] = store_fault(error, path)
@@ -188,15 +186,59 @@ def read_ends(path: str) -> None:
 
 
 @contextmanager
-def _local(path: str, fingerprint: str, videos: VideoCache | None) -> Iterator[str]:
-    """A path that the decoders open: that of the file, or of a copy of what is in a store."""
+def _local(row: dict[str, Any], videos: VideoCache | None) -> Iterator[str]:
+    """A path that the decoders open: that of the file, or of a copy of what is in a store.
+
+    Raises:
+        ChangedError: If it is not what was planned; of a file after the block, so that it has not
+            been replaced meanwhile either.
+    """
+    path, fingerprint, version = _planned(row)
     if not is_url(path):
         yield path
+        if not _is_as_planned(row):
+            raise ChangedError(_changed(row))
         return
     if videos is None:
         raise ValueError(f"{path} is in a store, and no place for fetched videos is set")
-    with videos.fetched(path, fingerprint) as local:
+    with videos.fetched(path, version or fingerprint) as local:
         yield local
+
+
+def _planned(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Path, fingerprint and version of the source that was planned, "" for what nobody noted."""
+    path, fingerprint, version = map(row.get, ("path", "source_fingerprint", "source_version"))
+    return str(path), str(fingerprint or ""), str(version or "")
+
+
+def _is_as_planned(row: dict[str, Any]) -> bool:
+    """Whether a local file is what was planned: by one `stat`, and by its bytes if that differs."""
+    path, fingerprint, version = _planned(row)
+    if not fingerprint or has_identity(Path(path), version or fingerprint, hash_content=False):
+        return True
+    return bool(version) and has_identity(Path(path), fingerprint, hash_content=True)
+
+
+def _since_planned(error: Exception, row: dict[str, Any]) -> str:
+    """What happened to a local file that could not be decoded; "" for nothing."""
+    path, fingerprint, _ = _planned(row)
+    if not fingerprint or isinstance(error, ChangedError):
+        return ""
+    if not os.path.lexists(path):
+        return (
+            f" on {socket.gethostname()}, but it was there when the job was planned; all nodes "
+            "of a cluster must see the same videos"
+        )
+    with suppress(OSError, ValueError):
+        return "" if _is_as_planned(row) else f"; {_changed(row)}"
+    return ""
+
+
+def _changed(row: dict[str, Any]) -> str:
+    """What is said of a local file that is not what was planned."""
+    path, _, version = _planned(row)
+    copies = "" if version else ", and --hash-content where each node has a copy of its own"
+    return f"{changed(path)}{copies}"
 
 
 def _speak_of(error: Exception, path: str, local: str) -> None:

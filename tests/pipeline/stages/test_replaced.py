@@ -1,0 +1,158 @@
+"""A file that is replaced while a job runs is never decoded under the key of what was planned."""
+
+import functools
+import os
+import shutil
+
+import pytest
+from clips import clip
+from numbered_videos import write_folder
+
+from pipeline.cache.fingerprint import clip_key, source_fingerprint
+from pipeline.plan import plan_clips
+from pipeline.stages import decode as stage
+from tango_core.types import VideoItem
+from tango_core.video import FrameSpec
+
+decode = functools.partial(
+    stage.decode_video, spec=FrameSpec(8, size=(32, 64)), timeout_s=120, memory_gib=4
+)
+both_ways = pytest.mark.parametrize("hash_content", [False, True])
+
+
+@pytest.fixture
+def video(tmp_path):
+    """A file that is there when the job is planned."""
+    return shutil.copy(clip("closed_gop.mp4"), tmp_path / "video.mp4")
+
+
+def planned(path, hash_content, *bounds):
+    """The rows of some clips of a file; of all of it without bounds."""
+    items = [VideoItem(str(n), str(path), clip) for n, clip in enumerate(bounds or [None])]
+    given = [("custom", item) for item in items]
+    return plan_clips(given, {}, hash_content=hash_content).to_pylist()
+
+
+def replace(path, name="vp9.webm"):
+    """As whoever downloads a better version does."""
+    shutil.copyfile(clip(name), f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def assert_replaced(result, path):
+    assert (result["status"], result["pixels"], result["frame_times"]) == (
+        "decode_failed",
+        None,
+        [],
+    )
+    said = f"{path} has been replaced since the job was planned; --resume plans it again"
+    assert said in result["error"]
+    assert result["error"].count("replaced") == 1
+    assert result["store_fault"] is None
+
+
+@both_ways
+def test_between_plan_and_decode(video, hash_content):
+    (row,) = planned(video, hash_content)
+    assert decode(row)["status"] == "ok"
+    replace(video)
+    result = decode(row)
+    assert_replaced(result, video)
+    assert result["error"].startswith(f"decode: {video} has been")
+    assert ("--hash-content" in result["error"]) != hash_content
+    (again,) = planned(video, hash_content)
+    assert again["clip_key"] != row["clip_key"]
+    assert decode(again)["status"] == "ok"
+
+
+@both_ways
+def test_while_it_is_decoded(video, hash_content, monkeypatch):
+    (row,) = planned(video, hash_content)
+    child = stage._child(4)
+
+    class Replacing:
+        def call(self, *args, **options):
+            frames = child.call(*args, **options)
+            if options["what"] == "decoder":
+                replace(video)
+            return frames
+
+    monkeypatch.setattr(stage, "_child", lambda memory_gib: Replacing())
+    assert_replaced(decode(row), video)
+
+
+@both_ways
+@pytest.mark.parametrize("worse", ["empty.mp4", "hole.webm"])
+def test_by_one_that_is_damaged(video, hash_content, worse):
+    (row,) = planned(video, hash_content)
+    replace(video, worse)
+    assert_replaced(decode(row, keep_damaged=True), video)
+    assert_replaced(decode(row), video)
+
+
+@both_ways
+def test_every_clip_of_the_file_is_concerned(video, hash_content):
+    first, second = planned(video, hash_content, (0.0, 1.0), (1.0, 2.0))
+    assert decode(first)["status"] == "ok"
+    replace(video)
+    assert_replaced(decode(second), video)
+
+
+@both_ways
+def test_a_frame_of_a_folder(tmp_path, hash_content):
+    folder = write_folder(tmp_path / "frames", 8)
+    (row,) = planned(folder, hash_content)
+    assert decode(row)["status"] == "ok"
+    shutil.copy(folder / "00008.png", folder / "00001.png")
+    assert_replaced(decode(row), folder)
+
+
+def test_a_copy_of_the_same_bytes_is_another_file_unless_bytes_count(video):
+    (by_time,), (by_bytes,) = planned(video, False), planned(video, True)
+    os.utime(video, ns=(1, 1))
+    assert_replaced(decode(by_time), video)
+    assert decode(by_bytes)["status"] == "ok"
+
+
+def test_a_file_that_changes_while_it_is_planned_counts_as_what_was_read(video):
+    def identify(path, hash_content):
+        if hash_content:
+            replace(video)
+        return source_fingerprint(path, hash_content)
+
+    item = ("custom", VideoItem("v", str(video)))
+    (row,) = plan_clips([item], {}, hash_content=True, identify=identify).to_pylist()
+    result = decode(row)
+    assert result["status"] == "ok"
+    assert result["clip_key"] == clip_key(source_fingerprint(str(video), True), None)
+
+
+@both_ways
+def test_a_file_that_is_what_it_was_is_asked_once_and_not_read(video, hash_content, monkeypatch):
+    (row,) = planned(video, hash_content)
+    asked = []
+    monkeypatch.setattr(
+        stage,
+        "has_identity",
+        lambda *args, hash_content, known=stage.has_identity: (
+            asked.append(hash_content) or known(*args, hash_content=hash_content)
+        ),
+    )
+    assert decode(row)["status"] == "ok"
+    assert asked == [False]
+
+
+def test_a_file_that_is_gone_afterwards_cannot_be_told(video, monkeypatch):
+    (row,) = planned(video, False)
+    child = stage._child(4)
+
+    class Removing:
+        def call(self, *args, **options):
+            frames = child.call(*args, **options)
+            os.unlink(video)
+            return frames
+
+    monkeypatch.setattr(stage, "_child", lambda memory_gib: Removing())
+    result = decode(row)
+    assert result["status"] == "decode_failed"
+    assert "it was there when the job was planned" in result["error"]
