@@ -6,22 +6,17 @@ updated, a method edited. Answers from before and after would stand in one table
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from jobs.config.recipe import RecipeError
 from pipeline.plan import Plan
 from pipeline.remote.urls import Place
 from pipeline.storage import Storage
-from tango_core.compressors.base import LayerPruner
-from tango_core.compressors.released import digest_of
+from tango_core.compressors.released import pruner_digest
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.words import words_digest
-from tango_core.outside_code import is_outside, source_digest
 
 CACHES_FILE = "caches.json"
 
@@ -43,7 +38,7 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
     noted = {
         "caches": {method.name: method.cache for method in plan.methods},
         "pruners": {
-            method.name: _code_of(method.method.pruner)
+            method.name: pruner_digest(type(method.method.pruner))
             for method in plan.methods
             if method.method.pruner is not None
         },
@@ -72,19 +67,6 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
             yield f"the code of {name!r} inside the language model has changed"
     if before.get("words", now["words"]) != now["words"]:
         yield "the model's tokenizer, chat template or generation_config.json has changed"
-
-
-def _code_of(pruner: LayerPruner) -> str:
-    """Digest of the sources of a method inside the language model.
-
-    It is no part of the identity of cached tokens, which are there before it runs.
-    """
-    cls = type(pruner)
-    if is_outside(cls):
-        return source_digest(cls)
-    folder = Path(inspect.getfile(cls)).parent
-    lines = [f"{file.name} {digest_of(file)}" for file in sorted(folder.glob("*.py"))]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:

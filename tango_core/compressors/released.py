@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tango_core.imports import file_of, imports_of
 from tango_core.loaded_code import stamp_of
-from tango_core.outside_code import is_outside, source_files
+from tango_core.outside_code import is_outside, source_digest, source_files
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,24 @@ def edited_digest(cls: type) -> str | None:
     if not edited_files():  # nothing to look for: no source has to be parsed
         return None
     return _edited_digest(cls)
+
+
+def pruner_digest(cls: type) -> str:
+    """The first 16 hexadecimal digits for the sources of a method inside the language model.
+
+    It is no part of the identity of cached tokens, which are there before such a method runs.
+
+    Args:
+        cls: Its class, shipped or from outside.
+
+    Raises:
+        ValueError: If one from outside was edited since it was imported.
+    """
+    if is_outside(cls):
+        return source_digest(cls)
+    files = sorted((PACKAGE / "compressors/in_llm").glob("*.py"))
+    lines = [f"{file.name} {digest_of(file)}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def raise_if_saved() -> None:
