@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -108,12 +108,26 @@ def _line_of(error: Exception, module: str) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its text names file and line
     file = f"{module.rpartition('.')[2]}.py"
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if os.path.basename(frame.filename) == file
-    ]
-    return f"{file}, line {lines[-1]}" if lines else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = {frame.filename for frame in frames if os.path.basename(frame.filename) == file}
+    return last_line_in(error, own)[0]
+
+
+def last_line_in(error: Exception, files: Collection[str]) -> tuple[str, bool]:
+    """The last line of some files that ran before an exception was raised.
+
+    Args:
+        error: That was caught.
+        files: Paths as they stand in a traceback.
+
+    Returns:
+        `my_module.py, line 3`, or "" if none did; and whether that line itself raised it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in files]
+    if not own:
+        return "", False
+    return f"{os.path.basename(own[-1].filename)}, line {own[-1].lineno}", own[-1] is frames[-1]
 
 
 _EXAMPLES: dict[Kind, str] = {

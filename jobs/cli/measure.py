@@ -45,12 +45,15 @@ if TYPE_CHECKING:
 
 def _measuring(
     run: Callable[[Path, list[str], Locations, bool, bool, DryRunOptions], int],
+    *,
+    several: bool,
 ) -> Callable[..., None]:
     """A command with the options of every job that measures.
 
     Args:
         run: Recipe, changed keys, locations, `--quiet`, `--json` and what is said about a dry run
             -> exit code.
+        several: Whether it measures several methods, so that controls can be added.
     """
 
     def command(
@@ -75,6 +78,11 @@ def _measuring(
         json: Json = False,
         video_cache_gib: VideoCacheGib = None,
     ) -> None:
+        if controls and not several:
+            raise ValueError(
+                "--controls adds methods, and `tango evaluate` measures one; use "
+                "`tango sweep --controls`"
+            )
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
         changes = _overrides(set_, limit=limit, shard=shard, **flags)
         changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
@@ -95,14 +103,14 @@ def _evaluate(
     dry_run: DryRunOptions,
 ) -> int:
     from jobs.config.recipe import load_job
+    from jobs.run.single import single
 
     job = load_job(recipe, changes)
+    one = single(job)
     check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
     if dry_run.only:
-        from jobs.run.evaluate import single
-
         check_methods([job], recipe)
-        return dry_run.estimate([single(job)], "evaluate", locations)
+        return dry_run.estimate([one], "evaluate", locations)
     with _early_ray([job], locations) as early:
         check_methods([job], recipe)
         announce([job], "evaluate", quiet)
@@ -139,8 +147,8 @@ def _sweep(
         return run(jobs, locations, console, early, display_of(console, quiet, json))
 
 
-evaluate = _measuring(_evaluate)
-sweep = _measuring(_sweep)
+evaluate = _measuring(_evaluate, several=False)
+sweep = _measuring(_sweep, several=True)
 
 
 def precompute(

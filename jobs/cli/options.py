@@ -91,7 +91,8 @@ Shard = Annotated[
 ]
 Mode = Annotated[str | None, typer.Option(help="throughput or profile.")]
 Controls = Annotated[
-    bool, typer.Option("--controls", help="Add the controls at the recipe's retentions.")
+    bool,
+    typer.Option("--controls", help="Add the controls at the recipe's retentions; sweep only."),
 ]
 Features = Annotated[
     bool, typer.Option("--features", help="Store what the encoder gives, too, of every clip.")

@@ -194,7 +194,17 @@ def check_video(video: str) -> None:
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")
     path = Path(os.path.expanduser(video))
-    if not path.is_dir():  # a FIFO or a device is refused there, too
+    if path.is_dir():
+        from tango_core.video.readers.folder import list_images
+
+        if not list_images(path):
+            raise ValueError(
+                f"video {video}: the directory holds no images, which would be the frames of one "
+                "video; name a video file, such as one in it"
+            )
+    elif path.is_file() and path.stat().st_size == 0:
+        raise ValueError(f"video {video}: the file is empty (0 bytes); copy it again")
+    else:  # a FIFO or a device is refused there, too
         from tango_core.video.readers.container import opened
 
         with opened(str(path)):

@@ -97,6 +97,7 @@ def submit(
     continued where it stopped.
     """
     from jobs.config.recipe import listed_inputs, load_jobs
+    from jobs.run.single import single
     from jobs.submit.package import raise_if_no_directory
     from jobs.submit.request import Request, default_command, raise_if_secret
 
@@ -111,6 +112,8 @@ def submit(
             f"{recipe}: model.{' and model.'.join(listed_inputs(loaded))} lists several values; "
             "submit it with --command sweep"
         )
+    if wanted == "evaluate":
+        single(loaded[0])
     check_names(loaded)
     from jobs.submit.head import Head
     from tango_core import __version__

@@ -18,6 +18,8 @@ _TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
 
 # pydantic's words for these are Python's types and a regular expression.
 _WRONG_FORM = {"dict_type", "dataclass_type", "tuple_type", "string_pattern_mismatch"}
+_UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
+_MISSING = {"missing", "missing_argument"}
 _FORMS = {
     "benchmark": "one mapping such as {name: shapes}",
     "benchmarks": "a list such as [{name: shapes}]",
@@ -44,9 +46,9 @@ def explain(error: ValidationError, schema: type) -> str:
         error: From checking a recipe.
         schema: The dataclass that the recipe was checked against.
     """
-    first = error.errors()[0]
+    first = _first_of(error)
     *above, last = map(str, first["loc"] or ("",))
-    unknown = first["type"] in ("unexpected_keyword_argument", "extra_forbidden")
+    unknown = first["type"] in _UNKNOWN
     location = [part for part in above if not _TYPE.match(part)]
     if unknown or not _TYPE.match(last):  # an unknown key may look like a type: `Model`
         location += [last] if first["loc"] else []
@@ -56,7 +58,7 @@ def explain(error: ValidationError, schema: type) -> str:
         close = difflib.get_close_matches(location[-1], allowed, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"
         return f"unknown key {key!r}; {hint}"
-    if first["type"] in ("missing", "missing_argument"):
+    if first["type"] in _MISSING:
         return f"key {key!r} is missing"
     if key in _FORMS and first["type"] in _WRONG_FORM:
         return f"{key}: must be {_FORMS[key]}, got {shortened(repr(first['input']))}"
@@ -67,6 +69,15 @@ def explain(error: ValidationError, schema: type) -> str:
     if isinstance(first.get("input"), (dict, list)) or not key:
         return f"{key}: {message}" if key else message
     return f"{key}: {message}, got {first['input']!r}"
+
+
+def _first_of(error: ValidationError) -> Any:
+    """The first error; for a missing key an unknown one beside it, which may be its misspelling."""
+    first, *others = error.errors()
+    beside = [
+        one for one in others if one["type"] in _UNKNOWN and one["loc"][:-1] == first["loc"][:-1]
+    ]
+    return beside[0] if first["type"] in _MISSING and beside else first
 
 
 def _keys_at(schema: type, location: Sequence[str]) -> list[str]:

@@ -18,6 +18,8 @@ from pipeline.stages.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.base import Defect
+from tango_core.benchmarks.outside import in_one_line
+from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
 TIMEOUT_S = 60.0
@@ -104,7 +106,8 @@ def check(
         on_progress: Called with (files done, files in all).
         timeout_s: Seconds that one file may take.
     """
-    contents = _read(benchmark)
+    with in_one_line(benchmark.name, type(benchmark)):
+        contents = _read(benchmark)
     items, lengths = contents.items, contents.lengths
     files: dict[str, list[VideoItem]] = {}
     for item in items:
@@ -186,7 +189,7 @@ def _read(benchmark: Benchmark) -> _Contents:
     """Read all rows."""
     if not isinstance(benchmark, AnnotatedBenchmark):
         own = [_about_rows(defect) for defect in benchmark.defects()]
-        return _Contents(own, list(benchmark.items()))
+        return _Contents(own, list(map(printable_item, benchmark.items())))
     findings: list[Finding] = []
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
     withheld: dict[str, str] = {}

@@ -31,6 +31,7 @@ from pipeline.seal import write_sealed
 from pipeline.storage import Storage
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
+from tango_core.benchmarks.outside import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 
 logger = logging.getLogger(__name__)
@@ -94,11 +95,12 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
             rows = answers.get((section.name, cell.name), NO_REPLIES)
             model = _slug(f"{facts.model}-{cell.name}")
-            if harness == "vlmevalkit":
-                paths.append(folder / model / f"{model}_{dataset_name(benchmark)}.tsv")
-                write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
-            else:
-                paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
+            with in_one_line(section.name, type(benchmark)):
+                if harness == "vlmevalkit":
+                    paths.append(folder / model / f"{model}_{dataset_name(benchmark)}.tsv")
+                    write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
+                else:
+                    paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
         raise ValueError(
@@ -201,15 +203,18 @@ def _read(
             raise FileNotFoundError(
                 f"{path}: no such file; name the files {_TITLES[harness]} wrote"
             )
+    own = in_one_line(benchmark.name, type(benchmark))
     if harness == "lmms_eval":
-        rows = read_lmms_eval(paths, benchmark, partial=about.partial)
+        with own:
+            rows = read_lmms_eval(paths, benchmark, partial=about.partial)
         return rows, paths[0].absolute().parent.name
     if len(paths) != 1:
         raise ValueError(
             f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
         )
     try:
-        rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
+        with own:
+            rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
     except ImportError as error:
         raise ValueError(str(error)) from error
     return rows, paths[0].stem.removesuffix(f"_{dataset_name(benchmark)}")

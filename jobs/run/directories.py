@@ -80,7 +80,8 @@ def make_run_dir(
             continue
         except OSError as error:
             raise RecipeError(
-                f"--output {output} cannot be written to: {error.strerror or error}"
+                f"--output {output} cannot be written to: {error.strerror or error}; "
+                "choose another one"
             ) from error
         return run_dir
     raise RecipeError(f"--output {output} holds too many runs of this second; try again")

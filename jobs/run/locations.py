@@ -74,6 +74,9 @@ def raise_if_unusable(output: Place, option: str = "--output") -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
+        reason = error.strerror or str(error)
+        if there.is_dir():
+            reason = f"nothing can be made in {there} ({reason})"
         raise ValueError(
-            f"{option} {output} cannot be written to: {error.strerror or error}; choose another one"
+            f"{option} {output} cannot be written to: {reason}; choose another one"
         ) from error

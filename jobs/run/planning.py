@@ -23,6 +23,7 @@ from pipeline.settings import Executor, Settings
 from pipeline.sources import Sources
 from pipeline.storage import Storage
 from tango_core.benchmarks import Benchmark
+from tango_core.benchmarks.outside import in_one_line
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
@@ -116,10 +117,11 @@ def items_of(
     for name, benchmark in built.benchmarks.items():
         mirror = built.mirrors.get(name)
         items = benchmark.items if generate else benchmark.expected_items
-        for item in count.own(items(job.limit)):
-            shown = printable_item(item)
-            path = mirror.url_of(shown.path) if mirror else shown.path
-            yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
+        with in_one_line(name, type(benchmark)):
+            for item in count.own(items(job.limit)):
+                shown = printable_item(item)
+                path = mirror.url_of(shown.path) if mirror else shown.path
+                yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
 
 
 class WithoutFiles:

@@ -14,6 +14,7 @@ import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from pipeline.errors import ClusterError
 from pipeline.executors.address import raise_if_unreachable
 from pipeline.redaction import redacted
 
@@ -109,7 +110,12 @@ class Head:
     def __init__(self, address: str | None) -> None:
         url = dashboard_url(address)
         self.url = redacted(url)
-        raise_if_unreachable(url)
+        try:
+            raise_if_unreachable(url)
+        except ClusterError as error:
+            raise ClusterError(
+                f"{error}; {_DASHBOARD}, or start a cluster there: `ray start --head`"
+            ) from error
         for name in ("job.sdk", "dashboard_sdk"):  # they have levels of their own
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
         try:

@@ -18,6 +18,7 @@ from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fing
 from pipeline.remote.urls import is_url
 from pipeline.rows import clip_row, to_table
 from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks.outside import in_one_line
 from tango_core.printable import printable_item
 
 logger = logging.getLogger(__name__)
@@ -62,13 +63,14 @@ def _asked(job: Job) -> Iterator[pa.Table]:
         where = benchmark.generated_in
         if where is not None and not where.is_dir():  # looking at a run makes no videos
             raise FileNotFoundError(f"{where} is not there")
-        for item in benchmark.items(job.limit):
-            key = fingerprint = ""
-            with suppress(SourceMissingError):
-                fingerprint = source_fingerprint(item.path, job.hash_content)
-                key = clip_key(fingerprint, item.clip)
-            rows.append(clip_row(section.name, printable_item(item), key, fingerprint))
-            if len(rows) == _ROWS:
-                yield to_table(rows, ASKED)
-                rows = []
+        with in_one_line(section.name, type(benchmark)):
+            for item in benchmark.items(job.limit):
+                key = fingerprint = ""
+                with suppress(SourceMissingError):
+                    fingerprint = source_fingerprint(item.path, job.hash_content)
+                    key = clip_key(fingerprint, item.clip)
+                rows.append(clip_row(section.name, printable_item(item), key, fingerprint))
+                if len(rows) == _ROWS:
+                    yield to_table(rows, ASKED)
+                    rows = []
     yield to_table(rows, ASKED)

@@ -99,7 +99,7 @@ def answer_row(
     """One row of `rows.ANSWER`; a reply that names none of the options, or no span, is unparsed."""
     ran = answer.prompt_tokens > 0
     read = judge(answer.text if answer.status == "ok" else None, question, protocol.read_choice)
-    score = protocol.harness_score
+    reply = answer.text if ran else protocol.failed_reply
     return {
         **facts,
         "question_id": question.id,
@@ -112,9 +112,7 @@ def answer_row(
         "score": read.score,
         "answer_text": read.answer_text,
         "choice_text": read.choice_text,
-        "harness_score": score(answer.text if ran else protocol.failed_reply, question)
-        if score
-        else None,
+        "harness_score": _harness_score(protocol, reply, question, has_failed=error is not None),
         "tokens_with_newlines": answer.visual_tokens if ran else None,
         "clip_text_tokens": answer.clip_text_tokens if ran else None,
         "prompt_tokens": answer.prompt_tokens if ran else None,
@@ -124,3 +122,20 @@ def answer_row(
         "decode_ms": answer.decode_ms if ran else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }
+
+
+def _harness_score(
+    protocol: Protocol, reply: str, question: Question, *, has_failed: bool
+) -> float | None:
+    """What the harness counts; nothing where its rules raise about a question that has failed.
+
+    They may be a user's, and the reason of the failure that they raised before.
+    """
+    if protocol.harness_score is None:
+        return None
+    try:
+        return protocol.harness_score(reply, question)
+    except Exception:
+        if has_failed:
+            return None
+        raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from tango_core.benchmarks.base import Benchmark, Protocol
+from tango_core.benchmarks.outside import in_one_line
 from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
@@ -95,7 +96,8 @@ def build_benchmark(
     """
     found = benchmark_class(name)
     found.check_subtitles(subtitles, protocol)
-    benchmark = found(root=root, split=split, seed=seed, protocol=protocol)
+    with in_one_line(name, found):
+        benchmark = found(root=root, split=split, seed=seed, protocol=protocol)
     # Results are recorded under this name, and reports look its class up by it again.
     benchmark.name = name
     if subtitles:

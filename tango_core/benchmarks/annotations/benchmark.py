@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,6 +16,7 @@ from tango_core.benchmarks.annotations.records import BlankRowError, Record, Tab
 from tango_core.benchmarks.annotations.tables import Row
 from tango_core.benchmarks.base import Benchmark, Defect
 from tango_core.local_files import read_text
+from tango_core.outside_code import is_outside
 from tango_core.types import Subtitles, VideoItem
 
 logger = logging.getLogger(__name__)
@@ -166,13 +168,16 @@ class AnnotatedBenchmark(Benchmark):
         """Return the first annotation file there is.
 
         Raises:
-            FileNotFoundError: If there is none, in one line with everything that was looked for.
+            FileNotFoundError: If there is none, in one line that ends with the command that fetches
+                them, if there is one.
         """
         found = find_file(self.root, patterns)
         if found is None:
+            get = f"tango data get {self.name} --root {shlex.quote(str(self.root))}"
+            can_get = self.releases and not is_outside(type(self))
             raise FileNotFoundError(
-                f"{self.title or self.name} annotations not found under {self.root}; looked for "
-                f"{', '.join(patterns)}; expected layout: {self.layout}"
+                f"{self.title or self.name} annotations not found under {self.root}; expected "
+                f"there: {self.layout}{f'; to fetch them: {get}' if can_get else ''}"
             )
         return found
 

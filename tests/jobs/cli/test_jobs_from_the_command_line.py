@@ -187,7 +187,7 @@ def test_a_cluster_that_is_not_there_is_one_line_below_what_was_to_run(recipe, t
     [
         (["data", "check", "videomm", "empty"], "did you mean 'videomme'?"),
         (["data", "check", "mlvu", "nowhere"], "benchmark.root 'nowhere' is not a folder"),
-        (["data", "check", "mvbench", "empty"], "looked for json/action_sequence.json"),
+        (["data", "check", "mvbench", "empty"], "; to fetch them: tango data get mvbench --root "),
         (["data", "check", "custom", "empty"], "holds no videos"),
         (["data", "check", "mlvu"], "benchmark.root is missing"),
         (["data", "check", "mlvu", "empty", "--split", "dve"], "did you mean 'dev'?"),

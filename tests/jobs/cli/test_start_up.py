@@ -29,6 +29,10 @@ CASES = {
     "analyze sinks missing.yaml": "cannot read recipe missing.yaml",
     "analyze coverage missing.yaml": "cannot read recipe missing.yaml",
     "analyze evidence .": ". is not a finished run",
+    "evaluate recipe.yaml --controls": "--controls adds methods, and `tango evaluate` measures one",
+    "evaluate recipe.yaml --set method.retention=[0.1,0.2]": (
+        "this recipe names 2 methods; run it with `tango sweep`"
+    ),
     "evaluate recipe.yaml --set metod.name=full": "unknown key 'metod'; did you mean 'method'?",
     "sweep recipe.yaml --set model.device=tpu": "model.device",
     "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",
@@ -42,7 +46,9 @@ CASES = {
     "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
     "evaluate recipe.yaml --resume missing": "--resume missing",
     "evaluate recipe.yaml --output recipe.yaml/runs": "--output recipe.yaml/runs cannot be written",
-    "evaluate recipe.yaml --output /proc/runs": "--output /proc/runs cannot be written to",
+    "evaluate recipe.yaml --output /proc/runs": (
+        "--output /proc/runs cannot be written to: nothing can be made in /proc ("
+    ),
     "evaluate recipe.yaml --cache recipe.yaml": "--cache recipe.yaml cannot be written to",
     "cache ls --cache s3://me:secret@b/v": "s3://***@b/v: take the credentials out of the URL",
     "train-tiny --output recipe.yaml/x": "--output recipe.yaml/x cannot be written to",
@@ -72,6 +78,8 @@ CASES = {
     ),
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
     "ask recipe.yaml Why? --model large": "model.name 'large'",
+    "ask empty Why?": "one video; name a video file",
+    "ask empty.mp4 Why?": "video empty.mp4: the file is empty (0 bytes); copy it again",
     "ask recipe.yaml Why?": "recipe.yaml: not a video",
     "ask missing.mp4 Why? --clip 5-3": "--clip '5-3' is not START-END",
     "evaluate recipe.yaml --set method.retention=1.5": (
@@ -113,6 +121,7 @@ def said(tmp_path_factory):
     (folder / "recipe.yaml").write_text(json.dumps(RECIPE))
     (folder / "film.mp4").write_bytes(b"\0\0\0\x20ftypisom")
     (folder / "semicolons.csv").write_text("video;question\na.mp4;Why?\n")
+    (folder / "empty.mp4").touch()
     (folder / "empty").mkdir()
     (folder / "empty" / "config.json").write_text("{}")
     return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(list(CASES))))

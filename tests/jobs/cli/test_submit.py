@@ -208,6 +208,13 @@ def test_several_frame_counts_are_no_single_evaluation(tango, recipe):
     assert "submit it with --command sweep" in err
 
 
+def test_several_methods_are_no_single_evaluation(tango, recipe):
+    arguments = ["--command", "evaluate", "--", "--set", "method.retention=[0.1,0.2]"]
+    code, _, err = tango("submit", recipe, *NOWHERE, *arguments)
+    assert code == 2
+    assert "this recipe names 2 methods; run it with `tango sweep`" in err
+
+
 def test_paths_are_those_of_the_cluster(tango, recipe):
     """A benchmark that is not on this machine is no mistake: only the cluster is missing here."""
     arguments = ["--set", "benchmark.name=videomme", "--set", "benchmark.root=/not/here"]

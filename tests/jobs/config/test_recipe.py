@@ -159,6 +159,10 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ),
         ({"executor": "rey"}, r"executor: .*'ray' or 'local', got 'rey'"),
         ({"benchmark": {}}, r"key 'benchmark.name' is missing"),
+        (
+            {"benchmark": {"nam": "shapes"}},
+            r"unknown key 'benchmark.nam'; did you mean 'name'\?",
+        ),
         ({"method": {"retention": 0.1}}, r"every method needs a name"),
         (
             {"method": {"name": "tango", "retention": []}},

@@ -83,7 +83,8 @@ def test_the_table_of_the_embedded_world_has_every_compressor_at_six_retentions(
     compressors = {name for name, cls in METHODS.items() if issubclass(cls, Compressor)}
     shares["flashvid"] = shares["flashvid inner=None"]
     shares["pool_space"] = shares["pool_space budget=exact"]
-    assert set(compressors) - {"full", "block"} <= set(shares)
+    absent = set(compressors) - {"full", "block"} - set(shares)
+    assert not absent, "add them to jobs/recipes/shapes_table.yaml, at its six retentions"
     for name, values in shares.items():
         if "stop=" not in name and "block" not in name:
             assert values == [0.05, 0.1, 0.15, 0.2, 0.25, 0.5], name

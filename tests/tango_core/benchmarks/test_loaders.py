@@ -87,8 +87,14 @@ class TestMistakes:
         assert "\n" not in str(error.value)
 
     def test_root_without_annotations(self, name, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"annotations not found under .*; looked for"):
+        with pytest.raises(
+            FileNotFoundError, match=r"annotations not found under .*; expected there: "
+        ) as error:
             load(name, tmp_path)
+        assert str(error.value).endswith(
+            f"; to fetch them: tango data get {name} --root {tmp_path}"
+        )
+        assert "\n" not in str(error.value)
 
     def test_unknown_split_and_protocol(self, name, tmp_path):
         with pytest.raises(ValueError, match=r"unknown benchmark\.split 'tset'; did you mean"):

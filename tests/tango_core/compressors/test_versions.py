@@ -20,7 +20,8 @@ REMEDY = "run make methods (tango_core/compressors/README.md, 'To change a shipp
 
 @pytest.mark.parametrize("name", method_outputs.compressors())
 def test_outputs_move_only_with_the_version(name):
-    was, cls = method_outputs.recorded()[name], METHODS[name]
+    was, cls = method_outputs.recorded().get(name), METHODS[name]
+    assert was is not None, f"{name} is new; {REMEDY}"
     assert cls.version == was["version"], f"version of {name} is new; {REMEDY}"
     found = method_outputs.outputs(name)
     assert method_outputs.moved(found, was["cases"]) == [], f"{name}: {REMEDY}"
