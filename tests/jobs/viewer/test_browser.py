@@ -195,6 +195,7 @@ def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages):
 
 def test_search_pages_and_order(tab):
     page = tab()
+    expect(page.locator("a.question").first).to_be_visible()
     first = shown_ids(page)
     page.click("button:text-is('Next')")
     expect(page.locator("nav.pager")).to_contain_text("Page 2 of 3")
