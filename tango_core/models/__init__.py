@@ -162,7 +162,8 @@ def describe_model(
         saliency_from=saliency_from,
     )
     spec = family.describe(request, checked_options(family.options, name, options))
-    spec = replace(spec, encode_batch=encode_batch, compile=compile, code=entry.code())
+    own = entry.digest_of_sources()
+    spec = replace(spec, encode_batch=encode_batch, compile=compile, source_digest=own)
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

@@ -90,7 +90,7 @@ class ModelSpec:
         compile: Whether `torch.compile` is used where it pays (`compiling.py`); not part of the
             identity, as the device is not.
         companions: Rows that go with every token into the first layers (DeepStack); 0 for none.
-        code: Digest of the sources of a family from outside this package, which change with every
+        source_digest: Of the sources of a family from outside this package, which change with every
             save of an editor; `None` for a shipped one.
     """
 
@@ -112,7 +112,7 @@ class ModelSpec:
     encode_batch: EncodeBatch = "auto"
     compile: bool = False
     companions: int = 0
-    code: str | None = None
+    source_digest: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """What enters the cache fingerprint; device, compiler and locations do not.
@@ -133,7 +133,7 @@ class ModelSpec:
             "pooling": None,
             **self.options.identity(),
             "sinks": None if self.sinks is None else list(self.sinks.positions),
-            **({} if self.code is None else {"source_digest": self.code}),
+            **({} if self.source_digest is None else {"source_digest": self.source_digest}),
         }
 
 

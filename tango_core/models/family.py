@@ -123,7 +123,7 @@ class ModelEntry:
     num_frames: int
     embedded: bool = False
 
-    def code(self) -> str | None:
+    def digest_of_sources(self) -> str | None:
         """16 hexadecimal digits for the sources of a family from outside this package.
 
         Raises:
