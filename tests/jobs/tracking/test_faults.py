@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlparse, urlunparse
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.results.summary import write_summary
+from jobs.tracking import sender
 from jobs.tracking.log_run import log_run
 from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import (
@@ -170,6 +172,22 @@ class TestFaults:
         (found,) = client.search_runs([experiment], query)
         assert (found.info.run_id, found.info.status) == (logged, "FINISHED")
         assert len(lost) == 2
+
+    @pytest.mark.parametrize(("answers", "pauses"), [(0, []), (1, [2.0, 5.0, 10.0])])
+    def test_only_a_server_that_has_answered_is_asked_again_and_not_for_ever(
+        self, answers, pauses, monkeypatch, capsys
+    ):
+        def fails(run_dir, uri, *, progress, begun):
+            for _ in range(answers):
+                progress()
+            raise TrackingError("connection lost")
+
+        slept = []
+        monkeypatch.setattr(sender, "log_run", fails)
+        monkeypatch.setattr(sender.time, "sleep", slept.append)
+        assert sender._finish(Path("run"), "http://mlflow.example", None) == 1
+        assert slept == pauses
+        assert capsys.readouterr().out.splitlines()[-1] == "failed connection lost"
 
     def test_a_store_that_mlflow_does_not_have_names_the_option(self, run):
         wrong = r"^--tracking-uri foo://bar cannot be opened \(.*\); use sqlite:///"

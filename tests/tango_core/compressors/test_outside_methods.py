@@ -10,9 +10,11 @@ from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
 from pipeline.cache.tokens import open_cache
 from tango_core import extensions
-from tango_core.compressors import METHODS, build_method
+from tango_core.compressors import METHODS, build_method, released
 from tango_core.compressors.contract import check_method
 from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.in_llm.fastv import FastV
+from tango_core.compressors.released import pruner_digest
 from tango_core.models import describe_model
 
 README = Path(importlib.import_module("tango_core.compressors").__file__).parent / "README.md"
@@ -212,3 +214,17 @@ def test_a_broken_promise_is_found(write, body):
 
 def test_shipped_names_show_as_they_are():
     assert [extensions.short_name(name) for name in METHODS] == list(METHODS)
+
+
+def test_a_method_inside_the_language_model_is_known_by_what_it_derives_from_as_well(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "my_steps.py").write_text(
+        "from tango_core.compressors.in_llm.fastv import FastV\n\n\nclass Mine(FastV):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("my_steps").Mine
+    before = [pruner_digest(cls) for cls in (mine, FastV)]
+    assert len(set(before)) == 2
+    monkeypatch.setattr(released, "digest_of", lambda file: "edited")
+    assert not set(before) & {pruner_digest(cls) for cls in (mine, FastV)}
