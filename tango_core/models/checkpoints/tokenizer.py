@@ -36,7 +36,7 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             "save the tokenizer into the checkpoint's directory"
         )
     # A configuration chooses the tokenizer's class, against what the tokenizer's own files say. The
-    # model type alone is not enough: LLaVA's authors write `llava` for models with Qwen2's tokenizer.
+    # model type alone is not enough: LLaVA's authors write `llava` beside Qwen2's tokenizer.
     content = checkpoint.config()
     known = content.get("model_type") in CONFIG_MAPPING and all(
         hasattr(transformers, name) for name in content.get("architectures") or ()

@@ -42,9 +42,8 @@ _OLD_SPELLINGS = ("rope_theta", "rope_scaling", "torch_dtype")
 
 def is_original(content: Mapping[str, Any]) -> bool:
     """Whether a config.json is one of LLaVA's authors with a Qwen2 language model."""
-    return (
-        content.get("model_type") == _ORIGINAL_MODEL_TYPE
-        or ORIGINAL_ARCHITECTURE in (content.get("architectures") or ())
+    return content.get("model_type") == _ORIGINAL_MODEL_TYPE or ORIGINAL_ARCHITECTURE in (
+        content.get("architectures") or ()
     )
 
 
