@@ -187,16 +187,16 @@ def log_run(
     ] = None,
 ) -> None:
     """Upload a run to MLflow, e.g. after the server was away."""
-    from jobs.tracking.parts import run_at_hand
+    from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
-    from jobs.tracking.spool import has_events
-    from jobs.tracking.upload import upload_run
+    from jobs.tracking.stored_events import run_with_events
+    from jobs.tracking.upload import log_run as upload_run
     from pipeline.redaction import redacted
 
     where = place(run)
     uri = tracking_uri or default_tracking_uri(where.parent)
     try:
-        with run_at_hand(where) as folder:
+        with run_with_events(where) as folder:
             if not has_events(folder):
                 check_runs([folder])
             upload_run(folder, uri)

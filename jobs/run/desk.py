@@ -9,9 +9,8 @@ from pathlib import Path
 
 from jobs.results.facts import JOB_FILE
 from jobs.run.locations import Locations
-from jobs.tracking.kept import KeptSpool
-from jobs.tracking.parts import is_spool
 from jobs.tracking.server import default_tracking_uri
+from jobs.tracking.stored_events import StoredEvents, is_events_file
 from pipeline.lease import LeaseError
 from pipeline.plan import Plan
 from pipeline.remote.copies import local_copy
@@ -24,17 +23,17 @@ class Desk:
 
     Args:
         path: The directory.
-        kept: Copies what the job tells MLflow to the run; `None` for a run on a disk.
+        events: Copies the events of the job to the run; `None` for a run on a disk.
     """
 
-    def __init__(self, path: Path, kept: KeptSpool | None = None) -> None:
+    def __init__(self, path: Path, events: StoredEvents | None = None) -> None:
         self.path = path
-        self._kept = kept
+        self._events = events
 
     def started(self, plan: Plan, finished: int) -> None:
         """See `Observer`: by now the job has the lease of the run."""
-        if self._kept:
-            self._kept.start()
+        if self._events:
+            self._events.start()
 
     def result(self, row: Row) -> None:
         """See `Observer`."""
@@ -58,25 +57,24 @@ def desk_of(run_dir: Place, every_s: float) -> Iterator[Desk]:
         yield Desk(run_dir)
         return
     with local_copy(
-        run_dir, lambda name: name == JOB_FILE, lambda name: is_spool(name) and kept.is_whole
+        run_dir,
+        lambda name: name == JOB_FILE,
+        lambda name: is_events_file(name) and events.is_whole,
     ) as path:
-        kept = KeptSpool(run_dir, path, every_s)
+        events = StoredEvents(run_dir, path, every_s)
         try:
-            yield Desk(path, kept)
-        except LeaseError:  # another driver goes on with the run
-            kept.leave()
+            yield Desk(path, events)
+        except BaseException as error:
+            # After a `LeaseError` another driver goes on with the run.
+            events.close(last_copy=not isinstance(error, LeaseError))
             raise
-        except BaseException:
-            kept.last_send()
-            raise
-        kept.close()
-    kept.forget_parts()
+        events.close(last_copy=False)
 
 
 @contextmanager
 def results_of(run_dir: Place, desk: Path) -> Iterator[Path]:
     """The files of a run on this machine; what is written there is sent, and is on the desk."""
-    with local_copy(run_dir, lambda name: not is_spool(name)) as folder:
+    with local_copy(run_dir, lambda name: not is_events_file(name)) as folder:
         yield folder
         if folder != desk:
             shutil.copytree(folder, desk, dirs_exist_ok=True)

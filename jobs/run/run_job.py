@@ -96,7 +96,6 @@ def measure(
 
         with results_of(run_dir, desk.path) as folder:
             summary = write_summary(folder)
-            live.numbers_are_there()
             report = run_dir / write_report(folder, summary).name
         say = display.say
         say(heading(job_result))

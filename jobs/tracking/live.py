@@ -1,35 +1,32 @@
-"""A job's run in MLflow while the job is at work, as the driver sees it.
+"""A job's run in MLflow while the job is at work.
 
-The driver only counts and writes to the spool in its run directory; `sender.py`, a process of its
-own, does the rest. A server that is away, slow or hanging costs the job nothing.
+The job only counts and appends to a file of its run directory; a thread sends what is new. MLflow
+is imported and called in that thread alone, which is left behind where a server hangs.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import shlex
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
-from jobs.tracking.drivers import Driver
-from jobs.tracking.live_scores import Cell
-from jobs.tracking.run_files import RunDirectory
-from jobs.tracking.samples import RunningNumbers
-from jobs.tracking.server import (
-    TrackingError,
-    default_tracking_uri,
-    first_line,
-    raise_if_wrong,
-)
-from jobs.tracking.spool import EVENTS, FOLDER, Sent, Spool
-from jobs.tracking.upload import IDLE_S, Sender
+from jobs.tracking.events import EVENTS, FOLDER, EventFile
+from jobs.tracking.mlflow_runs import Driver
+from jobs.tracking.numbers import Cell, RunningNumbers
+from jobs.tracking.server import TrackingError, default_tracking_uri, first_line, raise_if_wrong
+from jobs.tracking.upload import RunUpload
 from pipeline.clock import SYSTEM_CLOCK, Clock, Repeated
 from pipeline.lease import LeaseError
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
+from pipeline.remote.copies import home_of
 from pipeline.rows import Row
 
 logger = logging.getLogger(__name__)
@@ -37,10 +34,14 @@ logger = logging.getLogger(__name__)
 Status = Literal["FAILED", "KILLED"]
 
 EVERY_S = 10.0
-_MOST_AT_FULL_RATE = 10_000
-"""Samples after which their interval grows with the job, so that the spool stays bounded."""
-_LAST_WORDS_S = {"KILLED": 1.5, "FAILED": 10.0}
-"""How long the store may take to hear that a job ended badly."""
+IDLE_S = 30.0
+"""Without progress for so long, an upload is given up."""
+_MOST_AT_FULL_RATE = 2_000
+"""Samples after which their interval grows with the job, so that the file of events stays small."""
+_LONGEST_INTERVAL_S = 300.0  # below `mlflow_runs.SILENT_S`
+_END_WITHIN_S = {"KILLED": 1.5, "FAILED": 10.0}
+"""How long the store may take to take in that a job ended badly."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
 
 
 class LiveRun:
@@ -50,7 +51,7 @@ class LiveRun:
     otherwise. `finish` uploads the results.
 
     Args:
-        run_dir: Where the job writes, on a local disk, or the desk of a run in a store.
+        run_dir: Where the job writes, on a local disk, or what stands for a run in a store there.
         tracking_uri: Where to log; `None` for the SQLite store beside the run.
         command: Name of the command, e.g. `sweep`.
         every_s: Seconds between two samples.
@@ -73,10 +74,10 @@ class LiveRun:
     ) -> None:
         self.uri = tracking_uri or default_tracking_uri(run_dir.parent)
         raise_if_wrong(self.uri)
-        self._home = RunDirectory(run_dir).home()
+        self._home = home_of(run_dir.absolute())
         self._run_dir, self._command, self._every_s = run_dir, command, every_s
         self._board, self._clock = board or JobBoard(), clock
-        self._spool = Spool(run_dir / FOLDER / EVENTS)
+        self._events = EventFile(run_dir / FOLDER / EVENTS)
         self._lock = threading.RLock()
         self._sender: Sender | None = None
         self._ticker: Repeated | None = None
@@ -95,7 +96,7 @@ class LiveRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Say how it ended, unless that is said."""
+        """Record how it ended, unless that is recorded."""
         if error is None or isinstance(error, LeaseError):  # another driver goes on with the run
             self._release()
         else:
@@ -116,13 +117,13 @@ class LiveRun:
         self._numbers = RunningNumbers(self._board, cells if plan.answer else [])
         self._num_caches, self._before = len(plan.caches), finished
         self._begun = self._sampled = self._clock.monotonic()
-        about = {
-            "command": self._command,
-            "driver": Driver.this().to_tag(),
-            "directory": str(self._home),
-            "num_clips": plan.clips.num_rows + finished,
-        }
-        self._spool.write({"kind": "start", "time": self._now_ms(), **about})
+        self._write(
+            "start",
+            command=self._command,
+            driver=Driver.this().to_tag(),
+            directory=str(self._home),
+            num_clips=plan.clips.num_rows + finished,
+        )
         self._sender = Sender(self._run_dir, self.uri, self._every_s)
         self._ticker = self._clock.repeat(self._tick, self._every_s, "tango-live")
         self._ticker.start()
@@ -146,9 +147,9 @@ class LiveRun:
                 return
             self._sampled = now = self._clock.monotonic()
             metrics = self._numbers.metrics(now - self._begun)
-            step = self._before + self._numbers.clips
-            event = {"kind": "sample", "time": self._now_ms(), "step": step, "metrics": metrics}
-            self._spool.write(event)
+            if self._sender:
+                metrics |= self._sender.machine_metrics()
+            self._write("sample", step=self._before + self._numbers.clips, metrics=metrics)
 
     def end(self, status: Status, reason: str = "") -> None:
         """The job ended without results; safe to call again, and from a handler of a signal.
@@ -165,14 +166,7 @@ class LiveRun:
             self._ticker = None
         self.sample()
         self._write_end(status, redacted(reason))
-        # A job that failed before the store heard of it need not make its user wait for that.
-        known = bool(Sent.load(self._run_dir, self.uri).run)
-        sender.end(_LAST_WORDS_S[status] if known else 0.0)
-
-    def numbers_are_there(self) -> None:
-        """The results are on disk but for their report: their upload begins."""
-        if self._sender:
-            self._sender.begin()
+        sender.end(_END_WITHIN_S[status])
 
     def finish(self, idle_s: float = IDLE_S) -> str | None:
         """Upload the results, which are on disk by now, and never fail.
@@ -185,11 +179,10 @@ class LiveRun:
         """
         self.stopped()
         self._write_end("FINISHED")
+        self._sender = self._sender or Sender(self._run_dir, self.uri, self._every_s)
         try:
-            sender = self._sender or Sender(self._run_dir, self.uri)
-            self._sender = sender
-            return sender.finish(idle_s)
-        except (TrackingError, OSError) as error:
+            return self._sender.finish(idle_s)
+        except TrackingError as error:
             logger.warning(
                 "not logged to MLflow at %s (%s); the results are in %s, upload them with "
                 "`tango log-run %s --tracking-uri %s`",
@@ -203,18 +196,21 @@ class LiveRun:
         finally:
             self._release()
 
+    def _write(self, kind: str, **about: Any) -> None:
+        now_ms = int(1000 * self._clock.now().timestamp())
+        self._events.write({"kind": kind, "time": now_ms, **about})
+
     def _write_end(self, status: str, reason: str = "") -> None:
         """The last event of this attempt."""
         with self._lock:
             self._ended = True
-            about = {"status": status, "reason": reason}
-            self._spool.write({"kind": "end", "time": self._now_ms(), **about})
+            self._write("end", status=status, reason=reason)
 
     def _tick(self) -> None:
         """Write a sample if the interval that fits the age of the job is over."""
         now = self._clock.monotonic()
-        interval = max(self._every_s, (now - self._begun) / _MOST_AT_FULL_RATE)
-        if now - self._sampled >= 0.9 * interval:
+        grown_s = min((now - self._begun) / _MOST_AT_FULL_RATE, _LONGEST_INTERVAL_S)
+        if now - self._sampled >= 0.9 * max(self._every_s, grown_s):
             self.sample()
 
     def _release(self) -> None:
@@ -223,8 +219,117 @@ class LiveRun:
             self._ticker.stop()
             self._ticker = None
         if self._sender:
-            self._sender.kill()
+            self._sender.abandon()
             self._sender = None
 
-    def _now_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
+
+class _AbandonedError(Exception):
+    """Nobody waits for the sender any more."""
+
+
+class Sender(threading.Thread):
+    """The thread that sends the events and the results of one run to MLflow.
+
+    Args:
+        run_dir: The run directory.
+        tracking_uri: Where to.
+        every_s: Seconds between two samples of the job.
+    """
+
+    def __init__(self, run_dir: Path, tracking_uri: str, every_s: float) -> None:
+        super().__init__(name="tango-mlflow", daemon=True)
+        self._upload = RunUpload(run_dir, tracking_uri, progress=self._progress)
+        self._every_s = min(every_s, _LONGEST_PAUSE_S)
+        # Written to by handlers of signals, too, which other queues do not bear.
+        self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._progress_at = time.monotonic()
+        self._answered = self._is_abandoned = False
+        self._error = self._run_id = ""
+        self._monitors: list[Any] = []
+        self.start()
+
+    def machine_metrics(self) -> dict[str, float]:
+        """CPU, memory, disk, network and GPUs of this machine, by MLflow's own monitors."""
+        metrics: dict[str, float] = {}
+        for monitor in self._monitors:
+            monitor.collect_metrics()
+            values = monitor.aggregate_metrics()
+            metrics |= {f"system/{name}": float(value) for name, value in values.items()}
+            monitor.clear_metrics()
+        return metrics
+
+    def finish(self, idle_s: float) -> str:
+        """Upload what is left and the results, and wait for it; returns the MLflow run id.
+
+        Raises:
+            TrackingError: If it failed, or made no progress for `idle_s` seconds.
+        """
+        self._progress_at = time.monotonic()
+        self._commands.put("finish")
+        while self.is_alive():
+            if time.monotonic() - self._progress_at > idle_s:
+                self.abandon()
+                raise TrackingError(f"no progress for {idle_s:g} s")
+            time.sleep(0.02)
+        if not self._run_id:
+            raise TrackingError(self._error)
+        return self._run_id
+
+    def end(self, within_s: float) -> None:
+        """Send the events that are there, for at most seconds, to a store that has answered."""
+        self._commands.put("end")
+        deadline = time.monotonic() + within_s
+        while self._answered and self.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let the thread end by itself, after the request that is under way."""
+        self._is_abandoned = True
+        self._commands.put("end")
+
+    def run(self) -> None:
+        """Send new events at intervals, ever more rarely while a store is away."""
+        first = pause = min(_FIRST_PAUSE_S, self._every_s)
+        command = ""
+        while not command:
+            with suppress(queue.Empty):
+                command = self._commands.get(timeout=pause)
+            try:
+                if command == "finish":
+                    self._run_id = self._upload.everything()
+                    return
+                self._send()
+                pause = max(first, self._every_s)
+            except _AbandonedError:
+                return
+            except Exception as error:
+                # Whatever it is: a job does not fail because its numbers cannot be shown.
+                self._error = first_line(error) or type(error).__name__
+                logger.debug("MLflow does not have the latest events: %s", self._error)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _send(self) -> None:
+        """Send new events; the first time also end the runs of dead drivers."""
+        self._upload.events()
+        self._error = ""
+        if not self._monitors:
+            self._upload.end_dead_runs()
+            self._monitors = _machine_monitors()
+
+    def _progress(self) -> None:
+        self._progress_at, self._answered = time.monotonic(), True
+        if self._is_abandoned:
+            raise _AbandonedError
+
+
+def _machine_monitors() -> list[Any]:
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+
+    monitors: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+    with suppress(ImportError, RuntimeError):  # no GPU here, or no package that knows it
+        monitors.append(GPUMonitor())
+    return monitors

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+import yaml
+
+from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import JOB_FILE
-from jobs.tracking.clean_files import without_secrets
-from jobs.tracking.drivers import DIRECTORY_TAG
-from pipeline.redaction import redacted
+from jobs.tracking import shown
+from pipeline import process
+from pipeline.clock import Clock
+from pipeline.object_lease import lease_of
+from pipeline.redaction import redacted, redacted_inside
 from pipeline.remote.urls import is_url
+from pipeline.storage import Storage
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
-EXPERIMENT = "tango"
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
+DRIVER_TAG, HEARTBEAT_TAG, DIRECTORY_TAG = "tango.driver", "tango.heartbeat", "tango.run_dir"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
-# Limits of MLflow's stores: characters, and entries per request.
-MAX_TAG = 5000
+SILENT_S = 900.0
+"""Without a sign of life for so long, a driver on another machine counts as dead."""
+# Limits of MLflow's stores: characters, entries per request, runs that one search gives.
 _MAX_KEY, _MAX_VALUE = 250, 6000
-_MAX_PARAMS, _MAX_METRICS, _MAX_TAGS = 100, 1000, 100
-_PAGE = 1000  # runs that one search gives
+_MAX_PARAMS, MAX_METRICS, _MAX_TAGS = 100, 1000, 100
+PAGE = 1000
+# Text files that may quote a URL with a password.
+_TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
 Point = tuple[str, float, int, int]
 """Name, value, time in ms since 1970, and step of a metric."""
@@ -38,47 +49,65 @@ def nothing() -> None:
     """No progress is shown."""
 
 
-@contextmanager
-def _sent_once() -> Iterator[None]:
-    """MLflow's client sends nothing again that failed: the server may have done it all the same.
+@dataclass(frozen=True)
+class Driver:
+    """A process that drives a job.
 
-    A second request would make a second run. Whoever tries again looks for the first one.
+    Attributes:
+        host: Name of its machine, for people.
+        machine: This start of that machine; process ids are compared only where it is the same.
+        pid: Its process id.
+        started: When the process started, in ticks of the kernel.
     """
-    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-    chosen = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if chosen is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = chosen
 
+    host: str
+    machine: str
+    pid: int
+    started: str
 
-def shown_name(run_id: str) -> str:
-    """The name of a run directory with its time last: lists cut long names off."""
-    stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
-    return f"{stamp[2]} {stamp[1]}" if stamp else run_id
+    @classmethod
+    def this(cls) -> Self:
+        """The process that calls."""
+        pid = process.pid()
+        return cls(process.host(), process.machine(), pid, process.started(pid))
 
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """From the tag of a run; `None` if nobody can read it."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
 
-def _is_the_same(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether a run in the store with our directory's name is ours.
+    def to_tag(self) -> str:
+        """For `read`."""
+        return json.dumps(asdict(self))
 
-    Two jobs that start in the same second below different directories have one name. One whose
-    directory has been moved is still found; one whose directory is still there is another.
-    """
-    if any(tags.get(name) != own.get(name) for name in (CELL_TAG, PARENT_TAG)):
-        return False
-    there = tags.get(DIRECTORY_TAG)
-    if not there or is_url(there) or there == own.get(DIRECTORY_TAG):
-        return True
-    return not (Path(there) / JOB_FILE).is_file()
+    def is_here(self) -> bool:
+        """Whether it ran on this machine, since its last start."""
+        return bool(self.machine) and self.machine == process.machine()
+
+    def is_alive(self, tags: Mapping[str, str], clock: Clock) -> bool:
+        """Whether it can still be at work.
+
+        On another machine: it was heard of within `SILENT_S`, or a living driver has the lease of
+        the run directory, as far as that can be seen from here.
+        """
+        if self.is_here():
+            return process.is_running(self.pid) and process.started(self.pid) == self.started
+        seen = time_of(tags.get(HEARTBEAT_TAG, ""))
+        if seen is not None and (clock.now() - seen).total_seconds() <= SILENT_S:
+            return True
+        try:
+            storage = Storage.at(tags.get(DIRECTORY_TAG) or "/nowhere")
+            return lease_of(storage, clock).living() is not None
+        except (OSError, ValueError, ModuleNotFoundError):
+            return False
 
 
 @dataclass(frozen=True)
 class MlflowRuns:
-    """Writes the MLflow runs of one run directory.
+    """Writes the MLflow runs of one run directory, in few requests.
 
     Attributes:
         client: For the store.
@@ -93,16 +122,13 @@ class MlflowRuns:
     progress: Callable[[], None] = nothing
 
     def there(self) -> list[Run]:
-        """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name.
-
-        They come with all their numbers, so that looking once per cell takes longer than the rest.
-        """
+        """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name."""
         query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
         found: list[Run] = []
         token = None
         while True:
             page = self.client.search_runs(
-                [self.experiment], query, max_results=_PAGE, page_token=token
+                [self.experiment], query, max_results=PAGE, page_token=token
             )
             self.progress()
             found += page
@@ -125,23 +151,22 @@ class MlflowRuns:
             started_ms: Of a new one, in milliseconds since 1970.
             there: What the store has, for many cells one after the other; `None` to look.
         """
-        own = self._clean({**tags, RUN_TAG: self.run_id})
+        own = {**tags, RUN_TAG: self.run_id}
         for run in self.there() if there is None else there:
-            if _is_the_same(run.data.tags, own):
+            if _is_same_run(run.data.tags, own):
                 self.tags(run.info.run_id, own)
                 return str(run.info.run_id)
-        with _sent_once():
-            run = self.client.create_run(
-                self.experiment, start_time=started_ms, tags=own, run_name=name
-            )
+        new = self.client.create_run(
+            self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
+        )
         self.progress()
-        return str(run.info.run_id)
+        return str(new.info.run_id)
 
     def tags(self, run: str, tags: Mapping[str, str]) -> None:
         """Set tags; what is there under the same names is replaced."""
         from mlflow.entities import RunTag
 
-        values = [RunTag(key[:_MAX_KEY], value) for key, value in self._clean(tags).items()]
+        values = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags).items()]
         for start in range(0, len(values), _MAX_TAGS):
             self.client.log_batch(run, tags=values[start : start + _MAX_TAGS])
             self.progress()
@@ -169,8 +194,8 @@ class MlflowRuns:
         from mlflow.entities import Metric
 
         values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in points]
-        for start in range(0, len(values), _MAX_METRICS):
-            self.client.log_batch(run, metrics=values[start : start + _MAX_METRICS])
+        for start in range(0, len(values), MAX_METRICS):
+            self.client.log_batch(run, metrics=values[start : start + MAX_METRICS])
             self.progress()
 
     def inputs(self, run: str, datasets: Sequence[DatasetInput]) -> None:
@@ -185,7 +210,7 @@ class MlflowRuns:
         self.progress()
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
-        """Upload one file; the secrets in a text file are not sent, see `clean_files.py`."""
+        """Upload one file; the secrets in a text file are not sent, see `without_secrets`."""
         clean = without_secrets(path)
         if clean is None:
             self.client.log_artifact(run, str(path), folder)
@@ -193,27 +218,104 @@ class MlflowRuns:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
         self.progress()
 
-    def run_on(self, run: str) -> None:
-        """Mark a run as at work, whatever was said of its end before."""
-        self._why(run, "")
-        self.client.update_run(run, status="RUNNING")
+    def replies(self, run: str, rows: pd.DataFrame) -> None:
+        """The replies of one cell, as the table that MLflow's evaluation view shows.
+
+        MLflow's own `log_table` appends to a table that is there already.
+        """
+        table = rows.drop(columns="cell").to_json(orient="split", index=False)
+        self.client.log_text(run, table, shown.PREDICTIONS)
+        mark = json.dumps([{"path": shown.PREDICTIONS, "type": "table"}])
+        self.client.set_tag(run, "mlflow.loggedArtifacts", mark)
+        self.progress()
+
+    def run_on(self, run: str, driver: str) -> None:
+        """Mark a run as at work, whatever it was marked as, unless another driver has it."""
+        tags = self.client.get_run(run).data.tags
+        if tags.get(DRIVER_TAG) == driver:
+            self.client.update_run(run, status="RUNNING")
+            if ENDED_TAG in tags:
+                self.client.delete_tag(run, ENDED_TAG)
         self.progress()
 
     def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
-        """Mark a run as ended, at `None` by the store's clock, and say why or nothing."""
-        self._why(run, reason)
-        self.client.set_terminated(run, status, end_time=end_ms)
-        self.progress()
-
-    def _why(self, run: str, reason: str) -> None:
-        """Replace the reason of an end; without one, that of an earlier end goes."""
+        """Mark a run as ended, at `None` by the store's clock, and give a reason or none."""
         if reason:
             self.tags(run, {ENDED_TAG: reason})
         elif ENDED_TAG in self.client.get_run(run).data.tags:
             self.client.delete_tag(run, ENDED_TAG)
-            self.progress()
+        self.client.set_terminated(run, status, end_time=end_ms)
+        self.progress()
 
-    @staticmethod
-    def _clean(tags: Mapping[str, str]) -> dict[str, str]:
-        """Tags as a store takes them."""
-        return {key: redacted(value)[:MAX_TAG] for key, value in tags.items()}
+
+def without_secrets(path: Path) -> str | None:
+    """The text that is uploaded instead of a file; `None` for the file as it is.
+
+    In JSON and YAML every text is redacted for itself, and numbers stay as they are, also where a
+    secret is one: in their own spelling a secret may be escaped, and `***` in its place may be no
+    value. A file that cannot be read as what its name says is redacted as text.
+
+    Args:
+        path: Of the file; text files are UTF-8.
+    """
+    if path.suffix not in _TEXT:
+        return None
+    text = path.read_text(encoding="utf-8")
+    comment = clean = ""
+    try:
+        if path.suffix == ".json":
+            held = json.loads(text)
+            clean = json.dumps(redacted_inside(held), indent=2, ensure_ascii=False) + "\n"
+        elif path.suffix == ".yaml":
+            lines = text.splitlines(keepends=True)
+            comment = "".join(takewhile(lambda line: line.startswith("#"), lines))
+            held = load_yaml(text)
+            clean = yaml.safe_dump(redacted_inside(held), sort_keys=False, allow_unicode=True)
+        if clean:
+            # By their texts: a number that is none (NaN) is equal to itself.
+            if repr(redacted_inside(held)) != repr(held):
+                return redacted(comment) + clean
+            clean = redacted(comment) + text[len(comment) :]
+    except (ValueError, RecursionError):
+        pass
+    clean = clean or redacted(text)
+    return clean if clean != text else None
+
+
+def shown_name(run_id: str) -> str:
+    """The name of a run directory with its time last: lists cut long names off."""
+    stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
+    return f"{stamp[2]} {stamp[1]}" if stamp else run_id
+
+
+def _is_same_run(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    """Whether a run in the store with our directory's name is ours.
+
+    Two jobs that start in the same second below different directories have one name. One whose
+    directory has been moved is still found; one whose directory is still there is another.
+    """
+    if any(tags.get(name) != own.get(name) for name in (CELL_TAG, PARENT_TAG)):
+        return False
+    there = tags.get(DIRECTORY_TAG)
+    if not there or is_url(there) or there == own.get(DIRECTORY_TAG):
+        return True
+    return not (Path(there) / JOB_FILE).is_file()
+
+
+def _clean(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as a store takes them."""
+    return {key: redacted(value)[: shown.MAX_TAG] for key, value in tags.items()}
+
+
+def iso(time_ms: int) -> str:
+    """Milliseconds since 1970 as people read them."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def time_of(text: str) -> datetime | None:
+    """The time of a sign of life; `None` if there was none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import ParseResult, urlparse
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlparse
+from urllib.request import getproxies
 
-from jobs.tracking.empty_store import begun
 from pipeline.loading import loading
 from pipeline.redaction import redacted
 from pipeline.remote.urls import Place
@@ -18,12 +18,14 @@ from pipeline.remote.urls import Place
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-# Address of a server or store -> client for it.
-ClientFactory = Callable[[str], "MlflowClient"]
-# Host and port -> nothing, or `OSError` if nobody listens there.
-PortCheck = Callable[[str, int], None]
-
-_PORT_CHECK_S = 5.0
+_CONNECT_S = 5.0
+# MLflow's own patience is 120 s and seven attempts. A user's choice stays.
+_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 
 
 class TrackingError(OSError):
@@ -44,29 +46,24 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
     """MLflow's own client; the library is imported when something is logged, not before.
 
     Raises:
-        TrackingError: If MLflow has no store for the URI, or cannot open it.
+        TrackingError: If nothing listens at the address, or MLflow has no store for it.
     """
+    _raise_if_nothing_listens(tracking_uri)
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    # A request whose answer was lost would make a second run; uploads are repeated as a whole.
+    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     with loading():
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
     try:
-        with loading(), begun(tracking_uri):  # brings the code that opens a database
-            return MlflowClient(tracking_uri=tracking_uri)
+        return MlflowClient(tracking_uri=tracking_uri)
     except MlflowException as error:
         raise TrackingError(
             f"--tracking-uri {redacted(tracking_uri)} cannot be opened ({first_line(error)}); "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
         ) from error
-
-
-def check_port(host: str, port: int) -> None:
-    """Open a connection and close it.
-
-    Raises:
-        OSError: If nothing accepts it within seconds.
-    """
-    socket.create_connection((host, port), timeout=_PORT_CHECK_S).close()
 
 
 def is_remote(tracking_uri: str) -> bool:
@@ -93,43 +90,22 @@ def raise_if_wrong(tracking_uri: str) -> None:
         )
 
 
-def raise_if_unusable(tracking_uri: str, port_check: PortCheck = check_port) -> None:
-    """Refuse a wrong address; find out within seconds that nobody listens at it.
-
-    MLflow's client would try again for minutes. Behind a proxy only that client can find out.
-
-    Raises:
-        TrackingError: If nothing listens at the address.
-        ValueError: As `raise_if_wrong`.
-    """
-    raise_if_wrong(tracking_uri)
+def _raise_if_nothing_listens(tracking_uri: str) -> None:
+    """Find out before MLflow is imported; behind a proxy only its client can find out."""
     parts = urlparse(tracking_uri)
-    if is_remote(tracking_uri) and parts.hostname and not _is_behind_proxy(parts):
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        try:
-            port_check(parts.hostname, port)
-        except OSError as error:
-            raise TrackingError(
-                f"nothing listens at {parts.hostname}:{port} ({error}); "
-                "start the server or change --tracking-uri"
-            ) from error
+    if not is_remote(tracking_uri) or not parts.hostname or getproxies().get(parts.scheme):
+        return
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise TrackingError(
+            f"nothing listens at {parts.hostname}:{port} ({error}); "
+            "start the server or change --tracking-uri"
+        ) from error
 
 
-def _is_behind_proxy(address: ParseResult) -> bool:
-    """Whether the settings of this machine send requests to an address through a proxy."""
-    proxies = getproxies()
-    return not proxies.keys().isdisjoint((address.scheme, "all")) and not proxy_bypass(
-        address.netloc.rpartition("@")[2]
-    )
-
-
-def raise_if_unreachable(
-    tracking_uri: str,
-    *,
-    connect: ClientFactory = mlflow_client,
-    port_check: PortCheck = check_port,
-    is_file: Callable[[Path], bool] = Path.is_file,
-) -> bool:
+def raise_if_unreachable(tracking_uri: str) -> bool:
     """Ask a server or store one question, with the client that uploads runs.
 
     Returns:
@@ -139,12 +115,12 @@ def raise_if_unreachable(
         TrackingError: If it does not answer, or is of another version of MLflow.
         ValueError: If the URI names MLflow's retired file store.
     """
-    raise_if_unusable(tracking_uri, port_check)
+    raise_if_wrong(tracking_uri)
     parts = urlparse(tracking_uri)
-    if parts.scheme == "sqlite" and not is_file(Path(parts.path[1:])):
+    if parts.scheme == "sqlite" and not Path(parts.path[1:]).is_file():
         return False
     with tracking_errors():
-        connect(tracking_uri).search_experiments(max_results=1)
+        mlflow_client(tracking_uri).search_experiments(max_results=1)
     return True
 
 
@@ -164,14 +140,15 @@ def tracking_errors() -> Iterator[None]:
     Raises:
         TrackingError: In place of MLflow's exceptions and `OSError`.
     """
-    with loading():
-        from mlflow.exceptions import MlflowException
-
     try:
         yield
-    except TrackingError:  # it says already what to do
+    except TrackingError:
         raise
-    except (MlflowException, OSError) as error:
+    except Exception as error:
+        from mlflow.exceptions import MlflowException
+
+        if not isinstance(error, (MlflowException, OSError)):
+            raise
         raise TrackingError(f"{type(error).__name__}: {first_line(error)}") from error
 
 

@@ -1,160 +1,422 @@
-"""The process that talks to MLflow, as the driver sees it: started early, waited for at the end.
+"""From a run directory to MLflow: the events of its job, and its results.
 
-A server that accepts connections and then stays silent can hold MLflow's client for many minutes,
-and MLflow takes seconds to import. So a job never calls it: another process does, which ends with
-the driver, and is given up when it makes no progress.
+Everything is read from the directory and may be sent again: MLflow keeps one of two equal points,
+and runs are found by the name of their directory. So an upload while a job is at work, at its end,
+and by `tango log-run` later is one path.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import subprocess
-import sys
 import tempfile
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import Any
 
-from jobs.tracking.server import TrackingError, default_tracking_uri
-from pipeline.redaction import redacted
+from jobs.config.bounded_yaml import load_yaml
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
+from jobs.results.run_summary import RunSummary
+from jobs.results.summary import SUMMARY_FILE
+from jobs.tracking import shown
+from jobs.tracking.events import FILES, FOLDER, Event, has_events, last_steps, read_events
+from jobs.tracking.mlflow_runs import (
+    CELL_TAG,
+    DIRECTORY_TAG,
+    DRIVER_TAG,
+    HEARTBEAT_TAG,
+    MAX_METRICS,
+    NOTE_TAG,
+    PAGE,
+    PARENT_TAG,
+    Driver,
+    MlflowRuns,
+    Point,
+    iso,
+    nothing,
+    shown_name,
+    time_of,
+)
+from jobs.tracking.server import (
+    TrackingError,
+    default_tracking_uri,
+    experiment_id,
+    mlflow_client,
+    raise_if_wrong,
+    tracking_errors,
+)
+from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.redaction import redacted_inside
+from pipeline.remote.copies import home_of
+from tango_core.local_files import parse_json, read_text
 
-IDLE_S = 30.0
-"""Without progress for so long, an upload is given up."""
+EXPERIMENT = "tango"
+_DIED = "the driver died before it could record an end"
+# Pauses before a server that has answered, and then failed, is asked again.
+_AGAIN_S = (2.0, 5.0, 10.0)
+_FILES = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
+_FOLDERS = ("answers", "plots")
 
-COMMAND = (sys.executable, "-m", "jobs.tracking.sender")
 
-# MLflow's own patience is 120 s and seven attempts; ours are in the sender. A user's choice stays.
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-
-
-class Sender:
-    """A running `jobs.tracking.sender`.
+class EventUpload:
+    """Sends the events of one run to its MLflow run, those that are new since the last call.
 
     Args:
-        run_dir: The run whose events and results it sends.
-        tracking_uri: Where to.
-        every_s: Seconds between two samples of the machine while a job is at work; `None` for a run
-            that is only uploaded.
-        command: Starts the process.
+        runs: Writes the MLflow runs.
+        run_dir: The run directory.
+
+    Attributes:
+        run: Id of the MLflow run; empty before it was made.
+    """
+
+    def __init__(self, runs: MlflowRuns, run_dir: Path) -> None:
+        self.runs, self._run_dir = runs, run_dir
+        self.run = ""
+        self._offsets = dict.fromkeys(FILES, 0)
+        self._state: Event = {}  # the last start or end
+        self._shows_state = True
+
+    def send(self) -> None:
+        """Send all new events, metrics in requests as large as the store takes."""
+        for name in FILES:
+            points: list[Point] = []
+            reached = self._offsets[name]
+            events = read_events(self._run_dir / FOLDER / name, reached)
+            for event, reached in events:
+                kind = event.get("kind")
+                if kind == "sample":
+                    when = int(event["time"]), int(event.get("step", 0))
+                    points += [(key, value, *when) for key, value in event["metrics"].items()]
+                elif kind in ("start", "end"):
+                    if kind == "start":
+                        self._start(event)
+                    self._state, self._shows_state = event, False
+                if len(points) >= MAX_METRICS:
+                    self._flush(points)
+                    points, self._offsets[name] = [], reached
+            self._flush(points)
+            self._offsets[name] = reached
+        if not self._shows_state and self.run:
+            self._show_state()
+
+    def look_again(self) -> None:
+        """The store was away: somebody may have marked this run as that of a dead driver."""
+        self._shows_state = False
+
+    def _flush(self, points: Sequence[Point]) -> None:
+        """Send points, with a sign of life."""
+        if points and self.run:
+            self.runs.metrics(self.run, points)
+            self.runs.tags(self.run, {HEARTBEAT_TAG: iso(points[-1][2])})
+
+    def _start(self, event: Event) -> None:
+        """Make the run, or take it up again."""
+        job = read_job(self._run_dir)
+        tags = {
+            **shown.job_tags(job, str(event.get("command", ""))),
+            DRIVER_TAG: str(event.get("driver", "")),
+            DIRECTORY_TAG: str(event.get("directory", "")),
+            HEARTBEAT_TAG: iso(int(event["time"])),
+            "num_clips": str(event.get("num_clips", "")),
+        }
+        note = (
+            f"`tango {tags.get('kind', '')}` of **{tags.get('model')}** "
+            f"on {tags.get('benchmark')}, {tags['num_clips']} clips. It has no results yet."
+        )
+        name = shown_name(self._run_dir.name)
+        self.run = self.runs.start(name, {**tags, NOTE_TAG: note}, int(event["time"]))
+        if job is not None:
+            self.runs.params(self.run, shown.flatten(job))
+            self.runs.inputs(self.run, shown.datasets_of(job))
+
+    def _show_state(self) -> None:
+        """Mark the run as at work or as ended."""
+        event = self._state
+        if event["kind"] == "start":
+            self.runs.run_on(self.run, str(event.get("driver", "")))
+        else:
+            reason = str(event.get("reason", ""))
+            self.runs.end(self.run, str(event["status"]), int(event["time"]), reason)
+        self._shows_state = True
+
+
+class RunUpload:
+    """The upload of one run to one store, in parts that may be repeated.
+
+    Args:
+        run_dir: The run directory, or a local copy of it.
+        tracking_uri: Where to log.
+        clock: Gives the time at which metrics are logged.
+        progress: Called after every request that came back.
     """
 
     def __init__(
         self,
         run_dir: Path,
         tracking_uri: str,
-        every_s: float | None = None,
-        *,
-        command: Sequence[str] = COMMAND,
+        clock: Clock = SYSTEM_CLOCK,
+        progress: Callable[[], None] = nothing,
     ) -> None:
-        environment = {
-            **_PATIENCE,
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-        }
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives with the process)
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
-        self._said: queue.Queue[str | None] = queue.Queue()
-        self._finishing = False
-        threading.Thread(target=self._listen, name="tango-sender", daemon=True).start()
-        # Not as an argument: everybody on the machine can read those.
-        order = {"run_dir": str(run_dir), "uri": tracking_uri, "every_s": every_s}
-        self._tell(json.dumps(order))
+        self._run_dir, self._uri = run_dir, tracking_uri
+        self._clock, self._progress = clock, progress
+        self._events: EventUpload | None = None
+        self._has_failed = False
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def begin(self) -> None:
-        """Upload the numbers of the results, which are on disk, while their report is drawn."""
-        self._tell("numbers")
-
-    def finish(self, idle_s: float = IDLE_S) -> str:
-        """Upload what is left and the results, and wait for it.
-
-        Returns:
-            The MLflow run id.
+    def events(self) -> EventUpload:
+        """Send new events of the job.
 
         Raises:
-            TrackingError: If it failed, or made no progress for `idle_s` seconds.
+            TrackingError: If the store is away or refuses them.
         """
-        try:
-            self._finishing = True
-            self._tell("finish")
-            while True:
-                try:
-                    said = self._said.get(timeout=idle_s)
-                except queue.Empty:
-                    raise TrackingError(f"no progress for {idle_s:g} s") from None
-                if said is None:
-                    raise TrackingError(self._last_words())
-                word, _, rest = said.partition(" ")
-                if word == "done":
-                    return rest
-                if word == "failed":
-                    raise TrackingError(rest)
-        finally:
-            self.kill()
+        with tracking_errors():
+            if self._events is None:
+                client = mlflow_client(self._uri)
+                home = home_of(self._run_dir.absolute())
+                root = home.parent / "mlartifacts"
+                root_uri = root.absolute().as_uri() if isinstance(root, Path) else str(root)
+                experiment = experiment_id(client, EXPERIMENT, self._uri, root_uri)
+                runs = MlflowRuns(client, experiment, self._run_dir.name, self._progress)
+                self._events = EventUpload(runs, self._run_dir)
+            if self._has_failed:
+                self._events.look_again()
+            self._has_failed = True
+            self._events.send()
+            self._has_failed = False
+            return self._events
 
-    def end(self, wait_s: float) -> None:
-        """Send the events that are there, for at most this time, and end the process."""
-        try:
-            self._tell("end")
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(wait_s)
-        finally:
-            self.kill()
+    def end_dead_runs(self) -> None:
+        """End the runs of other drivers that say RUNNING although their driver is dead.
 
-    def kill(self) -> None:
-        """End the process now."""
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it ended first
-            self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
+        As their events say, where they are on this machine; otherwise as KILLED at the last sign of
+        life. Runs without our tags are other people's and stay as they are.
+        """
+        with tracking_errors():
+            events = self.events()
+            client, experiment = events.runs.client, events.runs.experiment
+            for run in client.search_runs(
+                [experiment], "attributes.status = 'RUNNING'", max_results=PAGE
+            ):
+                tags, name = run.data.tags, str(run.info.run_id)
+                driver = Driver.read(tags.get(DRIVER_TAG, ""))
+                if driver is None or driver.is_alive(tags, self._clock):
+                    continue
+                run_dir = Path(tags.get(DIRECTORY_TAG, ""))
+                is_here = driver.is_here() and run_dir.is_dir()
+                runs = MlflowRuns(client, experiment, run_dir.name)
+                if is_here and PARENT_TAG not in tags:
+                    EventUpload(runs, run_dir).send()
+                if client.get_run(name).info.status == "RUNNING":
+                    seen = time_of(client.get_run(name).data.tags.get(HEARTBEAT_TAG, ""))
+                    end_ms = int(1000 * seen.timestamp()) if seen else None
+                    if is_here and (run_dir / FACTS_FILE).is_file():
+                        runs.end(name, "FINISHED", end_ms)
+                    else:
+                        runs.end(name, "KILLED", end_ms, _DIED)
 
-    def _tell(self, line: str) -> None:
-        """Write a line; a process that is gone is noticed where its answer is read."""
-        assert self._process.stdin is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+    def everything(self) -> str:
+        """Send what is left of the events, and all results; returns the id of the run.
 
-    def _listen(self) -> None:
-        """Take what the process says; `None` is its end."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if self._finishing:
-                self._said.put(line.rstrip("\n"))
-        self._said.put(None)
+        Repeating an upload updates the same runs, so that a server that starts anew or has too much
+        to do for a moment costs seconds and no run; one that has never answered is not waited for.
 
-    def _last_words(self) -> str:
-        """Of a process that died: the last line of its error output."""
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return redacted(lines[-1][:300]) if lines else "the upload process died"
+        Raises:
+            FileNotFoundError: If the directory is no run, or one without results and events.
+            TrackingError: If the store is away or refuses the run.
+            ValueError: If a file of the run is damaged.
+        """
+        only_events = has_events(self._run_dir) and not (self._run_dir / FACTS_FILE).is_file()
+        results = None if only_events else Results(self._run_dir, self._clock)
+        pauses = iter(_AGAIN_S)
+        while True:
+            try:
+                with tracking_errors():
+                    events = self.events()
+                    if results is not None:
+                        return results.upload(events.runs)
+                    self.end_dead_runs()
+                    return events.run
+            except TrackingError:
+                pause_s = next(pauses, None) if self._events else None
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
 
 
-def upload_run(run_dir: Path, tracking_uri: str | None = None, *, idle_s: float = IDLE_S) -> str:
-    """Upload a run in a process of its own, as `tango log-run` does.
+def log_run(
+    run_dir: Path,
+    tracking_uri: str | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    progress: Callable[[], None] = nothing,
+) -> str:
+    """Upload a run from its directory alone; repeating it updates the same MLflow runs.
+
+    First come the events that the store missed while the job ran, then the results. A run with one
+    cell becomes one MLflow run; a run with several becomes a parent with one child per cell. All
+    files belong to the parent. A run that never finished has only the first part, and is marked as
+    KILLED if its driver is dead.
+
+    Args:
+        run_dir: Holds at least `facts.json` and `summary.json`, or the events of a job that was
+            killed; `job.yaml` unless it was imported.
+        tracking_uri: Where to log; `None` for the SQLite store beside the run.
+        clock: Gives the time at which metrics are logged.
+        progress: Called after every request that came back.
 
     Returns:
-        The MLflow run id.
+        The id of the MLflow run (of the parent).
 
     Raises:
-        TrackingError: If it failed, or made no progress for `idle_s` seconds.
+        FileNotFoundError: If the directory is no run, or one without results and events.
+        TrackingError: If the store cannot be reached or refuses the run.
+        ValueError: If the URI names MLflow's retired file store, or a file of the run is damaged.
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
-    return Sender(run_dir, uri).finish(idle_s)
+    raise_if_wrong(uri)
+    return RunUpload(run_dir, uri, clock, progress).everything()
+
+
+class Results:
+    """The results of a finished run, read before anything is sent.
+
+    Args:
+        run_dir: The run directory.
+        clock: Gives the time at which metrics are logged.
+    """
+
+    def __init__(self, run_dir: Path, clock: Clock) -> None:
+        self.run_dir, self.facts, self.job = run_dir, JobFacts.load(run_dir), read_job(run_dir)
+        # A job that only fills caches has counts in place of cells.
+        self.counts: Mapping[str, object] = {}
+        self.summary: RunSummary | None = None
+        if self.facts.kind == "precompute":
+            self.counts = _summary_file(run_dir)
+        else:
+            self.summary = read_summary(run_dir)
+        self._now_ms = int(1000 * clock.now().timestamp())
+        started = self.facts.started_at
+        self._started_ms = (
+            round(1000 * datetime.fromisoformat(started).timestamp()) if started else None
+        )
+        self._ended_ms = self._now_ms
+        if self._started_ms and self.facts.wall_s:
+            self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
+        self._alive = {
+            DRIVER_TAG: Driver.this().to_tag(),
+            DIRECTORY_TAG: str(home_of(run_dir.absolute())),
+            HEARTBEAT_TAG: iso(self._now_ms),
+        }
+
+    def upload(self, runs: MlflowRuns) -> str:
+        """Send numbers, then files; returns the id of the parent."""
+        facts, summary, job = self.facts, self.summary, self.job
+        tags = {**shown.tags_of(facts), **self._alive}
+        params = {} if job is None else shown.flatten(job)
+        metrics = shown.precompute_metrics(self.counts)
+        if summary is not None:
+            tags |= {NOTE_TAG: shown.describe(facts, summary)}
+            metrics = shown.parent_metrics(summary)
+            if len(summary.cells) == 1:
+                tags |= {"retention": f"{facts.cells[0].retention:g}"}
+            if job is None or len(summary.cells) == 1:
+                params = {**shown.cell_params(summary.cells[0], facts), **params}
+        parent = runs.start(shown_name(facts.run_id), tags, self._started_ms)
+        runs.params(parent, params)
+        # The UI shows the point with the largest step, and draws a bar where the only step is 0.
+        steps = last_steps(self.run_dir)
+        runs.metrics(
+            parent, [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
+        )
+        runs.inputs(parent, shown.datasets_of(job))
+        if summary is not None:
+            self._upload_cells(runs, summary, parent)
+        self._upload_files(runs, parent)
+        runs.end(parent, "FINISHED", self._ended_ms)
+        return parent
+
+    def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: str) -> None:
+        """Every cell of a sweep as a child; the replies of every cell as a table."""
+        replies = shown.read_replies(self.run_dir)
+        several = len(summary.cells) > 1
+        there = runs.there() if several else []
+        for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
+            run = parent
+            if several:
+                name = f"{cell.benchmark}: {cell.name}"
+                tags = {
+                    **shown.cell_tags(facts, self.facts),
+                    **self._alive,
+                    CELL_TAG: name,
+                    PARENT_TAG: parent,
+                    NOTE_TAG: shown.describe_cell(cell, self.facts),
+                }
+                run = runs.start(name, tags, self._started_ms, there)
+                runs.params(run, shown.cell_params(cell, self.facts))
+                metrics = shown.cell_metrics(cell)
+                runs.metrics(run, [(key, v, self._now_ms, 0) for key, v in metrics.items()])
+                runs.inputs(run, shown.datasets_of(self.job, cell.benchmark))
+                runs.client.log_dict(run, redacted_inside(cell.to_json()), SUMMARY_FILE)
+            if replies is not None:
+                is_own = replies["benchmark"] == cell.benchmark
+                runs.replies(run, replies[is_own & (replies["cell"] == cell.name)])
+            if several:
+                runs.end(run, "FINISHED", self._ended_ms)
+
+    def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
+        """All files; then plots, at half their size, below the table at the top of the page.
+
+        MLflow's image charts are of no use for them: they write every parameter of a run above its
+        picture, which leaves no room for the picture.
+        """
+        from PIL import Image
+
+        for name in _FILES:
+            if (self.run_dir / name).is_file():
+                runs.file(parent, self.run_dir / name)
+        for folder in _FOLDERS:
+            for path in sorted((self.run_dir / folder).glob("*")):
+                if path.is_file():
+                    runs.file(parent, path, folder)
+        plots = sorted((self.run_dir / "plots").glob("*.png"))
+        with tempfile.TemporaryDirectory(prefix="tango-figures-") as aside:
+            for path in plots:
+                with Image.open(path) as plot:
+                    plot.reduce(2).save(Path(aside) / path.name)
+                runs.file(parent, Path(aside) / path.name, shown.FIGURES)
+        if plots and self.summary is not None:
+            text = shown.describe(self.facts, self.summary)
+            note = shown.with_pictures(text, parent, [path.name for path in plots])
+            runs.tags(parent, {NOTE_TAG: note})
+
+
+def read_job(run_dir: Path) -> object | None:
+    """The resolved recipe of a run as plain data; `None` for an imported run."""
+    path = run_dir / JOB_FILE
+    return load_yaml(path.read_bytes()) if path.is_file() else None
+
+
+def read_summary(run_dir: Path) -> RunSummary:
+    """The numbers of a run.
+
+    Raises:
+        FileNotFoundError: If the run was not summarised.
+        ValueError: If its summary is damaged.
+    """
+    try:
+        return RunSummary.from_json(_summary_file(run_dir))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{run_dir / SUMMARY_FILE} is damaged ({type(error).__name__}: {error}); "
+            f"write it again with `tango report {run_dir}`"
+        ) from error
+
+
+def _summary_file(run_dir: Path) -> dict[str, Any]:
+    path = run_dir / SUMMARY_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{run_dir} holds no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+            "or run `tango precompute` again if it only filled caches"
+        )
+    found: dict[str, Any] = parse_json(read_text(path), path.name)
+    return found

@@ -46,9 +46,9 @@ def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another
     assert outcome.attempts[0].startswith("driver-0: LeaseError")
 
 
-def test_offsets_of_one_drivers_spool_are_not_taken_for_those_of_another():
-    # Found by a seed: two drivers of a run in a store end one after the other; the events of one
-    # were kept with what the other had sent, and the next upload left some of them out.
+def test_two_drivers_that_end_one_after_the_other_leave_no_event_out():
+    # Found by a seed: the events of one were kept with the offsets that the other had sent, and the
+    # next upload left some of them out.
     met = (
         Arrive(at=13, role="continue", machine=0),
         Switch(at=26, to=0),

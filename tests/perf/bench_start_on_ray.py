@@ -39,7 +39,6 @@ print("first task", flush=True)
 # What stands in the command line of a process -> what it is; the first that fits.
 ROLES = {
     "jobs.cli.entry": "driver",
-    "jobs.tracking.sender": "sender to MLflow",
     "child_main": "decode children",
     "CompressVideo": "actor that encodes and compresses",
     "AnswerQuestions": "actor that answers",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.tracking.server import default_tracking_uri, experiment_id, mlflow_client
-from jobs.tracking.values import flatten
+from jobs.tracking.shown import flatten
 from jobs.training.evaluation.held_out import read_evaluations
 from jobs.training.files import CARD, EVALUATIONS, OPTIONS, TRAINING
 

@@ -35,7 +35,7 @@ from tests.chaos.simulator.bucket import BucketState, SimulatedStore
 from tests.chaos.simulator.disk import DiskState, SimulatedDisk
 from tests.chaos.simulator.faults import BadDecode, Fault, PartialListing, Schedule, StaleListing
 from tests.chaos.simulator.model import MOST_CLIPS, InlineChild
-from tests.chaos.simulator.tracking import Server, SimulatedSender, SimulatedSpool
+from tests.chaos.simulator.tracking import Server, SimulatedEvents, SimulatedSender
 from tests.chaos.simulator.world import ClockOf, Process, World
 
 JobT = TypeVar("JobT")
@@ -169,8 +169,8 @@ class Running:
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
                 ("pipeline.lease.process", table),
-                ("jobs.tracking.drivers.process", table),
-                ("jobs.tracking.live.Spool", SimulatedSpool),
+                ("jobs.tracking.mlflow_runs.process", table),
+                ("jobs.tracking.live.EventFile", SimulatedEvents),
                 ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.object_lease.process", table),
                 # In a store several clips are read at once, by threads that would take turns;

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.simulator import faults as f
-from tests.chaos.simulator.tracking import tear_spools
+from tests.chaos.simulator.tracking import tear_events
 from tests.chaos.simulator.world import Process
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _power_cut(running: Running, fault: f.PowerCut, process: Process) -> bool | 
         return False
     running.world.kill_machine(process.machine)
     running.disk.cut_power(fault.lost, fault.torn)
-    tear_spools(running, process.machine)
+    tear_events(running, process.machine)
     return None
 
 

@@ -1,4 +1,4 @@
-"""A tracking server that hangs, and who sends to it, around the real spool and replay."""
+"""A tracking server that hangs, and who sends to it, around the real events and their upload."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from jobs.tracking.events import EventFile
 from jobs.tracking.mlflow_runs import MlflowRuns, Point
-from jobs.tracking.replay import Replay
-from jobs.tracking.run_files import RunDirectory
 from jobs.tracking.server import TrackingError
-from jobs.tracking.spool import Sent, Spool
+from jobs.tracking.upload import EventUpload
 from tests.chaos.simulator.world import Process
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Server:
 
 
 class Client:
-    """What `Replay` asks of `MlflowRuns`, as one process reaches the server."""
+    """What `EventUpload` asks of `MlflowRuns`, as one process reaches the server."""
 
     def __init__(self, server: Server, process: Process, run_id: str) -> None:
         self._server, self._process, self._run_id = server, process, run_id
@@ -60,7 +59,7 @@ class Client:
         self._ask().tags |= tags
         return self._run_id
 
-    def run_on(self, run: str) -> None:
+    def run_on(self, run: str, driver: str) -> None:
         self._ask().status = "RUNNING"
 
     def tags(self, run: str, tags: Mapping[str, str]) -> None:
@@ -73,22 +72,22 @@ class Client:
         self._ask().status = status
 
 
-class SimulatedSpool(Spool):
-    """The spool; a process that is dead writes nothing more to it."""
+class SimulatedEvents(EventFile):
+    """The file of events; a process that is dead writes nothing more to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._process = _this_process()
 
     def write(self, event: Mapping[str, Any]) -> None:
-        self._process.step("spool")
+        self._process.step("events")
         super().write(event)
 
 
 class SimulatedSender:
-    """In the place of `jobs.tracking.upload.Sender`: a process that replays a spool."""
+    """In the place of `jobs.tracking.live.Sender`: a process that sends events."""
 
-    def __init__(self, run_dir: Path, uri: str, every_s: float | None = None) -> None:
+    def __init__(self, run_dir: Path, uri: str, every_s: float) -> None:
         from tests.chaos.simulator.running import Running
 
         self._running, self._run_dir = Running.now, run_dir
@@ -101,7 +100,7 @@ class SimulatedSender:
             self._driver,
         )
 
-    def finish(self, idle_s: float = 30.0) -> str:
+    def finish(self, idle_s: float) -> str:
         """See `Sender`: given up when nothing moves."""
         self._told = "finish"
         try:
@@ -116,7 +115,7 @@ class SimulatedSender:
                 if self._process.ended or self._progress == seen:
                     raise TrackingError(f"no progress for {idle_s:g} s")
         finally:
-            self.kill()
+            self.abandon()
 
     def end(self, wait_s: float) -> None:
         """See `Sender`."""
@@ -124,9 +123,13 @@ class SimulatedSender:
         until = self._driver.world.time + wait_s
         while self._driver.world.time < until and not self._process.ended:
             self._driver.wait(0.5)
-        self.kill()
+        self.abandon()
 
-    def kill(self) -> None:
+    def machine_metrics(self) -> dict[str, float]:
+        """None: nothing of this machine is asked."""
+        return {}
+
+    def abandon(self) -> None:
         """See `Sender`."""
         self._running.world.kill(self._process)
 
@@ -134,11 +137,11 @@ class SimulatedSender:
         """New events at intervals, and the rest when told."""
         name = self._run_dir.name
         runs = cast(MlflowRuns, Client(self._running.server, process, name))
-        replay = Replay(runs, RunDirectory(self._run_dir), Sent.load(self._run_dir, URI))
+        upload = EventUpload(runs, self._run_dir)
         while not self._driver.ended and not self._driver.dead:
             told = self._told
             with suppress(TrackingError):
-                replay.send()
+                upload.send()
                 self._progress += 1
                 if told == "finish":
                     return name
@@ -156,7 +159,7 @@ def _this_process() -> Process:
     return Running.now.world.running
 
 
-def tear_spools(running: Running, machine: int) -> None:
+def tear_events(running: Running, machine: int) -> None:
     """A power failure cuts the end off what was appended and not synchronised."""
     for folder, process in running.writers.items():
         path = folder / "tracking" / "events.jsonl"

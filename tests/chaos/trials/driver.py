@@ -120,13 +120,14 @@ def forker() -> Iterator[Forker]:
 
 
 class NoServer:
-    """In the place of the process that uploads, where no tracking server is looked at."""
+    """In the place of the thread that uploads, where no tracking server is looked at."""
 
     def __init__(self, *about: object) -> None:
         pass
 
-    def begin(self) -> None:
+    def machine_metrics(self) -> dict[str, float]:
         """Nothing."""
+        return {}
 
     def finish(self, idle_s: float = 0) -> str:
         """Nothing."""
@@ -135,7 +136,7 @@ class NoServer:
     def end(self, within_s: float = 0) -> None:
         """Nothing."""
 
-    def kill(self) -> None:
+    def abandon(self) -> None:
         """Nothing."""
 
 

@@ -21,9 +21,8 @@ from jobs.report.tables.paper import paper_table
 from jobs.report.tables.scores import scores_csv, scores_markdown
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
-from jobs.tracking.description import describe
-from jobs.tracking.live_scores import LiveScores
-from jobs.tracking.values import cell_metrics, parent_metrics
+from jobs.tracking.numbers import LiveScores
+from jobs.tracking.shown import cell_metrics, describe, parent_metrics
 from tango_core.metrics import clustered_accuracy, mcnemar_p_value
 
 CELLS = ("full", "tango r=0.1")

@@ -1,4 +1,4 @@
-"""Jobs in MLflow while they are at work: real sender processes, real stores, real kills."""
+"""Jobs in MLflow while they are at work: real servers and stores, real kills."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -19,12 +18,10 @@ import pytest
 from live_jobs import finish, new_run, plan, result, until
 
 from jobs.tracking.live import LiveRun
-from jobs.tracking.log_run import log_run
+from jobs.tracking.upload import log_run
 from pipeline.lease import LeaseError
-from pipeline.process import is_running
 
-# Every test starts a Python that imports MLflow, which takes seconds.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -77,24 +74,6 @@ def test_a_job_is_running_with_its_numbers_and_then_finished(run_dir, store, cli
     assert finished.data.metrics["accuracy"] == pytest.approx(accuracy)
 
 
-def test_numbers_are_sent_while_the_report_is_drawn_and_once(run_dir, store, client):
-    with LiveRun(run_dir, store, "evaluate", every_s=0.5) as live:
-        live.started(plan(), finished=0)
-        until(lambda: run_of(client), "the run")
-        live.result(result())
-        live.stopped()
-        finish(run_dir)
-        live.numbers_are_there()
-        drawing = until(lambda: shown(client, "questions"), "the results")
-        assert drawing.info.status == "RUNNING"
-        (run_dir / "report.html").write_text("<p>drawn later</p>")
-        mlflow_id = live.finish()
-    assert mlflow_id == drawing.info.run_id
-    assert client.get_run(mlflow_id).info.status == "FINISHED"
-    assert "report.html" in {item.path for item in client.list_artifacts(mlflow_id)}
-    assert len(client.get_metric_history(mlflow_id, "questions")) == 1
-
-
 def break_off(run_dir, store, client, error):
     """A job that raises once its run is in MLflow."""
     with LiveRun(run_dir, store, "sweep", every_s=0.5) as live:
@@ -111,20 +90,7 @@ def test_a_job_that_breaks_off_says_how(run_dir, store, client, error, status):
         break_off(run_dir, store, client, error)
     events = (run_dir / "tracking" / "events.jsonl").read_text().splitlines()
     assert json.loads(events[-1])["status"] == status
-    # The store has a moment to hear of it; what it missed is made up for by the next upload.
-    log_run(run_dir, store)
     assert run_of(client).info.status == status
-
-
-def test_a_job_that_somebody_took_for_dead_is_running_again(run_dir, store, client):
-    with LiveRun(run_dir, store, "evaluate", every_s=0.5) as live:
-        live.started(plan(), finished=0)
-        run = until(lambda: shown(client, "live/clips"), "a metric").info.run_id
-        client.set_tag(run, "ended", "the driver died without a word")
-        client.set_terminated(run, "KILLED")
-        until(lambda: client.get_run(run).info.status == "RUNNING", "its sender's word", 200)
-        assert "ended" not in client.get_run(run).data.tags
-        live.end("KILLED")
 
 
 def test_a_driver_whose_run_was_taken_leaves_it_alone(run_dir, store, client):
@@ -152,7 +118,6 @@ def test_a_hanging_server_costs_one_line_and_is_made_up_for(
 ):
     with LiveRun(run_dir, hanging, "evaluate", every_s=0.2) as live:
         live.started(plan(), finished=0)
-        sender = live._sender.pid
         for _ in range(3):
             live.result(result())
             live.sample()
@@ -164,20 +129,10 @@ def test_a_hanging_server_costs_one_line_and_is_made_up_for(
     assert "no progress for 4 s" in record.getMessage()
     assert f"tango log-run {run_dir} --tracking-uri {hanging}" in record.getMessage()
     assert "\n" not in record.getMessage()
-    assert not is_running(sender)
     log_run(run_dir, store)
     mlflow_id = run_of(client).info.run_id
     values = {point.value for point in client.get_metric_history(mlflow_id, "live/clips")}
     assert values >= {1, 2, 3}, "all that was sampled meanwhile"
-
-
-def test_log_run_gives_a_hanging_server_up_as_well(run_dir, hanging):
-    from jobs.tracking.server import TrackingError
-    from jobs.tracking.upload import upload_run
-
-    finish(run_dir)
-    with pytest.raises(TrackingError, match=r"^no progress for 4 s$"):
-        upload_run(run_dir, hanging, idle_s=4)
 
 
 class Gate:
@@ -219,6 +174,7 @@ class Gate:
         return listener
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_gets_what_it_missed(mlflow_server, tmp_path):
     from mlflow import MlflowClient
 
@@ -257,54 +213,59 @@ from jobs.tracking.live import LiveRun
 with LiveRun(Path(sys.argv[1]), sys.argv[2], "evaluate", every_s=0.5) as live:
     live.started(plan(), finished=0)
     live.result(result())
-    print(live._sender.pid, flush=True)
-    time.sleep(3600)
+    print("started", flush=True)
+    if sys.argv[3] == "waits":
+        time.sleep(3600)
+    time.sleep(1)
+    live.finish(idle_s=4)
 """
 
 
 @pytest.fixture
 def driver():
-    """`driver(run_dir, uri)` starts a process that drives a job; gives it and its sender's pid."""
+    """`driver(run_dir, uri, ends)` starts a process that drives a job, and waits or finishes."""
     started = []
 
-    def start(run_dir, uri):
+    def start(run_dir, uri, ends="waits"):
         path = os.pathsep.join([str(Path(__file__).parents[2] / "fixtures"), *sys.path])
         process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(run_dir), uri],
+            [sys.executable, "-c", DRIVER, str(run_dir), uri, ends],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         started.append(process)
-        return process, int(process.stdout.readline())
+        assert process.stdout.readline() == "started\n"
+        return process
 
     yield start
     for process in started:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
 
 
-def test_a_killed_driver_leaves_no_sender_and_the_next_start_repairs_its_run(
+@pytest.mark.slow
+def test_the_run_of_a_killed_driver_is_marked_at_the_next_start(
     run_dir, store, client, driver, tmp_path
 ):
-    process, sender = driver(run_dir, store)
+    process = driver(run_dir, store)
     killed = until(lambda: shown(client, "live/clips"), "a metric")
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
-    until(lambda: not is_running(sender), "the end of the sender")
     assert client.get_run(killed.info.run_id).info.status == "RUNNING", "nobody could say so"
     other = new_run(tmp_path / "other")
     with LiveRun(other, store, "evaluate", every_s=0.5) as live:
         live.started(plan(), finished=0)
-        until(lambda: client.get_run(killed.info.run_id).info.status == "KILLED", "the repair")
+        until(lambda: client.get_run(killed.info.run_id).info.status == "KILLED", "the mark")
         assert run_of(client, "other").info.status == "RUNNING"
         live.end("KILLED")
 
 
-def test_a_sender_that_hangs_does_not_outlive_its_killed_driver(run_dir, hanging, driver):
-    process, sender = driver(run_dir, hanging)
-    assert is_running(sender)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    until(lambda: not is_running(sender), "the end of the sender")
+@pytest.mark.slow
+def test_a_process_ends_in_order_while_a_server_hangs(run_dir, hanging, driver):
+    process = driver(run_dir, hanging, "finishes")
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    (line,) = errors.splitlines()
+    assert "no progress for 4 s" in line

@@ -2,25 +2,28 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlparse, urlunparse
+from uuid import uuid4
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from PIL import Image
 
 from jobs.report.page import write_report
-from jobs.tracking.description import with_pictures
-from jobs.tracking.log_run import log_run
-from jobs.tracking.mlflow_runs import MAX_TAG
-from jobs.tracking.server import (
-    TrackingError,
-    default_tracking_uri,
-)
-from jobs.tracking.upload import upload_run
+from jobs.results.cell_summary import CellSummary
+from jobs.tracking.server import TrackingError, default_tracking_uri, raise_if_unreachable
+from jobs.tracking.shown import MAX_TAG, cell_metrics, flatten, with_pictures
+from jobs.tracking.upload import log_run
 
 TANGO = cell("tango", 0.1)
 
@@ -139,7 +142,7 @@ class TestSweep:
         run = finished_run(tmp_path / "many", *cells)
         parent = log_run(run)
         assert len(searches) == 2, "the run, and its cells"
-        monkeypatch.setattr("jobs.tracking.mlflow_runs._PAGE", 4)  # seven runs are two pages
+        monkeypatch.setattr("jobs.tracking.mlflow_runs.PAGE", 4)  # seven runs are two pages
         assert log_run(run) == parent
         assert searches[2:] == [4] * 4
         client = MlflowClient(tracking_uri=default_tracking_uri(run.parent))
@@ -232,18 +235,57 @@ class TestTrouble:
         with pytest.raises(ValueError, match="retired file store; use sqlite"):
             log_run(tmp_path, uri)
 
-    def test_a_database_that_cannot_be_made_is_one_error(self, one_cell):
+    def test_a_store_that_mlflow_cannot_open_is_one_error(self, one_cell):
         with pytest.raises(TrackingError):
             log_run(one_cell, "sqlite:////proc/nowhere/mlflow.db")
+        wrong = r"^--tracking-uri foo://bar cannot be opened \(.*\); use sqlite:///"
+        with pytest.raises(TrackingError, match=wrong):
+            log_run(one_cell, "foo://bar")
+
+    def test_a_server_nobody_listens_at_is_found_before_a_client_is_made(
+        self, one_cell, monkeypatch
+    ):
+        monkeypatch.setitem(sys.modules, "mlflow", None)
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{nobody.getsockname()[1]}"
+            for call in (lambda uri: log_run(one_cell, uri), raise_if_unreachable):
+                named = f"^nothing listens at {address} .*--tracking-uri"
+                with pytest.raises(TrackingError, match=named):
+                    call(f"http://{address}")
 
     def test_an_unfinished_run_is_refused(self, tmp_path):
         facts_of(TANGO).save(tmp_path)
         with pytest.raises(FileNotFoundError, match=r"summary\.json; write it with `tango report"):
             log_run(tmp_path)
 
+    def test_a_damaged_summary_is_named(self, tmp_path):
+        facts_of(TANGO).save(tmp_path)
+        (tmp_path / "summary.json").write_text("{}")
+        with pytest.raises(ValueError, match=r"summary\.json is damaged .*tango report"):
+            log_run(tmp_path)
+
+    def test_a_server_that_has_answered_is_asked_again_and_not_for_ever(
+        self, one_cell, store, monkeypatch
+    ):
+        from mlflow import MlflowClient
+
+        def refuse(*_, **__):
+            raise ConnectionResetError("connection lost\nin the middle")
+
+        slept = []
+        monkeypatch.setattr("jobs.tracking.upload.time.sleep", slept.append)
+        for request, pauses in (("get_experiment_by_name", []), ("log_batch", [2.0, 5.0, 10.0])):
+            slept.clear()
+            with monkeypatch.context() as broken:
+                broken.setattr(MlflowClient, request, refuse)
+                with pytest.raises(TrackingError, match=r"^ConnectionResetError: connection lost$"):
+                    log_run(one_cell, store)
+            assert slept == pauses
+
 
 def test_importing_tracking_does_not_import_mlflow():
-    code = "import sys, jobs.tracking.upload; sys.exit('mlflow' in sys.modules)"
+    code = "import sys, jobs.tracking.live; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -251,7 +293,7 @@ def test_importing_tracking_does_not_import_mlflow():
 def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
     server = f"http://127.0.0.1:{mlflow_server}"
     run = finished_run(tmp_path / "served", cell("full"), TANGO)
-    parent = upload_run(run, server, idle_s=120)
+    parent = log_run(run, server)
 
     def ask(path, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -283,3 +325,86 @@ def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
     pictures = re.findall(r"!\[\]\((.*)\)", text)
     assert len(pictures) == len(list((run / "plots").glob("*.png"))) > 2
     assert all(ask(f"/{link}").startswith(b"\x89PNG") for link in pictures)
+
+
+@contextmanager
+def relay(server, loses=lambda path: False):
+    """Port of a proxy in front of a server on this machine.
+
+    Of a request whose path it `loses`, the server does what is asked, and its answer is lost.
+    """
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked = urlparse(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            kind = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+            path = urlunparse(asked._replace(scheme="", netloc=""))
+            with closing(HTTPConnection("127.0.0.1", server, timeout=60)) as behind:
+                behind.request(self.command, path, body, kind)
+                reply = behind.getresponse()
+                answer = reply.read()
+            if loses(asked.path):
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.send_response(reply.status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            yield proxy.server_port
+        finally:
+            proxy.shutdown()
+
+
+@pytest.mark.slow
+def test_a_server_that_only_a_proxy_reaches_answers(mlflow_server, monkeypatch):
+    with relay(mlflow_server) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("no_proxy", "")
+        assert raise_if_unreachable("http://mlflow.invalid:5000")
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_lost_makes_no_run_twice(mlflow_server, tmp_path):
+    from mlflow import MlflowClient
+
+    run = finished_run(tmp_path / f"run-{uuid4().hex}", TANGO)
+    lost = []
+
+    def loses(path):
+        if path.endswith(("runs/create", "runs/log-batch")) and path not in lost:
+            lost.append(path)
+            return True
+        return False
+
+    with relay(mlflow_server, loses) as port:
+        logged = log_run(run, f"http://127.0.0.1:{port}")
+    client = MlflowClient(tracking_uri=f"http://127.0.0.1:{mlflow_server}")
+    experiment = client.get_experiment_by_name("tango").experiment_id
+    (found,) = client.search_runs([experiment], f"tags.`tango.run_id` = '{run.name}'")
+    assert (found.info.run_id, found.info.status) == (logged, "FINISHED")
+    assert len(lost) == 2
+
+
+def test_flatten_keeps_every_leaf():
+    tree = {"a": {"b": 1, "c": []}, "d": [{"e": None}, "text"]}
+    assert flatten(tree) == {"a.b": "1", "a.c": "[]", "d.0.e": "None", "d.1": "text"}
+
+
+def test_group_values_become_names_that_mlflow_takes_and_stay_apart(one_cell):
+    data = json.loads((one_cell / "summary.json").read_text())["cells"][0]
+    entry = {"accuracy": 0.5, "ci95": [0.4, 0.6], "n": 3}
+    data["accuracy_by"] = {"lang uage": {"C++/C#": entry, "C--/C!": entry, "": entry}}
+    summary = CellSummary.from_json(data, run_id="a", model="tiny")
+    names = [name for name in cell_metrics(summary) if name.startswith("accuracy/")]
+    assert sorted(names) == ["accuracy/lang uage/C--_C_", "accuracy/lang uage/C___C_",
+                             "accuracy/lang uage/_"]  # fmt: skip

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from live_jobs import TANGO, result
 
-from jobs.tracking.node_samples import EACH_EVERY_S, MAX_NODES
-from jobs.tracking.samples import RunningNumbers
+from jobs.tracking.numbers import EACH_NODE_EVERY_S, MAX_NODES, RunningNumbers
 from pipeline import process
 from pipeline.metrics import JobBoard, StageCount
 from pipeline.node_usage import Reading
@@ -106,7 +105,7 @@ def test_gpus_of_other_nodes_are_shown_together_and_by_node():
     nodes = {"node_gpu_percent/far": 75, "node_gpu_percent/near": 30, "node_cpu_percent/near": 5}
     assert node_metrics(numbers, 10.0) == together | nodes
     assert node_metrics(numbers, 20.0) == together, "single nodes come more rarely"
-    assert node_metrics(numbers, 10.0 + EACH_EVERY_S) == together | nodes
+    assert node_metrics(numbers, 10.0 + EACH_NODE_EVERY_S) == together | nodes
 
 
 def test_names_of_nodes_do_not_grow_with_a_cluster():

@@ -1,0 +1,375 @@
+"""What MLflow shows of a run: metrics, parameters, tags, dataset inputs, description, replies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from jobs.results.cell_summary import CellSummary
+from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.headlines import have_one_headline, headline_title, metric_title
+from jobs.results.plain import to_plain
+from jobs.results.quantities import Comparison
+from jobs.results.run_summary import RunSummary
+from pipeline import process
+from pipeline.answer_parts import AnswerParts
+from pipeline.redaction import redacted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow.entities import DatasetInput
+
+FIGURES = "figures"
+"""Folder of an MLflow run that holds what its description shows."""
+PREDICTIONS = "predictions.json"
+MAX_TAG = 5000
+"""Characters that a store takes."""
+MAX_REPLIES = 500
+"""Rows of a table of replies: the UI loads all of it into the browser."""
+_MAX_ROWS = 60
+_DATASET_KEYS = ("benchmark", "split", "seed", "protocol", "root", "limit", "shard")
+# The first ones are those that the UI shows without scrolling.
+_REPLY_COLUMNS = (
+    *("question_id", "correct", "text", "answer_text", "choice_text", "status"),
+    *("tokens_kept", "tokens_total", "benchmark", "video_id", "error"),
+)
+
+
+def cell_metrics(cell: CellSummary) -> dict[str, float]:
+    """The metrics of one cell by the names under which MLflow shows them."""
+    versus = cell.versus_full or Comparison()
+    metrics: dict[str, float | None] = {
+        **run_metrics(cell),
+        f"{cell.metric}_answered": cell.answered,
+        f"{cell.metric}_macro": cell.macro,
+        f"{cell.metric}_harness": cell.harness,
+        "versus_full/ttft_speedup": versus.ttft_speedup,
+        "versus_full/speedup_to_first_token": versus.first_token_speedup,
+        "retention/requested": cell.retention_requested,
+        "retention/actual": cell.retention_actual,
+        "retention/with_newlines": cell.retention_with_newlines,
+        "retention/equivalent": cell.equivalent_retention,
+        "tokens/total": cell.tokens_total,
+        "tokens/kept": cell.tokens_kept,
+        "prefill_tflops": cell.prefill_tflops,
+    }
+    if versus.paired:
+        for name in ("difference", "p_value", "detectable_difference"):
+            metrics[f"versus_full/{name}"] = getattr(versus.paired, name)
+    for name, estimate in cell.scores.items():
+        metrics[name] = estimate.value
+        metrics[f"{name}_low"], metrics[f"{name}_high"] = estimate.low, estimate.high
+    for name, paired in versus.also.items():
+        metrics[f"versus_full/{name}_difference"] = paired.difference
+        metrics[f"versus_full/{name}_p_value"] = paired.p_value
+    for name, groups in cell.scores_by.items():
+        for group, values in groups.items():
+            for value, found in values.items():
+                key = f"{name}/{metric_name(group)}/{metric_name(value)}"
+                while key in metrics:
+                    key += "_"
+                metrics[key] = found.value
+    return _known(metrics)
+
+
+def parent_metrics(summary: RunSummary) -> dict[str, float]:
+    """The metrics of a whole run: those of its cell, or its totals and the cells' headlines.
+
+    `accuracy` of several cells is that of all their answers, so that the column is filled for every
+    run; what to compare is `accuracy/<cell>`. Cells with another headline have another column.
+    """
+    if len(summary.cells) == 1:
+        return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
+    metrics = run_metrics(summary)
+    several = len({cell.benchmark for cell in summary.cells}) > 1
+    sums: dict[str, float] = {}
+    counted: dict[str, int] = {}
+    for cell in summary.cells:
+        if (found := cell.headline) is not None:
+            name = cell.metric
+            metrics[cell_score_key(name, cell.benchmark, cell.name, several=several)] = found.value
+            sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
+            counted[name] = counted.get(name, 0) + found.num_questions
+    return {**metrics, **{name: total / counted[name] for name, total in sums.items()}}
+
+
+def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> str:
+    """Name of a cell's headline on the run that it is part of.
+
+    Args:
+        metric: Name of the headline.
+        benchmark: Of the cell.
+        cell: Name of the cell.
+        several: Whether the run has several benchmarks.
+    """
+    prefix = f"{metric}/{metric_name(benchmark)}" if several else metric
+    return f"{prefix}/{metric_name(cell)}"
+
+
+def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
+    """The metrics that a run with several cells has as a whole, and every cell too."""
+    counts = summary.counts
+    metrics: dict[str, float | None] = {
+        "failures": counts.num_failed,
+        "failed_clips": counts.num_failed_clips,
+        "unparsed": counts.num_unparsed,
+        "questions": counts.num_different or None,
+        "answers": counts.num_questions,
+        "clips": counts.num_clips,
+        "cache/hits": summary.cache.hits,
+        "cache/misses": summary.cache.misses,
+        "memory/peak_gib": summary.peak_gib,
+        **{f"throughput/{name}": rate for name, rate in to_plain(summary.throughput).items()},
+    }
+    for stage, stats in summary.latency_ms.items():
+        for name, value in asdict(stats).items():
+            if name != "n":
+                metrics[f"latency/{stage}_ms_{name}"] = value
+    return _known(metrics)
+
+
+def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
+    """The metrics of a run that only filled caches, from its `summary.json`."""
+    return {
+        name.removeprefix("num_"): float(value)
+        for name, value in counts.items()
+        if name.startswith("num_") and isinstance(value, (int, float))
+    }
+
+
+def metric_name(text: str) -> str:
+    """A group or value with only the characters that MLflow allows between two slashes."""
+    return re.sub(r"[^\w\-. ]", "_", text, flags=re.ASCII).strip(" .") or "_"
+
+
+def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Metrics that have a value."""
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def flatten(tree: object, prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted keys: `{"method": {"name": "tango"}}` -> `method.name`."""
+    if isinstance(tree, Mapping) and tree:
+        items: Iterator[tuple[object, object]] = iter(tree.items())
+    elif isinstance(tree, Sequence) and not isinstance(tree, str) and tree:
+        items = iter(enumerate(tree))
+    else:
+        return {prefix: str(tree)}
+    flat: dict[str, str] = {}
+    for key, value in items:
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
+    """The settings of one cell of a sweep."""
+    frames = str(facts.num_frames or cell.num_frames or "")
+    return _filled(
+        {
+            "benchmark.name": cell.benchmark,
+            "benchmark.protocol": cell.protocol,
+            "model.name": facts.model,
+            "model.num_frames": frames,
+            "num_frames": frames,
+            "method.name": cell.method,
+            "method.retention": str(cell.retention_requested),
+            **(flatten(cell.options, "method") if cell.options else {}),
+        }
+    )
+
+
+def tags_of(facts: JobFacts) -> dict[str, str]:
+    """What identifies the code and the machine; may differ between attempts, so no parameters."""
+    return _filled(
+        {
+            **_subject(facts, facts.cells),
+            "mlflow.source.git.commit": facts.git_commit,
+            "git_commit": facts.git_commit,
+            "mode": facts.mode,
+            "cache": ", ".join(facts.caches),
+            "device": facts.device,
+            "left_out": ", ".join(entry.name for entry in facts.skipped),
+            **{f"version.{name}": version for name, version in facts.versions.items()},
+            **{f"float32.{name}": value for name, value in facts.float32_products.items()},
+        }
+    )
+
+
+def cell_tags(cell: CellFacts, facts: JobFacts) -> dict[str, str]:
+    """The tags of one cell of a sweep: those of the run, with what is its own."""
+    own = {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
+    return _filled({**tags_of(facts), **_subject(facts, [cell]), **own})
+
+
+def job_tags(job: object, kind: str) -> dict[str, str]:
+    """The tags of a job that has only started, from its recipe.
+
+    Args:
+        job: Plain data of `job.yaml`.
+        kind: The command.
+    """
+    recipe = job if isinstance(job, Mapping) else {}
+    methods = [recipe.get("method"), *(recipe.get("methods") or ())]
+    model = recipe.get("model") or {}
+    return _filled(
+        {
+            **_source_tags(kind),
+            "model": str(model.get("name", "")),
+            "benchmark": _listed(str(own["name"]) for own in _benchmarks_of(recipe)),
+            "method": _listed(str(own["name"]) for own in methods if own),
+            "num_frames": str(model.get("num_frames") or ""),
+            "mode": str(recipe.get("mode", "")),
+        }
+    )
+
+
+def _benchmarks_of(recipe: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """The sections of a recipe that name benchmarks."""
+    many = recipe.get("benchmarks")
+    sections = [recipe.get("benchmark"), *(many if isinstance(many, Sequence) else ())]
+    return [section for section in sections if isinstance(section, Mapping) and section]
+
+
+def _source_tags(kind: str) -> dict[str, str]:
+    """What the columns "Source" and "Type" of the UI show."""
+    return {
+        "kind": kind,
+        "mlflow.source.name": f"tango {kind}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": process.user(),
+    }
+
+
+def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
+    """Tags to search and to group by: what was measured, on what, by which command."""
+    return {
+        **_source_tags(facts.kind),
+        "model": facts.model,
+        "benchmark": _listed(cell.benchmark for cell in cells),
+        "method": _listed(cell.method for cell in cells),
+        "protocol": _listed(cell.protocol for cell in cells if cell.protocol),
+        "num_frames": str(facts.num_frames or ""),
+    }
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Every name once."""
+    return ", ".join(dict.fromkeys(names))
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    """Values that say something."""
+    return {key: value for key, value in values.items() if value}
+
+
+def datasets_of(job: object, benchmark: str | None = None) -> list[DatasetInput]:
+    """One dataset input per benchmark of a recipe, equal at the start of a job and at its end.
+
+    The digest is of what the recipe says (benchmark, split, seed, protocol, limit, shard), so runs
+    that asked the same questions have the same one; the files are not read.
+
+    Args:
+        job: Plain data of `job.yaml`.
+        benchmark: Only this one; `None` for all.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    recipe = job if isinstance(job, Mapping) else {}
+    inputs = []
+    for section in _benchmarks_of(recipe):
+        name = str(section["name"])
+        if benchmark not in (None, name):
+            continue
+        settings = {**recipe, **section, "benchmark": name}
+        asked = {k: settings[k] for k in _DATASET_KEYS if settings.get(k) is not None}
+        root = asked.pop("root", None) or f"generated: {name}"
+        dataset = Dataset(
+            name=f"{name}:{section.get('split', 'test')}",
+            digest=hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8],
+            source_type="local",
+            source=json.dumps({"uri": redacted(str(root))}),
+            profile=json.dumps(asked),
+        )
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")]))
+    return inputs
+
+
+def describe(facts: JobFacts, summary: RunSummary) -> str:
+    """A run as Markdown, for the top of its page: what was measured, and a table of its cells."""
+    counts = summary.counts
+    lines = [
+        f"`tango {facts.kind}` of **{facts.model}** on "
+        f"{_listed(cell.benchmark for cell in summary.cells)}: "
+        f"{counts.num_questions} answers about {counts.num_clips} clips, "
+        f"{counts.num_failed} failed.",
+        *([f"*{facts.note}*"] if facts.note else []),
+        *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
+        _table(summary.cells),
+        f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
+    ]
+    return "\n\n".join(lines)
+
+
+def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
+    """One cell of a sweep as Markdown."""
+    note = f"\n\n*{facts.note}*" if facts.note else ""
+    return f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}.{note}\n\n" + _table(
+        [cell]
+    )
+
+
+def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
+    """A description and what fits behind it of the files in `FIGURES` of its MLflow run.
+
+    The addresses are those under which a server's own page of the run finds them.
+    """
+    for name in names:
+        more = f"\n\n![](get-artifact?path={FIGURES}/{quote(name)}&run_id={run_id})"
+        if len(text) + len(more) > MAX_TAG:
+            break
+        text += more
+    return text
+
+
+def _table(cells: Sequence[CellSummary]) -> str:
+    """One line per cell."""
+    rows = [
+        f"| cell | {headline_title(cells)} | 95 % interval | tokens kept | questions |",
+        "|---|---|---|---|---|",
+    ]
+    alone = have_one_headline(cells)
+    for cell in cells[:_MAX_ROWS]:
+        score = cell.headline
+        value = f"{100 * score.value:.1f} %" if score else ""
+        value += "" if alone else f" {metric_title(cell)}"
+        interval = f"{100 * score.low:.1f} to {100 * score.high:.1f}" if score else ""
+        kept = "" if cell.retention_actual is None else f"{100 * cell.retention_actual:.1f} %"
+        name = f"{cell.benchmark}: {cell.name}".replace("|", "\\|")
+        rows.append(f"| {name} | {value} | {interval} | {kept} | {cell.counts.num_questions} |")
+    if len(cells) > _MAX_ROWS:
+        rows.append(f"\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one.")
+    return "\n".join(rows)
+
+
+def read_replies(run_dir: Path) -> pd.DataFrame | None:
+    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has none.
+
+    First by benchmark, clip and question, so that the tables of two runs show the same questions.
+    A few parts of the answers are in memory at a time.
+    """
+    import pandas as pd
+
+    kept: pd.DataFrame | None = None
+    for table in AnswerParts(run_dir / "answers").whole_clips():
+        names = [name for name in (*_REPLY_COLUMNS, "cell") if name in table.column_names]
+        rows = table.select(names).to_pandas()
+        rows = rows if kept is None else pd.concat([kept, rows])
+        rows = rows.sort_values(["benchmark", "video_id", "question_id"], kind="stable")
+        kept = rows.groupby(["benchmark", "cell"], sort=False).head(MAX_REPLIES)
+    return kept
