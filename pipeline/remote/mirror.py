@@ -101,13 +101,17 @@ def mirrored(url: Url, root: Path) -> Mirror:
     return Mirror(folder / url.name if table else folder, folder, folder_url, objects)
 
 
-def _fill(store: ObjectStore, version: Path, name: str, objects: Mapping[str, Stored]) -> None:
+def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Stored]) -> None:
     """Write the directory beside its place, then put it there; of two who do, one has won."""
     aside = version.with_name(f".{uuid.uuid4().hex}")
     try:
         fetched = []
-        for inside, entry in objects.items():
+        # From the last name to the first, so that a directory is made before an object of its name,
+        # which a store allows and a disk does not; the object is left out.
+        for inside, entry in reversed(objects.items()):
             target = aside / name / inside
+            if target.is_dir():
+                continue
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.suffix.lower() in _ANNOTATIONS and entry.size:
                 fetched.append((entry.path, target))

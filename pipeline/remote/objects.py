@@ -126,9 +126,13 @@ class ObjectStore:
         return [entry for entry in found if entry.path != path.strip("/")]
 
     def tree(self, path: str) -> list[Stored]:
-        """Every object below a directory, in order: one request for 1,000."""
+        """Every object below a directory, in order: one request for 1,000.
+
+        Folder markers, the empty objects `folder/` that web consoles make, are left out.
+        """
         found = self._do("list", path, lambda fs: fs.find(path, detail=True))
-        entries = (self._stored(info) for info in found.values())
+        infos = (info for info in found.values() if not str(info["name"]).endswith("/"))
+        entries = (self._stored(info) for info in infos)
         return sorted((e for e in entries if e.is_file), key=lambda entry: entry.path)
 
     def is_folder(self, path: str) -> bool:

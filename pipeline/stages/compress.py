@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from pipeline.cache.plans import PlanEntry
-from pipeline.cache.sealed_rows import identity_of
+from pipeline.cache.sealed_rows import CacheError, identity_of
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.errors import DeviceError
 from pipeline.features import FeatureStore
@@ -176,10 +177,14 @@ class CompressVideo:
         names = self.compressors if damaged else row["missing"]
         # A retried batch may have written some of its clips before its worker died. A plan is
         # written again: it may be one for features that have gone.
-        missing = [n for n in names if not self.caches[n].holds_tokens(row["clip_key"])]
+        done = {name: entry for name in names if (entry := self._written_before(name, row))}
+        missing = [name for name in names if name not in done]
+        times = {name: entry.compress_ms for name, entry in done.items()}
         stores = self.source.store is not None and not damaged
         if not missing and not (stores and row["encode"]):
-            return Compressed(without_frames(row))
+            if done and row["encode"]:  # so that the job counts it as encoded, once
+                row = {**row, "encode_ms": next(iter(done.values())).encode_ms}
+            return Compressed(without_frames({**row, "compress_ms": json.dumps({})}), times)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
         clip = identity_of(row)
         if stores:
@@ -189,7 +194,6 @@ class CompressVideo:
             )
         else:
             source = self.source.encoded(frames_of(row), needs, row["decode_video_ms"])
-        times: dict[str, float] = {}
         writings: dict[str, Writing] = {}
 
         def compress(name: str) -> None:
@@ -200,6 +204,15 @@ class CompressVideo:
         errors = each_on_its_own(missing, compress, root_of(self.caches))
         row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps({})}
         return Compressed(without_frames(row), times, errors, writings, source.writing)
+
+    def _written_before(self, name: str, row: Row) -> Entry | None:
+        """The token set of a clip that an attempt wrote whose worker died; `None` for none."""
+        cache = self.caches[name]
+        if not cache.holds_tokens(row["clip_key"]):
+            return None
+        with suppress(FileNotFoundError, CacheError):
+            return cache.read_tokens(row["clip_key"]).entry
+        return None
 
     def _made(
         self, name: str, clip: ClipIdentity, source: ClipFeatures

@@ -119,6 +119,9 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
     questions = [a["question_id"] for result in results for a in result["answers"]]
     assert len(questions) == len(set(questions))
     assert len(cache.keys()) == 40
+    counts = [(r["decode_video_ms"] is not None, r["encode_ms"] is not None) for r in results]
+    assert counts == [(True, True)] * 40, "every clip counts once as decoded and once as encoded"
+    assert [result["num_computed"] for result in results] == [1] * 40
 
 
 @pytest.mark.slow

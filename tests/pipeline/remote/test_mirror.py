@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.cache.fingerprint import SourceMissingError
+from pipeline.remote.copies import local_copy
 from pipeline.remote.mirror import mirrored
 from pipeline.remote.objects import ObjectStore
 from pipeline.remote.urls import Url
 from pipeline.remote.videos import VideoCache, remote_fingerprint
 from pipeline.sources import Sources
+from pipeline.storage import Storage
 from tango_core.benchmarks import build_benchmark
 
 
@@ -57,6 +59,32 @@ def test_a_table_stands_for_its_folder(release, tmp_path):
     assert mirror.root.name == "questions.csv"
     items = list(build_benchmark("custom", root=str(mirror.root)).items())
     assert mirror.url_of(items[0].path) == f"{release}/one.mp4"
+
+
+def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, release, tmp_path):
+    """What a console's "Create folder" writes, and `sub` beside `sub/two.mp4`."""
+    store = ObjectStore("s3")
+    for marker in ("mine/", "mine/sub/", "mine/empty/", "mine/sub/deep/"):
+        store._dialect.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
+    store.write(f"{bucket}/mine/sub", b"an object")
+    mirror = mirrored(release, tmp_path)
+    items = list(build_benchmark("custom", root=str(mirror.root)).items())
+    urls = [mirror.url_of(item.path) for item in items]
+    assert urls == [f"{release}/one.mp4", f"{release}/sub/two.mp4"]
+    with local_copy(release, wanted=lambda name: name.endswith("two.mp4")) as copy:
+        assert [path.name for path in copy.rglob("*.mp4")] == ["two.mp4"]
+
+
+def test_markers_change_nothing_in_caches_and_runs(bucket):
+    storage = Storage.at(f"s3://{bucket}/runs")
+    storage.child("run").write("job.yaml", b"x")
+    for marker in ("runs/", "runs/run/", "runs/run/answers/"):
+        storage.store._dialect.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
+    assert storage.folders() == ["run"]
+    assert storage.child("run").names() == ["job.yaml"]
+    assert storage.child("run").child("answers").names() == []
+    with local_copy(Url(storage.location)) as copy:
+        assert [path.name for path in copy.rglob("*.yaml")] == ["job.yaml"]
 
 
 def test_nothing_at_a_url_is_one_line(release, tmp_path):

@@ -40,13 +40,17 @@ def test_only_the_caches_that_the_row_names_are_filled(one_clip, compress):
     assert one_clip.plan.caches[first].keys() == set()
 
 
-def test_what_a_lost_worker_has_written_is_not_computed_again(one_clip, compress):
+def test_what_a_lost_worker_has_written_is_counted_and_not_computed_again(one_clip, compress):
     first, second = one_clip.plan.caches
-    compress({**one_clip.decoded, "missing": [first]})
+    key = one_clip.decoded["clip_key"]
+    lost = compress({**one_clip.decoded, "missing": [first]})
+    before = one_clip.plan.caches[first].read_tokens(key).table
     row = compress(one_clip.decoded)
-    assert set(json.loads(row["compress_ms"])) == {second}
+    assert set(json.loads(row["compress_ms"])) == {first, second}
     again = compress(one_clip.decoded)
-    assert again.get("encode_ms") is None, "nothing is left to encode"
+    assert one_clip.plan.caches[first].read_tokens(key).table.equals(before), "it is the same file"
+    assert set(json.loads(again["compress_ms"])) == {first, second}
+    assert again["encode_ms"] == lost["encode_ms"], "a clip that is done counts as encoded, once"
     assert again["status"] == "ok"
 
 
