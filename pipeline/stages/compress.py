@@ -36,7 +36,7 @@ from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
 from tango_core.ops.transfer import download_together
-from tango_core.types import CompressedVideo, VideoFrames
+from tango_core.types import CompressedVideo, NotFiniteError, VideoFrames
 
 _OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
 
@@ -241,7 +241,20 @@ class CompressVideo:
         video = compressor.compress(source.features)
         synchronize(video.tokens)
         ms = _ms_since(started)
+        raise_if_overflowed(video)
         return ms, partial(cache.write, clip, Entry(tokens_on_cpu(video), *times, ms))
+
+
+def raise_if_overflowed(video: CompressedVideo) -> None:
+    """Raise `NotFiniteError` if merging finite tokens gave NaN or infinity."""
+    if not bool(video.tokens.sum(dtype=torch.float32).isfinite()) and not bool(
+        video.tokens.isfinite().all()
+    ):
+        dtype = str(video.tokens.dtype).removeprefix("torch.")
+        raise NotFiniteError(
+            f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
+            "float32 or bfloat16"
+        )
 
 
 def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:
