@@ -131,7 +131,8 @@ def describe_model(
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
             (`QwenOptions`); `max_pixels`, `min_pixels`, `frame_area`, `empty_blocks`,
-            `outer_marks`, `system_turn` and `companions` of Qwen3-VL (`Qwen3Options`);
+            `outer_marks`, `system_turn`, `companions` and `frame_times` of Qwen3-VL
+            (`Qwen3Options`);
             `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 

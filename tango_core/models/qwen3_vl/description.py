@@ -65,10 +65,20 @@ def describe_qwen3(request: ModelRequest, options: Qwen3Options) -> ModelSpec:
             multiple=multiple,
             total_pixels=None if area else _ALL_TOKENS * token,
             area=area,
+            times=options.frame_times,
         ),
         llm=LLMShape.of(config.text_config),
         provides=ALL_SIGNALS,
         options=options,
-        note=read_qwen3_extras(checkpoint).note,
+        note="; ".join(filter(None, (read_qwen3_extras(checkpoint).note, _times_note(options)))),
         companions=num_companions(config),
+    )
+
+
+def _times_note(options: Qwen3Options) -> str:
+    if options.frame_times == "average_rate":
+        return ""
+    return (
+        "where a video's frame rate varies, prompts state the frames' own times; transformers "
+        "states number of the frame / average rate (model.frame_times: average_rate)"
     )

@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.options import FamilyOptions, raise_if_wrong_area
+from tango_core.video.frame_spec import FrameTimes
 
 
 @dataclass(frozen=True)
 class Qwen3Options(FamilyOptions):
     """The defaults are those of the release (qwen-vl-utils 0.0.14).
 
-    Cached tokens depend on the areas, which are part of `ModelSpec.frames`, and on
-    `companions`.
+    Cached tokens depend on the areas and `frame_times`, which are part of `ModelSpec.frames`, and
+    on `companions`.
 
     Attributes:
         max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get less.
@@ -29,6 +30,9 @@ class Qwen3Options(FamilyOptions):
         companions: What becomes of the DeepStack rows of merged tokens: merged with the same
             weights (`"merge"`), or those of the token in that place (`"anchor"`, as FlashVID's
             release).
+        frame_times: Times that the prompt states: those of the frames in the file (`"own"`), or
+            number of the frame / average rate (`"average_rate"`), as the processor of transformers
+            computes them. They differ where the frame rate varies.
     """
 
     max_pixels: int | None = None
@@ -38,6 +42,7 @@ class Qwen3Options(FamilyOptions):
     outer_marks: bool = False
     system_turn: bool = False
     companions: Literal["merge", "anchor"] = "merge"
+    frame_times: FrameTimes = "own"
 
     def __post_init__(self) -> None:
         """Check the ranges."""
