@@ -1,4 +1,4 @@
-"""How many frames go through a tower together: what bounds the memory of its activations.
+"""A clip's way into a tower: the transfer to the device, and how many frames go in together.
 
 A tower looks at every frame (Qwen2.5-VL: at every pair of frames) on its own, so a clip can be cut
 anywhere. The tokens are the same up to rounding: a kernel may add in another order for another
@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
@@ -157,3 +159,34 @@ def free_bytes(device: torch.device) -> int | None:
 def _frames(count: int) -> str:
     """As text."""
     return "1 frame" if count == 1 else f"{count} frames"
+
+
+def upload_clip(
+    pixels: NDArray[np.uint8], timestamps: NDArray[np.float64], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Copy frames and their times to a device, as bytes and in one transfer.
+
+    For CUDA the bytes are put in pinned memory first and the host does not wait for the copy:
+    kernels that follow on the same stream do. PyTorch keeps the pinned memory for the next clip.
+
+    Args:
+        pixels: (..., h, w, 3) uint8, read-only or not.
+        timestamps: (T,) float64.
+        device: Where they go; on a CPU they are copied, because the input may be read-only.
+
+    Returns:
+        Pixels and timestamps in the same shapes.
+    """
+    # Times first: numbers of eight bytes must begin at a multiple of eight.
+    times = np.ascontiguousarray(timestamps, np.float64)
+    pinned = device.type == "cuda" and torch.cuda.is_available()
+    host = torch.empty(times.nbytes + pixels.nbytes, dtype=torch.uint8, pin_memory=pinned)
+    buffer = host.numpy()
+    buffer[: times.nbytes] = times.view(np.uint8)
+    buffer[times.nbytes :].reshape(pixels.shape)[...] = pixels
+    moved = host.to(device, non_blocking=True)
+    # A copy, so that the times do not keep the pixels in memory.
+    return (
+        moved[times.nbytes :].view(pixels.shape),
+        moved[: times.nbytes].view(torch.float64).clone(),
+    )
