@@ -1,24 +1,65 @@
 """What the files of a family's checkpoints say: architecture, tensors, pixels, conversation.
 
-Describing a model must not load the code of its networks, so nothing here imports it.
+Describing a model must not load the code of its networks, so nothing here imports it. The optional
+tango.json beside config.json holds what config.json has no place for:
+
+    {"chat": {"opening": "a", "after_clip": "b", "closing": "c"}, "sinks": [28], "note": "d"}
+
+`chat` is the text around clip and question (`language/chat.py`), `sinks` are positions of the token
+grid that attract attention in every clip, `note` is shown with every result. Any key may be left
+out.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.checkpoints.weights import Rename
-from tango_core.models.extras import Extras, read_extras
 from tango_core.models.family import Half, ModelRequest
-from tango_core.models.language.chat import ChatFormat
-from tango_core.models.patches import PatchLayout
+from tango_core.models.language.chat import ChatFormat, chat_format
 from tango_core.models.placement import resolve_dtype
+from tango_core.models.towers.patches import PatchLayout
 from tango_core.video import FrameSpec
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Content of the optional tango.json of a checkpoint."""
+
+    chat: ChatFormat
+    sinks: tuple[int, ...] | None
+    note: str
+
+
+def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat) -> Extras:
+    """Content of tango.json, or its defaults.
+
+    Args:
+        checkpoint: Where the file may be.
+        default_chat: Conversation of a checkpoint whose file names none.
+
+    Raises:
+        ValueError: If it has unknown keys or wrong values.
+    """
+    content = checkpoint.read_json("tango.json") or {}
+    unknown = sorted(set(content) - {"chat", "sinks", "note"})
+    if unknown:
+        raise ValueError(
+            f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
+            "known are chat, sinks, note"
+        )
+    sinks = content.get("sinks")
+    return Extras(
+        chat=chat_format(content.get("chat"), checkpoint.source, default_chat),
+        sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
+        note=str(content.get("note", "")),
+    )
 
 
 class FamilyFiles(ABC):

@@ -17,8 +17,8 @@ from transformers import InternVLConfig, InternVLVisionModel
 from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
 
 from tango_core.models.internvl.files import merge_of, tower_grid
-from tango_core.models.tower_encoder import FrameEncoder, Grid
-from tango_core.models.trace import Observer
+from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.trace import Observer
 
 # Attention probabilities of this many frames are in memory at once: 16 heads x 1025 x 1025 in
 # float32 are 67 MB per frame.

@@ -11,9 +11,15 @@ from transformers import PreTrainedTokenizerBase
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.internvl.family import FrameLabel, InternVLOptions
-from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens
+from tango_core.models.language.prompt import (
+    BlockText,
+    LaidOutPrompt,
+    PromptLayout,
+    TextTokens,
+    block_positions,
+    lay_out_blocks,
+)
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")

@@ -24,8 +24,8 @@ from tango_core.models.llava.siglip import (
     selected_states,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
-from tango_core.models.tower_encoder import FrameEncoder, Grid
-from tango_core.models.trace import Observer
+from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.trace import Observer
 from tango_core.ops.saliency import pool_grid
 
 

@@ -21,7 +21,8 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 )
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
-from tango_core.models.patch_tower import (
+from tango_core.models.towers.encoder import Grid
+from tango_core.models.towers.patch_tower import (
     STOCK,
     BlockHalves,
     LastBlock,
@@ -29,9 +30,8 @@ from tango_core.models.patch_tower import (
     PatchTowerOutput,
     attend_within,
 )
-from tango_core.models.patches import pair_timestamps
-from tango_core.models.tower_encoder import Grid
-from tango_core.models.trace import Observer
+from tango_core.models.towers.patches import pair_timestamps
+from tango_core.models.towers.trace import Observer
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,15 @@ from transformers.vision_utils import (
     get_vision_position_ids,
 )
 
-from tango_core.models.patch_tower import LastBlock, PatchEncoder, PatchTowerOutput, attend_within
-from tango_core.models.patches import mean_timestamps
-from tango_core.models.tower_encoder import Grid
-from tango_core.models.trace import Observer
+from tango_core.models.towers.encoder import Grid
+from tango_core.models.towers.patch_tower import (
+    LastBlock,
+    PatchEncoder,
+    PatchTowerOutput,
+    attend_within,
+)
+from tango_core.models.towers.patches import mean_timestamps
+from tango_core.models.towers.trace import Observer
 
 
 @dataclass(frozen=True, eq=False)

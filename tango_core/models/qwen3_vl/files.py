@@ -10,9 +10,8 @@ from transformers import Qwen3VLConfig
 
 from tango_core.local_files import read_text
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
-from tango_core.models.extras import Extras
 from tango_core.models.family import ModelRequest
-from tango_core.models.files import PatchFiles
+from tango_core.models.files import Extras, PatchFiles
 from tango_core.models.language.chat import QWEN2_5_VL
 
 _USER = "<|im_start|>user\n"

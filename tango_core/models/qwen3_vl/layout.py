@@ -16,9 +16,16 @@ import torch
 from torch import Tensor
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, Span, TextTokens
+from tango_core.models.language.prompt import (
+    BlockText,
+    LaidOutPrompt,
+    PromptLayout,
+    Span,
+    TextTokens,
+    block_positions,
+    lay_out_blocks,
+)
 from tango_core.models.qwen3_vl.family import Qwen3Options
 from tango_core.models.qwen3_vl.files import SYSTEM_TURN
 from tango_core.types import CompressedVideo, Positions, Prompt

@@ -9,7 +9,7 @@ from simulated_device import SimulatedDevice
 from pipeline.cache.features import open_features
 from pipeline.cache.sealed_rows import ClipIdentity
 from tango_core.compressors.contract.clips import make_clip
-from tango_core.models.frame_batches import upload_clip
+from tango_core.models.towers.frame_batches import upload_clip
 
 MODEL = {"name": "tiny", "frames": {"num_frames": 4}}
 

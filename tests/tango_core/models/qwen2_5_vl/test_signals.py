@@ -12,7 +12,7 @@ from qwen_frames import SIZES, clip, patches_of
 from torch import nn
 
 from tango_core.models import load_encoder
-from tango_core.models.patch_tower import LastBlock, PatchTowerOutput
+from tango_core.models.towers.patch_tower import LastBlock, PatchTowerOutput
 from tango_core.types import ClipSource, VideoFrames
 
 GOLDEN = GOLDEN_DIR
@@ -82,7 +82,7 @@ def test_attention_is_what_all_patches_of_the_frame_pay_to_a_token(qwen, encoder
 def test_attention_does_not_depend_on_how_many_heads_are_in_memory(encoder, monkeypatch):
     frames = clip(2, (3, 5))
     whole = encoder.encode(frames, frozenset({"attention"})).attention
-    monkeypatch.setattr("tango_core.models.patch_tower._PROBABILITIES_AT_ONCE", 1)
+    monkeypatch.setattr("tango_core.models.towers.patch_tower._PROBABILITIES_AT_ONCE", 1)
     one_by_one = encoder.encode(frames, frozenset({"attention"})).attention
     torch.testing.assert_close(one_by_one, whole, rtol=1e-5, atol=1e-7)
 

@@ -13,8 +13,8 @@ from transformers import Qwen3VLProcessor
 from transformers.video_utils import VideoMetadata
 
 from tango_core.models import describe_model
-from tango_core.models.patches import mean_timestamps
 from tango_core.models.qwen3_vl.layout import stamp
+from tango_core.models.towers.patches import mean_timestamps
 from tango_core.video import FrameSpec, decode_frames
 from tango_core.video.sampling import clip_window, frame_indices, size_of_area
 

@@ -24,10 +24,16 @@ from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.compiling import can_compile, compile_blocks
 from tango_core.models.files import FamilyFiles
-from tango_core.models.frame_batches import FrameBatches, upload_clip
 from tango_core.models.placement import resolve_device
 from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer, trace_of
+from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
+from tango_core.models.towers.trace import (
+    LayerNotes,
+    Observer,
+    TowerTrace,
+    raise_if_no_layer,
+    trace_of,
+)
 from tango_core.types import VideoFrames, VisualFeatures
 
 Grid = tuple[int, int]

@@ -23,9 +23,9 @@ from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.compiling import can_compile, compiled
 from tango_core.models.files import PatchFiles
 from tango_core.models.fused_attention import attend
-from tango_core.models.patches import pair_frames, patches_by_row, to_patches
-from tango_core.models.tower_encoder import Grid, TowerEncoder
-from tango_core.models.trace import LayerNotes, Observer
+from tango_core.models.towers.encoder import Grid, TowerEncoder
+from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
+from tango_core.models.towers.trace import LayerNotes, Observer
 from tango_core.ops.saliency import mean_query_attention
 from tango_core.types import VideoFrames
 
