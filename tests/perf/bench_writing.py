@@ -15,10 +15,9 @@ from unittest.mock import patch
 
 import torch
 
-from pipeline.cache.features import open_features
+from pipeline.cache.features import FeatureStore, open_features
 from pipeline.cache.names import SIGNALS
 from pipeline.cache.tokens import TokenCache
-from pipeline.features import FeatureStore
 from pipeline.rows import Row
 from pipeline.stages import compress
 from pipeline.stages.clip_features import FeatureSource
@@ -62,8 +61,6 @@ def stage(root: Path, features: VisualFeatures, writers: Writers, *, stores: boo
     if stores:
         store = FeatureStore(open_features(str(root), MODEL), frozenset(SIGNALS))
         store.cache.prepare()
-        for cache in made.caches.values():
-            cache.with_features(store.cache)
     made.writers = writers
     device = torch.device("cpu")
     made.source = FeatureSource(lambda: WaitingEncoder(features), store, device, writers)
@@ -116,7 +113,7 @@ def main() -> None:
         ", ".join(f"{key} {value}" for key, value in about_machine().items()) + ".",
         "",
         "| threads that write | stored as tokens: ms per clip | ratio "
-        "| features and plans: ms per clip | ratio |",
+        "| features: ms per clip | ratio |",
         "|---:|---:|---:|---:|---:|",
     ]
     first: list[float] = []

@@ -26,7 +26,7 @@ from jobs.run.build import build
 from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.cache.quantised import quantise, restore
+from pipeline.cache.feature_rows import quantise, restore
 from tests.perf.timing import about_machine
 
 RESULTS = Path(__file__).parent / "results" / "feature_bits.md"
