@@ -34,10 +34,9 @@ PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
 SILENT_S = 900.0
 """Without a sign of life for so long, a driver on another machine counts as dead."""
-# Limits of MLflow's stores: characters, entries per request, runs that one search gives.
+# Limits of MLflow's stores: characters, points per request, runs that one search gives.
 _MAX_KEY, _MAX_VALUE = 250, 6000
-_MAX_PARAMS, MAX_METRICS, _MAX_TAGS = 100, 1000, 100
-PAGE = 1000
+MAX_METRICS = PAGE = 1000
 # Text files that may quote a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
@@ -154,7 +153,7 @@ class MlflowRuns:
         own = {**tags, RUN_TAG: self.run_id}
         for run in self.there() if there is None else there:
             if _is_same_run(run.data.tags, own):
-                self.tags(run.info.run_id, own)
+                self.log(run.info.run_id, tags=own)
                 return str(run.info.run_id)
         new = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
@@ -162,14 +161,19 @@ class MlflowRuns:
         self.progress()
         return str(new.info.run_id)
 
-    def tags(self, run: str, tags: Mapping[str, str]) -> None:
-        """Set tags; what is there under the same names is replaced."""
-        from mlflow.entities import RunTag
+    def log(
+        self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Add points, which are not doubled where the store has them, and set tags.
 
-        values = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags).items()]
-        for start in range(0, len(values), _MAX_TAGS):
-            self.client.log_batch(run, tags=values[start : start + _MAX_TAGS])
-            self.progress()
+        MLflow's client splits them into requests as large as a store takes.
+        """
+        from mlflow.entities import Metric, RunTag
+
+        values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in metrics]
+        names = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags or {}).items()]
+        self.client.log_batch(run, metrics=values, tags=names)
+        self.progress()
 
     def params(self, run: str, params: Mapping[str, str]) -> None:
         """Parameters; MLflow never changes one, so what a resumed job changed becomes a tag."""
@@ -184,19 +188,8 @@ class MlflowRuns:
                 pairs.append(Param(name, value))
             else:  # e.g. the size of its pools
                 changed[f"resumed.{name}"] = value
-        for start in range(0, len(pairs), _MAX_PARAMS):
-            self.client.log_batch(run, params=pairs[start : start + _MAX_PARAMS])
-            self.progress()
-        self.tags(run, changed)
-
-    def metrics(self, run: str, points: Sequence[Point]) -> None:
-        """Points of metrics; a point that the store has already is not doubled."""
-        from mlflow.entities import Metric
-
-        values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in points]
-        for start in range(0, len(values), MAX_METRICS):
-            self.client.log_batch(run, metrics=values[start : start + MAX_METRICS])
-            self.progress()
+        self.client.log_batch(run, params=pairs)
+        self.log(run, tags=changed)
 
     def inputs(self, run: str, datasets: Sequence[DatasetInput]) -> None:
         """Dataset inputs that the run does not have yet."""
@@ -241,7 +234,7 @@ class MlflowRuns:
     def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
         """Mark a run as ended, at `None` by the store's clock, and give a reason or none."""
         if reason:
-            self.tags(run, {ENDED_TAG: reason})
+            self.log(run, tags={ENDED_TAG: reason})
         elif ENDED_TAG in self.client.get_run(run).data.tags:
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)

@@ -106,8 +106,7 @@ class EventUpload:
     def _flush(self, points: Sequence[Point]) -> None:
         """Send points, with a sign of life."""
         if points and self.run:
-            self.runs.metrics(self.run, points)
-            self.runs.tags(self.run, {HEARTBEAT_TAG: iso(points[-1][2])})
+            self.runs.log(self.run, metrics=points, tags={HEARTBEAT_TAG: iso(points[-1][2])})
 
     def _start(self, event: Event) -> None:
         """Make the run, or take it up again."""
@@ -324,9 +323,8 @@ class Results:
         runs.params(parent, params)
         # The UI shows the point with the largest step, and draws a bar where the only step is 0.
         steps = last_steps(self.run_dir)
-        runs.metrics(
-            parent, [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
-        )
+        points = [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
+        runs.log(parent, metrics=points)
         runs.inputs(parent, shown.datasets_of(job))
         if summary is not None:
             self._upload_cells(runs, summary, parent)
@@ -353,7 +351,7 @@ class Results:
                 run = runs.start(name, tags, self._started_ms, there)
                 runs.params(run, shown.cell_params(cell, self.facts))
                 metrics = shown.cell_metrics(cell)
-                runs.metrics(run, [(key, v, self._now_ms, 0) for key, v in metrics.items()])
+                runs.log(run, metrics=[(key, v, self._now_ms, 0) for key, v in metrics.items()])
                 runs.inputs(run, shown.datasets_of(self.job, cell.benchmark))
                 runs.client.log_dict(run, redacted_inside(cell.to_json()), SUMMARY_FILE)
             if replies is not None:
@@ -386,7 +384,7 @@ class Results:
         if plots and self.summary is not None:
             text = shown.describe(self.facts, self.summary)
             note = shown.with_pictures(text, parent, [path.name for path in plots])
-            runs.tags(parent, {NOTE_TAG: note})
+            runs.log(parent, tags={NOTE_TAG: note})
 
 
 def read_job(run_dir: Path) -> object | None:

@@ -179,7 +179,8 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
             runs = MlflowRuns(client, experiment, output.name)
             run = str(client.create_run(experiment, run_name=output.name).info.run_id)
             runs.params(run, flatten(json.loads((directory / OPTIONS).read_text())))
-            runs.metrics(run, [(name, value, now, step) for name, value, step in points(directory)])
+            logged = [(name, value, now, step) for name, value, step in points(directory)]
+            runs.log(run, metrics=logged)
             for path in (output / "README.md", directory / EVALUATIONS):
                 client.log_artifact(run, str(path))
             client.set_terminated(run)

@@ -62,11 +62,10 @@ class Client:
     def run_on(self, run: str, driver: str) -> None:
         self._ask().status = "RUNNING"
 
-    def tags(self, run: str, tags: Mapping[str, str]) -> None:
-        self._ask().tags |= tags
-
-    def metrics(self, run: str, points: Sequence[Point]) -> None:
-        self._ask().points |= set(points)
+    def log(self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str]) -> None:
+        found = self._ask()
+        found.tags |= tags
+        found.points |= set(metrics)
 
     def end(self, run: str, status: str, end_ms: int, reason: str = "") -> None:
         self._ask().status = status
