@@ -141,8 +141,8 @@ class MlflowRuns:
         tags: Mapping[str, str],
         started_ms: int | None,
         there: Sequence[Run] | None = None,
-    ) -> str:
-        """Id of the MLflow run of a run or cell; made once, found again when logged again.
+    ) -> Run:
+        """The MLflow run of a run or cell; made once, found again when logged again.
 
         Args:
             name: Of a new one.
@@ -154,12 +154,12 @@ class MlflowRuns:
         for run in self.there() if there is None else there:
             if _is_same_run(run.data.tags, own):
                 self.log(run.info.run_id, tags=own)
-                return str(run.info.run_id)
-        new = self.client.create_run(
+                return run
+        run = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
         )
         self.progress()
-        return str(new.info.run_id)
+        return run
 
     def log(
         self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
@@ -175,32 +175,34 @@ class MlflowRuns:
         self.client.log_batch(run, metrics=values, tags=names)
         self.progress()
 
-    def params(self, run: str, params: Mapping[str, str]) -> None:
-        """Parameters; MLflow never changes one, so what a resumed job changed becomes a tag."""
+    def settings(
+        self,
+        run: Run,
+        params: Mapping[str, str],
+        datasets: Sequence[DatasetInput],
+        metrics: Sequence[Point] = (),
+    ) -> None:
+        """Add parameters and dataset inputs that the run does not have, and points.
+
+        MLflow never changes a parameter, so what a resumed job changed becomes a tag.
+        """
         from mlflow.entities import Param
 
-        logged = self.client.get_run(run).data.params
-        self.progress()
         pairs, changed = [], {}
         for key, text in params.items():
             name, value = key[:_MAX_KEY], redacted(text)[:_MAX_VALUE]
-            if logged.get(name, value) == value:
+            if run.data.params.get(name, value) == value:
                 pairs.append(Param(name, value))
             else:  # e.g. the size of its pools
                 changed[f"resumed.{name}"] = value
-        self.client.log_batch(run, params=pairs)
-        self.log(run, tags=changed)
-
-    def inputs(self, run: str, datasets: Sequence[DatasetInput]) -> None:
-        """Dataset inputs that the run does not have yet."""
-        there = {
-            (one.dataset.name, one.dataset.digest)
-            for one in self.client.get_run(run).inputs.dataset_inputs
-        }
+        self.client.log_batch(run.info.run_id, params=pairs)
+        self.log(run.info.run_id, metrics=metrics, tags=changed)
+        known = run.inputs.dataset_inputs if run.inputs else ()
+        there = {(one.dataset.name, one.dataset.digest) for one in known}
         new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in there]
         if new:
-            self.client.log_inputs(run, new)
-        self.progress()
+            self.client.log_inputs(run.info.run_id, new)
+            self.progress()
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; the secrets in a text file are not sent, see `without_secrets`."""
@@ -231,11 +233,26 @@ class MlflowRuns:
                 self.client.delete_tag(run, ENDED_TAG)
         self.progress()
 
-    def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
-        """Mark a run as ended, at `None` by the store's clock, and give a reason or none."""
+    def end(
+        self,
+        run: str,
+        status: str,
+        end_ms: int | None,
+        reason: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Mark a run as ended, and give a reason or none.
+
+        Args:
+            run: Its id.
+            status: How it ended.
+            end_ms: In milliseconds since 1970; `None` for now.
+            reason: In one line; "" for none.
+            tags: That it has; `None` to ask.
+        """
         if reason:
             self.log(run, tags={ENDED_TAG: reason})
-        elif ENDED_TAG in self.client.get_run(run).data.tags:
+        elif ENDED_TAG in (self.client.get_run(run).data.tags if tags is None else tags):
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)
         self.progress()
