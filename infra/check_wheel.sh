@@ -41,5 +41,11 @@ grep -q "pip install 'tango-video\[jobs\]'" said.txt
 echo "with every extra:"
 all/bin/tango --version
 all/bin/tango doctor || [ $? -eq 1 ] # 1: this machine lacks something, the wheel does not
+if all/bin/tango train-tiny >said.txt 2>&1; then
+    echo "train-tiny runs without a checkout, so its training is in the wheel" >&2
+    exit 1
+fi
+cat said.txt
+grep -q "run it in a checkout" said.txt
 recipe=$(all/bin/python -c "import jobs; print(jobs.__path__[0] + '/recipes/shapes_tiny.yaml')")
 all/bin/tango evaluate "$recipe" --limit 2 --set executor=local

@@ -83,6 +83,7 @@ ANSWER = pa.schema(
         ("score", pa.float64()),
         ("answer_text", pa.string()),
         ("choice_text", pa.string()),
+        ("reading_rule", pa.string()),
         ("harness_score", pa.float64()),
         ("tokens_total", pa.int64()),
         ("tokens_kept", pa.int64()),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipeline.devices import doubts
+from pipeline.errors import WorkerError
 from pipeline.executors import local
 from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
@@ -16,6 +17,11 @@ from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.sizing import pools_for
 from pipeline.stages.declarations import stages_of
+from tango_core.types import NotFiniteError
+
+# Clips in a row for which a model computed NaN or infinity before the job stops.
+_MOST_NOT_FINITE = 5
+_NOT_FINITE = NotFiniteError.__name__
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,7 @@ def run(
     Raises:
         PoolError: If a pool does not fit the cluster.
         ClusterError: If the cluster cannot be reached.
+        WorkerError: If a model computed NaN or infinity for several clips in a row.
     """
     if plan.clips.num_rows == 0:
         return
@@ -44,11 +51,23 @@ def run(
         plan.features.cache.prepare()
     for cache in plan.caches.values():
         cache.prepare()
-    yield from (
+    yield from _while_finite(
         _on_ray(plan, settings, early, board)
         if settings.executor == "ray"
         else local.stream(plan, settings, board)
     )
+
+
+def _while_finite(results: Iterator[Row]) -> Iterator[Row]:
+    """Pass results on; stop the job when a model computes NaN for one clip after the other."""
+    in_a_row = 0
+    for row in results:
+        yield row
+        errors = [row["error"]] if row["error"] else [one["error"] for one in row["answers"]]
+        failed = errors and all((error or "").startswith(_NOT_FINITE) for error in errors)
+        in_a_row = in_a_row + 1 if failed else 0
+        if in_a_row == _MOST_NOT_FINITE:
+            raise WorkerError(f"the last {in_a_row} clips failed alike: {errors[0]}")
 
 
 def _on_ray(

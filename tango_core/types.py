@@ -42,6 +42,10 @@ __all__ = [
 Positions = Literal["renumbered", "original"]
 
 
+class NotFiniteError(ValueError):
+    """A half of a model computed NaN or infinity."""
+
+
 @dataclass(frozen=True)
 class ClipSource:
     """Length and height of a clip before sampling and resizing; some prompts state them.

@@ -120,7 +120,14 @@ def train_tiny(
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output)
-    from jobs.training.command import train_tiny
+    try:
+        from jobs.training.command import train_tiny
+    except ModuleNotFoundError as error:
+        if error.name != "jobs.training":
+            raise
+        raise ValueError(
+            "train-tiny is not in the installed package; run it in a checkout of the repository"
+        ) from None
 
     trial = train_tiny(
         output,

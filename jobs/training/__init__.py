@@ -1,16 +1,15 @@
 """`tango train-tiny`: train the embedded model from scratch and write its directory and card.
 
-| part | holds |
+| module | holds |
 |---|---|
-| `command.py` | the command: all stages in order, `--resume`, the files in `--output` |
-| `recipe.py`, `files.py` | lengths of the stages, curriculum, sizes of the model; names of files |
+| `command.py` | the command: all stages in order, `--resume`, progress, MLflow |
+| `recipe.py` | lengths of the stages, curriculum, sizes of the model |
 | `stages.py`, `loop.py` | what each stage trains on what; the loop of steps with checkpoints |
-| `display.py` | progress: bars on a terminal, lines in a log |
-| `data/` | training samples from descriptions of clips |
-| `networks/` | the parts of the model while they are trained |
-| `evaluation/` | accuracy on held-out clips, the model card, MLflow |
+| `frames.py`, `samples.py` | training data from descriptions of generated clips |
+| `curriculum.py`, `packing.py` | which samples a step uses; many questions in one sequence |
+| `vision.py`, `language.py`, `projector.py`, `joint.py` | the parts of the model in training |
+| `held_out.py`, `card.py`, `card.md` | accuracy on held-out clips; the model card |
 
-`data` imports nothing of the others, `networks` imports `data`, `stages` imports both, `command`
-imports all. Nothing else imports this room but the command line, and it imports no `pipeline`.
-A new kind of training data goes into `data/`, a new stage into `recipe.py` and `stages.py`.
+Names of parameters are keys of checkpoints: they stay. Nothing else imports this package but the
+command line, and it imports no `pipeline`. It is not part of the wheel.
 """

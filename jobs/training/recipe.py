@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import LlavaOnevisionConfig
 
-from jobs.training.data.curriculum import Phase
+from jobs.training.curriculum import Phase
 from jobs.training.loop import Stage
 from tango_core.benchmarks.shapes.benchmark import ASKED, VOCABULARY
 from tango_core.models.tiny import tiny_config

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from jobs.training.data.curriculum import (
+from jobs.training.curriculum import (
     QUESTIONS_PER_CLIP,
     CurriculumDataset,
     MakeSample,
@@ -19,15 +19,12 @@ from jobs.training.data.curriculum import (
     QuestionSampler,
     StepSamples,
 )
-from jobs.training.data.frames import Batch, FrameBatches
-from jobs.training.data.packing import Packed, PromptAndReply, pack
-from jobs.training.data.samples import Sample, synthetic_sample, training_clip
-from jobs.training.data.token_targets import TOKENS_PER_FRAME, token_targets
+from jobs.training.frames import Batch, FrameBatches
+from jobs.training.joint import JointTrainer, RenderedSamples
+from jobs.training.language import LanguageTrainer, accuracy_by_type, synthetic_tokens
 from jobs.training.loop import Metrics, ReportProgress, Stage, run_stage
-from jobs.training.networks.joint import JointTrainer, RenderedSamples
-from jobs.training.networks.language import LanguageTrainer, accuracy_by_type, synthetic_tokens
-from jobs.training.networks.projector import fit_projector, patch_states
-from jobs.training.networks.vision import VisionTrainer
+from jobs.training.packing import Packed, PromptAndReply, pack
+from jobs.training.projector import fit_projector, patch_states
 from jobs.training.recipe import (
     DIGIT_SHARE,
     FRAME_BATCH,
@@ -37,6 +34,14 @@ from jobs.training.recipe import (
     Recipe,
     architecture,
 )
+from jobs.training.samples import (
+    TOKENS_PER_FRAME,
+    Sample,
+    synthetic_sample,
+    token_targets,
+    training_clip,
+)
+from jobs.training.vision import VisionTrainer
 from tango_core.benchmarks.shapes.benchmark import render
 
 SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, dict[int, list[bool]]]]

@@ -1,7 +1,7 @@
 """What a method keeps of every clip, to look at: `tango view`.
 
-Works from run directories and caches alone; no model is loaded. For other rooms: `deep_link`, a
-link to one clip, `list_link`, one to the questions of a filter, and `panels.ClipPanels`, one clip
+Works from run directories and caches alone; no model is loaded. For other packages: `deep_link`,
+a link to one clip, `list_link`, one to the questions of a filter, and `panels.ClipPanels`, one clip
 as HTML. Imports `config` and `results`.
 """
 

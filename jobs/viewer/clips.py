@@ -11,8 +11,7 @@ from jobs.results.facts import CellFacts
 from jobs.results.plain import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
-from jobs.viewer.index import SHOWN, QuestionIndex
-from jobs.viewer.outcomes import NOT_ASKED
+from jobs.viewer.index import NOT_ASKED, SHOWN, QuestionIndex
 from pipeline.redaction import redacted
 from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from jobs.results.plain import Json
 from jobs.viewer.clips import NO_WORDS
-from jobs.viewer.index import QuestionIndex
-from jobs.viewer.outcomes import NOT_ASKED, OUTCOMES, STATUSES
+from jobs.viewer.index import NOT_ASKED, OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.query import COMPARED, PAGE, SORTS
 from tango_core import __version__
 

@@ -1,14 +1,15 @@
 """All questions of the runs in a database on disk, so that pages of them come by query.
 
-Answers are read part by part and checked, as for every report. In memory stay one number per
-question and one byte per answer; texts are in the file, which goes with the viewer.
+Answers are read part by part and checked, as for every report. A question has one letter per cell:
+whether the answer is right, and what its status is. A list of 100,000 questions under 21 cells is
+100,000 short words then, which a database, and a page without one, can filter alike.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,46 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.results.answer_columns import AnswerColumns
+from jobs.results.answer_columns import (
+    DAMAGED_BIT,
+    FAILED_BIT,
+    OK,
+    RIGHT,
+    SCORED,
+    UNPARSED,
+    AnswerColumns,
+)
 from jobs.results.scores import read_groups
-from jobs.viewer.outcomes import NOT_ASKED, OUTCOMES, letters_of
 from jobs.viewer.runs import RunGroup, Runs
 from pipeline.answer_parts import AnswerParts
 from pipeline.asked import ASKED
 from pipeline.rows import ANSWER
 from tango_core.printable import printable
+
+NOT_ASKED = "."
+
+OUTCOMES = {
+    "right": "Rr",
+    "wrong": "WwUuDdeax",
+    "unscored": "Nn",
+}
+"""What counts as right or wrong, as in the tables: a failed or unreadable answer is wrong."""
+
+STATUSES = {
+    "ok": "RWN",
+    "unparsed": "U",
+    "decode_failed": "d",
+    "decode_damaged": "Drwun",
+    "encode_failed": "e",
+    "answer_failed": "a",
+    "other": "x",
+}
+_FAILURES = {
+    "decode_failed": "d",
+    "decode_damaged": "D",
+    "encode_failed": "e",
+    "answer_failed": "a",
+}
 
 # What a clip's page shows of an answer.
 SHOWN = [
@@ -32,25 +65,50 @@ SHOWN = [
     for name in ANSWER.names
     if name not in ("benchmark", "video_id", "question_id", "cell", "groups", "method", "retention")
 ]
+_ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id", "subtitles_digest")]
 
 _TABLES = """
-CREATE TABLE clips (clip INTEGER, benchmark VARCHAR, video VARCHAR);
+CREATE TABLE staged (benchmark VARCHAR, video_id VARCHAR, question_id VARCHAR, groups VARCHAR,
+                     col INTEGER, letter VARCHAR, run INTEGER, {answer});
 CREATE TABLE asked (clip INTEGER, grp INTEGER, path VARCHAR, clip_start DOUBLE, clip_end DOUBLE,
                     clip_key VARCHAR, source_fingerprint VARCHAR, questions VARCHAR);
-CREATE TABLE names (question INTEGER, clip INTEGER, id VARCHAR);
-CREATE TABLE texts (question INTEGER, text VARCHAR, options VARCHAR);
-CREATE TABLE marks (question INTEGER, kind INTEGER, outcomes VARCHAR, rights INTEGER);
+CREATE TABLE texts (clip INTEGER, question_id VARCHAR, text VARCHAR, options VARCHAR);
 CREATE TABLE kinds (kind INTEGER, name VARCHAR, value VARCHAR);
+"""
+# Clips, questions and sets of groups are numbered in the order in which they are first met.
+_NUMBERED = """
+CREATE TABLE named_clips AS
+SELECT row_number() OVER (ORDER BY min(rowid)) - 1 AS clip, benchmark, video_id
+FROM staged GROUP BY benchmark, video_id;
+CREATE TABLE clips AS
+SELECT clip, printable(benchmark) AS benchmark, printable(video_id) AS video FROM named_clips;
+CREATE TABLE groupings AS
+SELECT row_number() OVER (ORDER BY min(rowid)) - 1 AS kind, groups FROM staged GROUP BY groups;
+CREATE TABLE named_questions AS
+SELECT row_number() OVER (ORDER BY min(s.rowid)) - 1 AS question, clip, question_id,
+       arg_min(groups, s.rowid) AS groups, {outcomes} AS outcomes
+FROM staged s JOIN named_clips USING (benchmark, video_id) GROUP BY clip, question_id;
+CREATE TABLE answers AS
+SELECT clip, question, col, run, {shown}
+FROM staged JOIN named_clips USING (benchmark, video_id)
+     JOIN named_questions USING (clip, question_id);
+DROP TABLE staged;
 """
 _JOINED = """
 CREATE TABLE questions AS
-SELECT n.question, n.clip, c.benchmark, c.video, n.id, m.kind, m.outcomes, m.rights,
+SELECT n.question, n.clip, c.benchmark, c.video, printable(n.question_id) AS id, g.kind, n.outcomes,
+       length(regexp_replace(n.outcomes, '[^{right}]', '', 'g')) AS rights,
        coalesce(t.text, '') AS text, coalesce(t.options, '') AS options
-FROM names n JOIN clips c USING (clip) JOIN marks m USING (question)
-     LEFT JOIN (SELECT question, any_value(text) AS text, any_value(options) AS options
-                FROM texts GROUP BY question) t USING (question)
+FROM named_questions n JOIN clips c USING (clip) JOIN groupings g USING (groups)
+     LEFT JOIN (SELECT clip, question_id, any_value(text) AS text, any_value(options) AS options
+                FROM texts GROUP BY clip, question_id) t USING (clip, question_id)
 ORDER BY n.question;
-DROP TABLE names; DROP TABLE texts; DROP TABLE marks;
+DROP TABLE named_questions; DROP TABLE texts;
+"""
+_TWICE = """
+SELECT max(run) AS run, count(*) AS n
+FROM (SELECT max(run) AS run FROM answers WHERE col >= 0
+      GROUP BY question, col HAVING count(*) > 1)
 """
 
 
@@ -81,23 +139,13 @@ class QuestionIndex:
                 "autoload_known_extensions": "false",
             },
         )
-        self._connection.execute(_TABLES)
-        columns = ", ".join(f"{name} {_sql_type(ANSWER.field(name).type)}" for name in SHOWN)
-        self._connection.execute(
-            f"CREATE TABLE answers (clip INTEGER, question INTEGER, col INTEGER, {columns})"
-        )
-        filled = _Filled(self._connection, len(runs.columns))
-        for number, group in enumerate(runs.groups):
-            filled.add_answers(group, self._columns_of(number))
-            filled.add_asked(number, group.asked())
-        filled.finish()
-        self.num_questions = len(filled.questions)
-        self.num_clips = len(filled.clips)
+        self._connection.create_function("printable", printable, ["VARCHAR"], "VARCHAR")
+        answer = ", ".join(f"{name} {_sql_type(ANSWER.field(name).type)}" for name in SHOWN)
+        self._connection.execute(_TABLES.format(answer=answer))
+        self._fill()
+        self.num_questions = self._count("questions")
+        self.num_clips = self._count("clips")
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
-
-    def _columns_of(self, group: int) -> dict[str, int]:
-        """Name of a cell -> number of its column."""
-        return {c.name: at for at, c in enumerate(self.runs.columns) if c.group == group}
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query by name; safe in several threads."""
@@ -116,164 +164,114 @@ class QuestionIndex:
         self._local = threading.local()
         self._connection.close()
 
+    def _fill(self) -> None:
+        folders = [folder for group in self.runs.groups for folder in group.folders]
+        for number, group in enumerate(self.runs.groups):
+            columns = {c.name: at for at, c in enumerate(self.runs.columns) if c.group == number}
+            for folder in group.folders:
+                for table in AnswerParts(folder / "answers").whole_clips():
+                    self._stage(AnswerColumns(table), columns, folders.index(folder))
+        letters = [
+            f"coalesce(max(letter) FILTER (WHERE col = {at}), '{NOT_ASKED}')"
+            for at in range(len(self.runs.columns))
+        ]
+        outcomes = f"concat({', '.join(letters)})" if letters else f"'{NOT_ASKED}'"
+        self._connection.execute(_NUMBERED.format(outcomes=outcomes, shown=", ".join(SHOWN)))
+        (twice,) = self.rows(_TWICE)
+        if twice["n"]:
+            raise ValueError(
+                f"{folders[twice['run']]} holds {twice['n']} questions that another shard of its "
+                "job holds, too; name one of them"
+            )
+        names = self.rows("SELECT benchmark, video_id, clip FROM named_clips")
+        clips = {(row["benchmark"], row["video_id"]): row["clip"] for row in names}
+        for number, group in enumerate(self.runs.groups):
+            self._add_asked(number, group, clips)
+        pairs = [
+            (row["kind"], printable(name), printable(value))
+            for row in self.rows("SELECT kind, groups FROM groupings")
+            for name, value in read_groups(row["groups"]).items()
+        ]
+        kinds, group_names, values = zip(*pairs, strict=True) if pairs else ((), (), ())
+        self._insert("kinds", kind=kinds, name=group_names, value=values)
+        self._connection.execute(_JOINED.format(right=OUTCOMES["right"]))
 
-class _Filled:
-    """Fills the tables, clip by clip.
-
-    Args:
-        connection: To the database.
-        num_columns: Of the list.
-    """
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, num_columns: int) -> None:
-        self._connection = connection
-        self.clips: dict[tuple[str, str], int] = {}
-        self.questions: dict[tuple[int, str], int] = {}
-        self._letters = [np.empty(0, np.uint8) for _ in range(num_columns)]
-        self._kinds: dict[str, int] = {}
-        self._kind_of: dict[int, int] = {}
-
-    def add_answers(self, group: RunGroup, columns: dict[str, int]) -> None:
-        """Take all answers of a group of runs."""
-        for folder in group.folders:
-            for table in AnswerParts(folder / "answers").whole_clips():
-                self._add(AnswerColumns(table), columns, folder)
-
-    def _add(self, answers: AnswerColumns, columns: dict[str, int], folder: Path) -> None:
-        clips = self._numbers(self.clips, answers.clip_names)
-        new_clips = [at for at, number in enumerate(clips) if number >= self._known_clips]
-        self._insert(
-            "clips",
-            clip=[clips[at] for at in new_clips],
-            benchmark=[printable(answers.clip_names[at][0]) for at in new_clips],
-            video=[printable(answers.clip_names[at][1]) for at in new_clips],
-        )
-        self._known_clips = len(self.clips)
-        numbers, first, ids = answers.questions
-        names = [(clips[answers.clips[row]], one) for row, one in zip(first, ids, strict=True)]
-        questions = self._numbers(self.questions, names)
-        new = [at for at, number in enumerate(questions) if number >= self._known_questions]
-        self._insert(
-            "names",
-            question=[questions[at] for at in new],
-            clip=[names[at][0] for at in new],
-            id=[printable(names[at][1]) for at in new],
-        )
-        self._known_questions = len(self.questions)
-        for number, kind in zip(questions, self._kinds_of(answers, first), strict=True):
-            self._kind_of.setdefault(number, kind)
+    def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
+        """Add the answers of one part of a run."""
         own = np.array([columns.get(name, -1) for _, name in answers.cell_names])[answers.cells]
-        rows = np.array(questions, np.int64)[numbers]
-        self._mark(rows, own, letters_of(answers), folder)
-        shown = {name: _column(answers.table, name) for name in SHOWN}
+        codes, groups = answers.texts("groups")
+        texts = [*(str(text or "{}") for text in groups), "{}"]
         self._insert(
-            "answers",
-            clip=pa.array(np.array(clips, np.int32)[answers.clips]),
-            question=pa.array(rows.astype(np.int32)),
-            col=pa.array(own.astype(np.int32)),
-            **shown,
+            "staged",
+            benchmark=answers.table["benchmark"],
+            video_id=answers.table["video_id"],
+            question_id=answers.table["question_id"],
+            groups=[texts[code] for code in codes.tolist()],
+            col=own.astype(np.int32),
+            letter=list(letters_of(answers).tobytes().decode("ascii")),
+            run=np.full(len(own), run, np.int32),
+            **{name: _column(answers.table, name) for name in SHOWN},
         )
 
-    _known_clips = 0
-    _known_questions = 0
-
-    def _numbers(self, known: dict[Any, int], keys: Iterable[Any]) -> list[int]:
-        """Numbers of some names, new ones at the end."""
-        return [known.setdefault(key, len(known)) for key in keys]
-
-    def _kinds_of(self, answers: AnswerColumns, first: npt.NDArray[np.int64]) -> list[int]:
-        """Number of the set of groups of every question."""
-        codes, values = answers.texts("groups")
-        own = [self._kinds.setdefault(str(value or "{}"), len(self._kinds)) for value in values]
-        none = self._kinds.setdefault("{}", len(self._kinds)) if (codes < 0).any() else 0
-        return [own[code] if code >= 0 else none for code in codes[first].tolist()]
-
-    def _mark(
-        self,
-        rows: npt.NDArray[np.int64],
-        columns: npt.NDArray[np.int64],
-        letters: npt.NDArray[np.uint8],
-        folder: Path,
-    ) -> None:
-        """Note the outcomes of answers."""
-        for column in np.unique(columns[columns >= 0]).tolist():
-            mine = columns == column
-            held = self._letters[column]
-            if len(held) < len(self.questions):
-                room = max(1024, 2 * len(self.questions)) - len(held)
-                held = np.append(held, np.full(room, ord(NOT_ASKED), np.uint8))
-                self._letters[column] = held
-            twice = int((held[rows[mine]] != ord(NOT_ASKED)).sum())
-            if twice:
-                raise ValueError(
-                    f"{folder} holds {twice} questions that another shard of its job holds, too; "
-                    "name one of them"
-                )
-            held[rows[mine]] = letters[mine]
-
-    def add_asked(self, group: int, tables: Iterable[pa.Table]) -> None:
+    def _add_asked(self, number: int, group: RunGroup, clips: dict[tuple[str, str], int]) -> None:
         """Take what a group of runs was asked, newest first; of a clip the first row counts."""
         seen: set[int] = set()
-        for table in tables:
-            asked: dict[str, list[Any]] = {name: [] for name in ("clip", "grp", *_ASKED)}
-            texts: dict[str, list[Any]] = {"question": [], "text": [], "options": []}
+        for table in group.asked():
             for batch in table.to_batches(max_chunksize=2_000):
+                asked: list[tuple[int, dict[str, Any]]] = []
                 for row in batch.to_pylist():
-                    clip = self.clips.get((row["benchmark"], row["video_id"]))
-                    if clip is None or clip in seen:
-                        continue
-                    seen.add(clip)
-                    asked["clip"].append(clip)
-                    asked["grp"].append(group)
-                    for name in _ASKED:
-                        asked[name].append(row[name])
-                    for one in json.loads(row["questions"]):
-                        number = self.questions.get((clip, one["id"]))
-                        if number is not None:
-                            texts["question"].append(number)
-                            texts["text"].append(printable(one["text"]))
-                            texts["options"].append("\n".join(map(printable, one["choices"])))
-            self._insert("asked", **asked)
-            self._insert("texts", **texts)
+                    clip = clips.get((row["benchmark"], row["video_id"]))
+                    if clip is not None and clip not in seen:
+                        seen.add(clip)
+                        asked.append((clip, row))
+                self._insert(
+                    "asked",
+                    clip=[clip for clip, _ in asked],
+                    grp=[number] * len(asked),
+                    **{name: [row[name] for _, row in asked] for name in _ASKED},
+                )
+                words = [(clip, one) for clip, row in asked for one in json.loads(row["questions"])]
+                self._insert(
+                    "texts",
+                    clip=[clip for clip, _ in words],
+                    question_id=[one["id"] for _, one in words],
+                    text=[printable(one["text"]) for _, one in words],
+                    options=["\n".join(map(printable, one["choices"])) for _, one in words],
+                )
 
-    def finish(self) -> None:
-        """Put the outcomes beside the questions."""
-        size = len(self.questions)
-        letters = np.full((size, max(1, len(self._letters))), ord(NOT_ASKED), np.uint8)
-        for column, held in enumerate(self._letters):
-            letters[: min(size, len(held)), column] = held[:size]
-        right = np.isin(letters, np.frombuffer(OUTCOMES["right"].encode(), np.uint8)).sum(axis=1)
-        width = letters.shape[1]
-        flat = letters.tobytes().decode("ascii")
-        self._insert(
-            "marks",
-            question=list(range(size)),
-            kind=[self._kind_of[number] for number in range(size)],
-            outcomes=[flat[at : at + width] for at in range(0, len(flat), width)],
-            rights=right.tolist(),
-        )
-        pairs = [
-            (kind, printable(name), printable(value))
-            for text, kind in self._kinds.items()
-            for name, value in read_groups(text).items()
-        ]
-        if pairs:
-            kinds, names, values = zip(*pairs, strict=True)
-            self._insert("kinds", kind=list(kinds), name=list(names), value=list(values))
-        self._connection.execute(_JOINED)
+    def _count(self, table: str) -> int:
+        return int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
 
     def _insert(self, target: str, **columns: Any) -> None:
         """Add rows to a table."""
         table = pa.table(columns)
-        if not table.num_rows:
-            return
-        self._connection.register("incoming", table)
-        names = ", ".join(columns)
-        self._connection.execute(f"INSERT INTO {target} ({names}) SELECT {names} FROM incoming")
-        self._connection.unregister("incoming")
+        if table.num_rows:
+            self._connection.register("incoming", table)
+            names = ", ".join(columns)
+            self._connection.execute(f"INSERT INTO {target} ({names}) SELECT {names} FROM incoming")
+            self._connection.unregister("incoming")
 
 
-_ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id", "subtitles_digest")]
+def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
+    """(n,) the letter of every answer as a byte.
+
+    Small letters of r, w, u, n are answers about a clip that is damaged and was kept.
+    """
+    bits = columns.bits
+    known = (bits & SCORED) > 0
+    letters = np.full(len(bits), ord("N"), np.uint8)
+    letters[known & ((bits & OK) > 0)] = ord("W")
+    letters[(bits & RIGHT) > 0] = ord("R")
+    letters[known & ((bits & UNPARSED) > 0)] = ord("U")
+    answered = (bits & (OK | UNPARSED)) > 0
+    letters[answered & ((bits & DAMAGED_BIT) > 0)] += ord("r") - ord("R")
+    failed = (bits & FAILED_BIT) > 0
+    letters[failed | ~answered] = ord("x")
+    codes, names = columns.texts("status")
+    for code, name in enumerate(names):
+        if name in _FAILURES:
+            letters[failed & (codes == code)] = ord(_FAILURES[name])
+    return letters
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.results.plain import Json
-from jobs.viewer.index import QuestionIndex
-from jobs.viewer.outcomes import OUTCOMES, STATUSES
+from jobs.viewer.index import OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.runs import Column
 
 PAGE = 50

@@ -18,7 +18,7 @@ from tango_core.combination import Combination
 from tango_core.compressors import METHODS
 from tango_core.compressors.base import Compressor
 from tango_core.ops.transfer import download_together, upload
-from tango_core.types import CompressedVideo
+from tango_core.types import CompressedVideo, NotFiniteError
 
 T = TypeVar("T", CompressedVideo, Combination)
 
@@ -35,7 +35,20 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
     if video.tokens.is_cuda:
         torch.cuda.synchronize(video.tokens.device)
     ms = (time.perf_counter() - started) * 1000
+    raise_if_overflowed(video)
     return Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms)
+
+
+def raise_if_overflowed(video: CompressedVideo) -> None:
+    """Raise `NotFiniteError` if merging finite tokens gave NaN or infinity."""
+    if not bool(video.tokens.sum(dtype=torch.float32).isfinite()) and not bool(
+        video.tokens.isfinite().all()
+    ):
+        dtype = str(video.tokens.dtype).removeprefix("torch.")
+        raise NotFiniteError(
+            f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
+            "float32 or bfloat16"
+        )
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:

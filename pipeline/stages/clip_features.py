@@ -18,6 +18,7 @@ from pipeline.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.write_behind import Writers, Writing
+from tango_core.compressors.finite import raise_for_values, raise_if_not_finite
 from tango_core.models.base import VisionEncoder
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import VideoFrames, VisualFeatures
@@ -129,6 +130,7 @@ class FeatureSource:
         parts = [signals_part(kept)] if kept else []
         if TOKENS in to_encode:
             features, ms = self._encode(frames, signals)
+            raise_if_not_finite(features, signals)
             levels = None
             if cache.dtype == INT8:
                 features, levels = rounded(features)
@@ -141,6 +143,7 @@ class FeatureSource:
         found = with_second_try(partial(self.encoder.encode_signals, frames, signals))
         synchronize(found.timestamps)
         ms = _ms_since(started)
+        raise_for_values(found, sorted(signals))
         fresh = {name: getattr(found, name) for name in signals}
         times = (decode_video_ms, ms)
         cache.write_signals(clip, found, {name: fresh[name] for name in kept}, times)

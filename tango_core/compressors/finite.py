@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.types import VisualFeatures
+from tango_core.types import NotFiniteError, VisualFeatures
 
 # Clip -> tensors of it that were found finite, each with its version then: autograd's count of
 # writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
@@ -27,14 +28,14 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
 
 
 def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `ValueError` if the tokens or a needed signal hold NaN or infinity.
+    """Raise `NotFiniteError` if the tokens or a needed signal hold NaN or infinity.
 
     What was found finite is looked at again only after PyTorch has written to it; a tensor that
     counts no writes (made in inference mode) is looked at every time.
     """
     names = _unseen(features, needs)
     if names and not bool(_sums(features, names).isfinite().all()):
-        _raise_for_values(features, names)
+        raise_for_values(features, names)
     _note(features, names)
 
 
@@ -56,7 +57,7 @@ def read_checked(
         The values as arrays of their own types.
 
     Raises:
-        ValueError: If tokens, needed signals or squares hold NaN or infinity.
+        NotFiniteError: If tokens, needed signals or squares hold NaN or infinity.
     """
     names = [name for name in _unseen(features, needs) if squares is None or name != "tokens"]
     sums = [_sums(features, names)] if names else []
@@ -66,7 +67,7 @@ def read_checked(
     sizes = [value.numel() for value in values]
     *parts, found = np.split(flat, np.cumsum(sizes))
     if not np.isfinite(found).all():
-        _raise_for_values(features, names)
+        raise_for_values(features, names)
         if squares is not None and not bool(squares.isfinite().all()):
             refuse_norms(features, needs)
     _note(features, names)
@@ -113,13 +114,14 @@ def _sums(features: VisualFeatures, names: list[str]) -> Tensor:
     return torch.stack([getattr(features, name).sum(dtype=torch.float32) for name in names])
 
 
-def _raise_for_values(features: VisualFeatures, names: list[str]) -> None:
-    """Raise `ValueError` for the first signal with a value that is not finite, if there is one."""
+def raise_for_values(features: VisualFeatures, names: Iterable[str]) -> None:
+    """Raise `NotFiniteError` for the first of these tensors that holds NaN or infinity."""
     for name in names:
         if not bool(getattr(features, name).isfinite().all()):
-            raise ValueError(
-                f"{name} of this clip hold NaN or infinite values; "
-                "the encoder's dtype may have overflowed"
+            dtype = str(features.tokens.dtype).removeprefix("torch.")
+            raise NotFiniteError(
+                f"{name} of this clip hold NaN or infinite values, computed by the vision encoder "
+                f"in {dtype}; set model.dtype to float32, or check the checkpoint's weights"
             )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from jobs_for_tests import job, plan_of
+from safetensors.torch import load_file, save_file
 
+from pipeline.errors import WorkerError
 from pipeline.executors import cluster, ray_data
 from pipeline.pools import ActorPool, Pools
 from pipeline.run import run
 from pipeline.settings import Settings
+from tango_core import tiny
 
 
 @pytest.fixture
@@ -52,3 +57,53 @@ def test_a_cache_with_other_settings_is_refused_before_anything_is_decoded(plan)
     cache.storage.write("manifest.json", b"{}")
     with pytest.raises(ValueError, match="was written with other settings"):
         next(run(plan, Settings("local")))
+
+
+class TestNotFinite:
+    """A model with a weight that is NaN, as a damaged or overflowing checkpoint has."""
+
+    @pytest.fixture
+    def with_nan(self, tmp_path):
+        def made(tensor):
+            path = shutil.copytree(tiny.__path__[0], tmp_path / "checkpoint")
+            file = path / "model.safetensors"
+            tensors = load_file(file)
+            (name,) = (name for name in tensors if name.endswith(tensor))
+            tensors[name] = tensors[name].clone()
+            tensors[name].flatten()[0] = float("nan")
+            save_file(tensors, file, metadata={"format": "pt"})
+            model = {"name": "tiny", "path": str(path)}
+            methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
+            cache = {"features": "all"}
+            recipe = job(tmp_path / "shapes", limit=8, model=model, methods=methods, cache=cache)
+            return plan_of(recipe, tmp_path / "cache")
+
+        return made
+
+    @pytest.mark.parametrize(
+        ("tensor", "status", "half"),
+        [
+            ("multi_modal_projector.linear_2.weight", "encode_failed", "vision encoder in float32"),
+            (
+                "layers.0.mlp.down_proj.weight",
+                "answer_failed",
+                "language model computed NaN or infinite logits",
+            ),
+        ],
+    )
+    def test_clips_fail_by_name_and_the_job_stops_after_five(self, with_nan, tensor, status, half):
+        plan = with_nan(tensor)
+        results = run(plan, Settings("local"))
+        first = [next(results) for _ in range(5)]
+        answers = [answer for result in first for answer in result["answers"]]
+        assert {answer["status"] for answer in answers} == {status}
+        assert all(half in answer["error"] for answer in answers)
+        with pytest.raises(WorkerError, match=f"last 5 clips failed alike: NotFiniteError.*{half}"):
+            next(results)
+
+    def test_nothing_that_is_not_finite_is_cached(self, with_nan):
+        plan = with_nan("multi_modal_projector.linear_2.weight")
+        with pytest.raises(WorkerError):
+            list(run(plan, Settings("local")))
+        assert not any(cache.keys() for cache in plan.caches.values())
+        assert not list(Path(plan.features.cache.storage.root).rglob("*.parquet"))

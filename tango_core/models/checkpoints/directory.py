@@ -39,6 +39,16 @@ _DIGESTED_JSON = (
 )
 
 
+# `quant_method` in config.json -> its usual name.
+_QUANTISED = {
+    "awq": "AWQ",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed-tensors",
+    "fp8": "FP8",
+    "gptq": "GPTQ",
+}
+
+
 class ArchitectureError(ValueError):
     """A checkpoint is of another architecture than the model it was named for."""
 
@@ -167,7 +177,8 @@ def resolve_checkpoint(
     Raises:
         FileNotFoundError: If there is no such directory or hub checkpoint, or it has no
             config.json.
-        ValueError: If a revision is given for a local directory.
+        ValueError: If a revision is given for a local directory, or the checkpoint is quantised or
+            an adapter.
     """
     directory = Path(os.path.expanduser(source))
     if directory.is_dir():
@@ -185,8 +196,38 @@ def resolve_checkpoint(
             f"{setting} {source} is neither a directory nor a hub id such as 'org/name'; "
             "give a directory that holds config.json and *.safetensors"
         )
-    found.config()
+    _raise_if_adapter(found)
+    _raise_if_quantised(found)
     return found
+
+
+def _raise_if_adapter(checkpoint: Checkpoint) -> None:
+    adapter = checkpoint.read_json("adapter_config.json")
+    if adapter is not None:
+        base = adapter.get("base_model_name_or_path") or "an unnamed base model"
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} holds an adapter "
+            f"({adapter.get('peft_type') or 'adapter_config.json'}) for {base}; merge it with peft "
+            "(merge_and_unload, then save_pretrained) and give the merged directory without "
+            "adapter_config.json"
+        )
+
+
+def _raise_if_quantised(checkpoint: Checkpoint) -> None:
+    """Refuse quantised weights, also where their tensors would fit the plain architecture."""
+    content = checkpoint.config()
+    parts = (content, content.get("text_config"), content.get("llm_config"))
+    for part in parts:
+        settings = part.get("quantization_config") if isinstance(part, dict) else None
+        if settings:
+            method = settings.get("quant_method") if isinstance(settings, dict) else None
+            name = _QUANTISED.get(str(method), str(method or "an unknown method"))
+            raise ValueError(
+                f"{checkpoint.setting} {checkpoint.source} is quantised ({name}, by "
+                "quantization_config in config.json), which is not read; give the checkpoint that "
+                "it was made from, or one that transformers has dequantised (model.dequantize(), "
+                "then save_pretrained)"
+            )
 
 
 def is_here(source: str, revision: str | None = None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import transformers
 from transformers import CONFIG_MAPPING, AutoTokenizer
 
 from tango_core.models.checkpoints.directory import Checkpoint
@@ -34,8 +35,12 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
             "save the tokenizer into the checkpoint's directory"
         )
-    # A configuration chooses the tokenizer's class, against what the tokenizer's own files say.
-    known = checkpoint.config().get("model_type") in CONFIG_MAPPING
+    # A configuration chooses the tokenizer's class, against what the tokenizer's own files say. The
+    # model type alone is not enough: LLaVA's authors write `llava` beside Qwen2's tokenizer.
+    content = checkpoint.config()
+    known = content.get("model_type") in CONFIG_MAPPING and all(
+        hasattr(transformers, name) for name in content.get("architectures") or ()
+    )
     try:
         return AutoTokenizer.from_pretrained(
             checkpoint.directory,

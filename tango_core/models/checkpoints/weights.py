@@ -9,6 +9,7 @@ every tensor goes from those pages straight to where it stays, and no second cop
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 
 from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.placement import spread_layers
+
+logger = logging.getLogger(__name__)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # Stored name -> name in the module, `None` for a tensor of another part of the model, or several
@@ -54,8 +57,9 @@ def load_module(
         dtype: Floating-point tensors are converted to it.
         device: Where the tensors go; `meta` compares names and shapes and reads no values. Several
             share the layers (`placement.spread_layers`).
-        tied: Parameters (keys) that are another parameter (values) of the module; they are not
-            read.
+        tied: Parameters (keys) that are another parameter (values) of the module. Where the
+            checkpoint stores such a parameter with other values, those are used, as transformers
+            does (transformers issue 45127; 5.23.0), and a warning is logged.
 
     Returns:
         The module in evaluation mode, without gradients, no tensor on any other device.
@@ -73,21 +77,35 @@ def load_module(
     targets = {
         source: parts
         for source in files
-        if (parts := _parts(rename(source)))
-        and not (set(parts) & set(tied))
-        and not parts[0].endswith(_COMPUTED)
+        if (parts := _parts(rename(source))) and not parts[0].endswith(_COMPUTED)
     }
-    _raise_unless_equal(checkpoint, set(expected) - set(tied), targets)
+    stored = {part for parts in targets.values() for part in parts}
+    _raise_unless_equal(checkpoint, set(expected) - (set(tied) - stored), targets)
 
     sizes = {name: math.prod(shape) * dtype.itemsize for name, shape in expected.items()}
-    places = spread_layers({n: size for n, size in sizes.items() if n not in tied}, devices)
+    held = {n: size for n, size in sizes.items() if n not in tied or n in stored}
+    places = spread_layers(held, devices)
     state = dict(_read(checkpoint, files, targets, expected, dtype, places))
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
+        if name in stored and _differ(state[name], state[origin]):
+            logger.warning(
+                "%s %s: config.json ties %s to %s; the stored, different values are used",
+                checkpoint.setting,
+                checkpoint.source,
+                name,
+                origin,
+            )
+            continue
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
     _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
+
+
+def _differ(stored: Tensor, origin: Tensor) -> bool:
+    """Whether a stored copy has other values; unknown on the meta device."""
+    return not stored.is_meta and not torch.equal(stored, origin.to(stored.device))
 
 
 def _parts(renamed: str | tuple[str, ...] | None) -> tuple[str, ...]:

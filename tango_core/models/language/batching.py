@@ -196,8 +196,13 @@ class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
 
     def _extend(self, one: DecodedSequence, tokens: Sequence[int]) -> None:
         """Append tokens to a reply, up to its end."""
+        if one.work.failed:
+            return
         longest, eos_ids = one.work.request.max_new_tokens, self._engine.eos_ids
         for token in tokens:
+            if token < 0:
+                self._fail(one.work, self._engine.not_finite())
+                return
             one.reply.tokens.append(token)
             if token in eos_ids or len(one.reply.tokens) >= longest:
                 self._retire(one)

@@ -25,6 +25,19 @@ from tango_core.ops.transfer import upload_together
 _WARM_UP = 8
 
 
+def most_likely(logits: Tensor) -> Tensor:
+    """Choose the next tokens; nothing is read by the host.
+
+    Args:
+        logits: (n, V) any float dtype.
+
+    Returns:
+        (n,) int64, the first on ties; -1 where the largest logit is NaN or infinite.
+    """
+    largest, tokens = logits.float().max(dim=-1)  # NaN counts as the largest
+    return tokens.masked_fill(~largest.isfinite(), -1)
+
+
 class Decoding:
     """The replies of the sequences of an arena, token by token.
 
@@ -114,7 +127,7 @@ class Decoding:
             [list(slots), last, lengths, list(map(list, shifts))], hidden.device
         )
         best = self._most_likely(hidden)
-        self._tokens[at] = best
+        self._tokens[at] = best.clamp(min=0)
         self._replies[at, 0] = best
         self._counts[at] = 1
         self._positions[..., at] = places + 1
@@ -130,7 +143,10 @@ class Decoding:
         self._change([slot for slot in self._active if slot not in slots])
 
     def read(self) -> Tensor:
-        """(slots, longest) int64 tokens so far, on the host: of a slot as many as `done` says."""
+        """(slots, longest) int64 tokens so far, on the host: of a slot as many as `done` says.
+
+        -1 stands where the logits were NaN or infinite.
+        """
         longest = max((self._done[slot] for slot in self._active), default=1)
         return self._replies[:, :longest].cpu()
 
@@ -166,7 +182,7 @@ class Decoding:
             shifted={layer: positions - shifts[layer] for layer in self._shift_at},
         )
         best = self._most_likely(output)
-        self._tokens[rows] = best
+        self._tokens[rows] = best.clamp(min=0)
         self._replies[rows, counts.clamp(max=self._max_new_tokens - 1)] = best
         self._counts[rows] = (counts + 1).clamp(max=self._max_new_tokens)
         self._positions[..., rows] = positions + 1
@@ -182,8 +198,8 @@ class Decoding:
         return SlotBySlot(self._arena, rows, at, self._active, counts)
 
     def _most_likely(self, hidden: Tensor) -> Tensor:
-        """(n,) most likely next tokens; the first on ties."""
-        return self._layer_loop.logits(hidden).float().argmax(dim=-1)
+        """(n,) most likely next tokens, the first on ties; -1 where the logits are not finite."""
+        return most_likely(self._layer_loop.logits(hidden))
 
     def _change(self, active: list[int]) -> None:
         """Decode these sequences from now on."""

@@ -14,6 +14,7 @@ from tango_core.models.frame_batches import free_bytes
 from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token
 from tango_core.models.language.batching import BatchSession
+from tango_core.models.language.decoding import most_likely
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.model import Engine
 from tango_core.models.language.packed_attention import use_packed_attention
@@ -22,7 +23,7 @@ from tango_core.models.language.prefill import additions, embed_spans, visual_sp
 from tango_core.models.language.prompt import LaidOutPrompt, Span
 from tango_core.models.memory_faults import cuda_is_in_use
 from tango_core.models.session import OneByOne
-from tango_core.types import Answer
+from tango_core.types import Answer, NotFiniteError
 
 
 class NativeEngine(Engine):
@@ -152,7 +153,10 @@ class NativeEngine(Engine):
                 prompt_length=len(prompt),
                 added=additions(prompt.spans, loop.device),
             )
-            reply.tokens.append(int(loop.logits(output[0, -1]).float().argmax()))
+            token = int(most_likely(loop.logits(output[0, -1:])))
+            if token < 0:
+                raise self.not_finite()
+            reply.tokens.append(token)
             hidden = torch.cat([hidden, loop.embed(reply.tokens[-1:])[None]], dim=1)
             positions = torch.cat([positions, positions[..., -1:] + 1], dim=-1)
             if len(reply.tokens) == 1:
@@ -166,6 +170,14 @@ class NativeEngine(Engine):
         """Seconds, after the device has finished what it was asked to do."""
         self.layer_loop.spread.synchronize()
         return time.perf_counter()
+
+    def not_finite(self) -> NotFiniteError:
+        """The error of a prompt whose logits are NaN or infinite."""
+        dtype = str(self.layer_loop.dtype).removeprefix("torch.")
+        return NotFiniteError(
+            f"the language model computed NaN or infinite logits in {dtype}; set model.dtype to "
+            "float32 or bfloat16, or check the checkpoint's weights"
+        )
 
     def finish(self, reply: Reply) -> Answer:
         """Turn token ids and seconds into an answer."""

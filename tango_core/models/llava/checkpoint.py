@@ -11,7 +11,11 @@ from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoin
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.extras import Extras, read_extras
 from tango_core.models.language.chat import QWEN_1_5
-from tango_core.models.llava.original import ORIGINAL_MODEL_TYPE, original_config
+from tango_core.models.llava.original import (
+    ORIGINAL_ARCHITECTURE,
+    is_original,
+    original_config,
+)
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 LANGUAGE = ("model.language_model.", "model.image_newline", "lm_head.")
@@ -43,14 +47,14 @@ def read_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
     content = checkpoint.config()
     where = f"{checkpoint.setting} {checkpoint.source}"
     model_type = content.get("model_type")
-    if model_type == ORIGINAL_MODEL_TYPE:
+    if is_original(content):
         config = original_config(checkpoint)
     elif model_type == "llava_onevision":
         config = LlavaOnevisionConfig.from_dict(content)
     else:
         raise ArchitectureError(
             f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
-            f"{ORIGINAL_MODEL_TYPE!r} (lmms-lab); choose another model.name or give a checkpoint "
+            f"{ORIGINAL_ARCHITECTURE} (lmms-lab); choose another model.name or give a checkpoint "
             "of LLaVA-OneVision or LLaVA-Video"
         )
     if config.vision_config.model_type != "siglip_vision_model":

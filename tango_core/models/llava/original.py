@@ -1,4 +1,7 @@
-"""Configuration of LLaVA checkpoints as their authors publish them (`model_type: llava_qwen`).
+"""Configuration of LLaVA checkpoints as their authors publish them (`LlavaQwenForCausalLM`).
+
+Their `model_type` is `llava_qwen` (LLaVA-Video) or `llava` (`lmms-lab/llava-onevision-qwen2-*-ov`).
+transformers uses the second for another architecture, so `architectures` decides.
 
 Their config.json holds the fields of Qwen2 side by side with LLaVA's own, and names the vision
 tower instead of describing it. What the tower looks like is taken from the first of these:
@@ -14,6 +17,7 @@ tower instead of describing it. What the tower looks like is taken from the firs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
@@ -21,7 +25,8 @@ from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.llava.siglip_config import SIGLIP_OF_LLAVA, siglip_config
 
-ORIGINAL_MODEL_TYPE = "llava_qwen"
+ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
+_ORIGINAL_MODEL_TYPE = "llava_qwen"
 
 _SO400M = SiglipVisionConfig(
     hidden_size=1152,
@@ -33,6 +38,13 @@ _SO400M = SiglipVisionConfig(
 )
 # Read by `Qwen2Config`, but written by it under newer names.
 _OLD_SPELLINGS = ("rope_theta", "rope_scaling", "torch_dtype")
+
+
+def is_original(content: Mapping[str, Any]) -> bool:
+    """Whether a config.json is one of LLaVA's authors with a Qwen2 language model."""
+    return content.get("model_type") == _ORIGINAL_MODEL_TYPE or ORIGINAL_ARCHITECTURE in (
+        content.get("architectures") or ()
+    )
 
 
 def original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:

@@ -207,7 +207,7 @@ def _llava_video() -> Geometry:
         "mm_vision_select_feature": "patch",
         "mm_vision_select_layer": -2,
         "mm_vision_tower": "google/siglip-so400m-patch14-384",
-        "model_type": "llava_qwen",
+        "model_type": "llava",
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "use_mm_proj": True,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from short_training import SHORT, one_thread, training
 
-from jobs.training.command import train_tiny
-from jobs.training.evaluation.card import INTRODUCTION, LIMITS, NOT_ASKED, recipe_section
-from jobs.training.evaluation.held_out import read_evaluations
-from jobs.training.networks.projector import patch_states, pooled
+from jobs.training.card import card_text
+from jobs.training.command import show_progress, train_tiny
+from jobs.training.held_out import read_evaluations
+from jobs.training.projector import patch_states, pooled
 from jobs.training.recipe import FULL
 from tango_core.benchmarks.shapes.benchmark import clip_at, render, sample_moments
 from tango_core.models import describe_model, load_encoder
@@ -66,8 +69,10 @@ def test_the_card_shows_trainings_with_other_seeds_of_the_same_recipe(model, tmp
 
 def test_the_shipped_card_has_the_text_that_is_generated():
     card = (Path(describe_model("tiny").path) / "README.md").read_text()
-    for part in (INTRODUCTION, recipe_section(0, FULL), NOT_ASKED, LIMITS):
-        assert part in card
+    before, between, after = card_text(0, FULL, "<cut>", "<cut>").split("<cut>")
+    assert card.startswith(before)
+    assert card.endswith(after)
+    assert not between.strip()
 
 
 def test_evaluations_are_read_back_as_they_were(model):
@@ -111,3 +116,24 @@ def test_the_saved_model_makes_the_tokens_that_were_trained_with(model):
         expected = pooled(joint.projector(states))
     tokens = features.tokens.flatten(0, -2)
     torch.testing.assert_close(tokens, expected.flatten(0, 1), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_bars_and_a_log_gets_lines(terminal, caplog):
+    out = io.StringIO()
+    console = Console(file=out, width=120, force_terminal=terminal)
+    with caplog.at_level(logging.INFO), show_progress(console) as report:
+        report("vision", 1, 3, {"loss": 2.0, "loss/kind": 1.0})
+        report("vision", 2, 3, {"loss": 1.5, "loss/kind": 0.7})
+        report("vision", 3, 3, {"loss": 1.25, "loss/kind": 0.5})
+    lines = [record.getMessage() for record in caplog.records]
+    if terminal:
+        assert not lines
+        assert "3/3" in out.getvalue()
+        assert "loss 1.25" in out.getvalue()
+    else:
+        assert out.getvalue() == ""
+        assert lines == [
+            "vision: step 1 of 3, loss 2.00",
+            "vision: step 3 of 3, loss 1.25",
+        ]

@@ -152,3 +152,59 @@ def test_on_the_meta_device_a_checkpoint_is_compared_and_not_read(checkpoint, tm
     spec = describe_model("llava-onevision-7b", str(broken))
     with pytest.raises(ValueError, match="has shape"):
         load(spec, device="meta")
+
+
+def _edit_tensors(path, **changes):
+    (file,) = path.glob("*.safetensors")
+    save_file(load_file(file) | changes, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_a_stored_head_of_a_tied_checkpoint_is_used_where_it_differs(tmp_path, caplog, differs):
+    """As transformers 5.23 does; adapters merged with `modules_to_save` write such checkpoints."""
+    stock = build_llava(tied=True)
+    path = save_llava(stock, tmp_path, "saved")
+    head = stock.get_input_embeddings().weight.detach().clone() + (0.5 if differs else 0.0)
+    _edit_tensors(path, **{"lm_head.weight": head})
+    model = load_language_model(NAME, str(path)).engine.model
+    embedding = model.language_model.embed_tokens.weight
+    assert torch.equal(model.lm_head.weight, head)
+    assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) is not differs
+    assert ("stored, different values" in caplog.text) is differs
+    theirs = type(stock).from_pretrained(path)
+    assert torch.equal(theirs.lm_head.weight, head)
+
+
+@pytest.mark.parametrize("load", [describe_model, load_encoder, load_language_model])
+class TestCheckpointsThatAreNotPlainWeights:
+    @pytest.mark.parametrize(
+        ("method", "name"),
+        [
+            ("awq", "AWQ"),
+            ("gptq", "GPTQ"),
+            ("fp8", "FP8"),
+            ("bitsandbytes", "bitsandbytes"),
+            ("compressed-tensors", "compressed-tensors"),
+            ("torchao", "torchao"),
+        ],
+    )
+    @pytest.mark.parametrize("part", [None, "text_config"])
+    def test_quantised_weights_are_refused_by_name(self, tmp_path, load, method, name, part):
+        path = save_llava(build_llava(), tmp_path)
+        content = json.loads((path / "config.json").read_text())
+        (content[part] if part else content)["quantization_config"] = {"quant_method": method}
+        (path / "config.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=rf"is quantised \({name}, .*dequantised") as error:
+            load(NAME, str(path))
+        assert "\n" not in str(error.value)
+
+    @pytest.mark.parametrize("complete", [True, False])
+    def test_an_adapter_is_refused_with_its_base(self, tmp_path, load, complete):
+        path = save_llava(build_llava(), tmp_path)
+        if not complete:
+            (path / "config.json").unlink()
+        adapter = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
+        (path / "adapter_config.json").write_text(json.dumps(adapter))
+        with pytest.raises(ValueError, match=r"adapter \(LORA\) for org/base; merge it") as error:
+            load(NAME, str(path))
+        assert "\n" not in str(error.value)

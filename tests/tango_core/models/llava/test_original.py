@@ -119,6 +119,24 @@ def test_a_community_conversion_computes_the_same(tmp_path, original, directory,
     assert describe_model(name, str(tmp_path)).llm == describe_model(name, str(directory)).llm
 
 
+@pytest.mark.parametrize("model_type", ["llava", "llava_qwen"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_architecture_decides_and_not_the_model_type(
+    tmp_path, original, directory, name, model_type
+):
+    """`lmms-lab/llava-onevision-qwen2-7b-ov` says `llava`, which transformers uses for another one.
+
+    Public logs show transformers' warning: "You are using a model of type llava to instantiate a
+    model of type llava_qwen".
+    """
+    path = str(save_original(original, tmp_path, model_type=model_type))
+    model, expected = (load_language_model(name, str(it)) for it in (path, directory))
+    assert type(model.layout.tokenizer) is type(expected.layout.tokenizer)
+    assert loaded(model).keys() == loaded(expected).keys()
+    assert all(torch.equal(value, loaded(expected)[key]) for key, value in loaded(model).items())
+    assert describe_model(name, path).llm == describe_model(name, str(directory)).llm
+
+
 def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_path, original):
     """The hub id is known: nothing is looked up, and the tests run without a hub."""
     content = original.config() | {"mm_vision_tower": "google/siglip-so400m-patch14-384"}
@@ -177,10 +195,11 @@ class TestPoolingHead:
 
 class TestMistakes:
     def test_an_unknown_kind_of_model_lists_both_layouts(self, tmp_path):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava_llama"}))
-        with pytest.raises(ValueError, match="holds a 'llava_llama' model") as error:
+        content = {"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match="holds a 'llava' model") as error:
             describe_model(NAME, str(tmp_path))
-        assert "'llava_onevision' (llava-hf) or 'llava_qwen' (lmms-lab)" in one_line(error)
+        assert "'llava_onevision' (llava-hf) or LlavaQwenForCausalLM (lmms-lab)" in one_line(error)
 
     @pytest.mark.parametrize(
         ("changes", "words"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from jobs.training.data.samples import TYPE_NAMES, Sample, TokenizedQuestion
+from jobs.training.samples import TYPE_NAMES, Sample, TokenizedQuestion
 
 CLIPS_PER_STEP = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}
 """By number of frames."""

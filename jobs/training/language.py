@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModel, LlavaOnevisionConfig
 
-from jobs.training.data.packing import Packed
-from jobs.training.data.samples import PROMPT_START, TYPE_NAMES, word_id
-from jobs.training.data.token_targets import TARGET_WORDS
+from jobs.training.packing import Packed
+from jobs.training.samples import PROMPT_START, TARGET_WORDS, TYPE_NAMES, word_id
 from tango_core.models.language.layer_loop import LayerLoop
 
 # Scales of the initial weights: of queries and keys, and of what attention copies.

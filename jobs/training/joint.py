@@ -1,4 +1,4 @@
-"""Projector and language model while both are trained on rendered frames."""
+"""Projector and language model trained on rendered frames, and the model made of all parts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
-from jobs.training.data.packing import Packed
-from jobs.training.data.samples import Sample, questions_of, training_clip
-from jobs.training.networks.language import LanguageTrainer
-from jobs.training.networks.projector import patch_states, pooled
-from jobs.training.networks.vision import VisionTrainer
+from jobs.training.language import LanguageTrainer
+from jobs.training.packing import Packed
+from jobs.training.projector import patch_states, pooled
+from jobs.training.samples import Sample, questions_of, training_clip
+from jobs.training.vision import VisionTrainer
 from tango_core.benchmarks.shapes.benchmark import render
 
 
@@ -57,3 +58,17 @@ class JointTrainer(nn.Module):
     ) -> tuple[Tensor, dict[int, list[bool]]]:
         """As `LanguageTrainer.loss`, from the states of the tower."""
         return self.decoder.loss(self.visual(samples), packed)
+
+
+@torch.no_grad()
+def assemble(
+    config: LlavaOnevisionConfig, vision: VisionTrainer, joint: JointTrainer
+) -> LlavaOnevisionForConditionalGeneration:
+    """Build the whole model from its trained parts; heads that only training needs are dropped."""
+    whole = LlavaOnevisionForConditionalGeneration(config)
+    whole.model.vision_tower.load_state_dict(vision.tower.state_dict())
+    whole.model.multi_modal_projector.load_state_dict(joint.projector.state_dict())
+    whole.model.language_model.load_state_dict(joint.decoder.language_model.state_dict())
+    whole.model.image_newline.copy_(joint.decoder.image_newline)
+    whole.tie_weights()
+    return whole.eval()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
-from jobs.training.data.frames import HEADS, NUM_PATCHES, PHRASES, SIDE, Batch
+from jobs.training.frames import HEADS, NUM_PATCHES, PHRASES, SIDE, Batch
 
 # Loss weight of the class "nothing": most patches show background, and would dominate the loss.
 _NOTHING_WEIGHT = 0.12

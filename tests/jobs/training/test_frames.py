@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.training.data.frames import KINDS, NUM_PATCHES, PATCH, SIDE, label_patches, labelled_frame
+from jobs.training.frames import KINDS, NUM_PATCHES, PATCH, SIDE, label_patches, labelled_frame
 from tango_core.benchmarks.shapes.benchmark import SCENES, clip_at
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jobs.training.data.packing import pack
-from jobs.training.data.samples import PROMPT_START, synthetic_sample
-from jobs.training.data.token_targets import TOKENS_PER_FRAME
-from jobs.training.networks.language import LanguageTrainer, synthetic_tokens
+from jobs.training.language import LanguageTrainer, synthetic_tokens
+from jobs.training.packing import pack
 from jobs.training.recipe import architecture
+from jobs.training.samples import PROMPT_START, TOKENS_PER_FRAME, synthetic_sample
 from tango_core.models.language.layer_loop import LayerLoop
 
 

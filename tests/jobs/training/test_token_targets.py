@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.training.data.samples import training_clip
-from jobs.training.data.token_targets import TARGET_WORDS, TOKEN_SIDE, token_targets
+from jobs.training.samples import TARGET_WORDS, TOKEN_SIDE, token_targets, training_clip
 
 
 def test_targets_name_the_objects_where_they_are():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.training.data.samples import (
+from jobs.training.samples import (
     END_OF_REPLY,
     TYPE_NAMES,
     questions_of,

@@ -10,8 +10,8 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from jobs.training.data.frames import HEADS, SIDE
-from jobs.training.networks.vision import VisionTrainer, normalise
+from jobs.training.frames import HEADS, SIDE
+from jobs.training.vision import VisionTrainer, normalise
 from tango_core.ops.saliency import pool_grid
 
 # Scales of the outputs that the first layer repeats.

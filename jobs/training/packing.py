@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from jobs.training.data.samples import PROMPT_START
+from jobs.training.samples import PROMPT_START
 
 PromptAndReply = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Type of a question, ids of its prompt, ids of its reply."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jobs.training.data.curriculum import CurriculumDataset, QuestionSampler
-from jobs.training.data.samples import TYPE_NAMES, synthetic_sample
+from jobs.training.curriculum import CurriculumDataset, QuestionSampler
 from jobs.training.recipe import JOINT_PHASES, LANGUAGE_PHASES
+from jobs.training.samples import TYPE_NAMES, synthetic_sample
 from tango_core.benchmarks.shapes.benchmark import clip_at
 
 
@@ -20,7 +20,7 @@ def test_samples_are_the_training_split_and_depend_on_the_step_alone(phases, mon
         splits.append(split)
         return real(split, *args, **kwargs)
 
-    monkeypatch.setattr("jobs.training.data.samples.clip_at", spy)
+    monkeypatch.setattr("jobs.training.samples.clip_at", spy)
     first = CurriculumDataset(phases, synthetic_sample, 0, 100)[3]
     second = CurriculumDataset(phases, synthetic_sample, 0, 100)[3]
     assert first.num_frames == second.num_frames
