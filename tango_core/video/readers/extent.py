@@ -44,9 +44,7 @@ def locate_clip(
             was cut off and fewer frames than `num_frames` are left of a clip that had more.
     """
     if len(times) == 0:
-        raise VideoDecodeError(
-            f"{path}: 0 of {num_frames} frames decoded; {_why_nothing(index)}"
-        )
+        raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {_why_nothing(index)}")
     start, end = clip
     frames_end = _end_of_frames(times, index)
     announced_end = max(index.info.duration_s or 0.0, frames_end)

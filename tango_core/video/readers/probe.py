@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Containers without presentation times: what FFmpeg reports for these is guessed from the order of
 # packets.
 UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
+# Of these, raw streams, for which FFmpeg assumes 25 frames per second.
+RATELESS_CONTAINERS = ("h264", "hevc", "m4v", "mpegvideo", "obu")
 # Of these, the ones that number their packets; the number of a dropped frame has no packet.
 NUMBERED_CONTAINERS = ("avi", "ivf")
 # Seconds by which a time stamp must be smaller than the one before for a new recording to begin; as
@@ -255,6 +257,10 @@ def _build_index(
         # negative start is mostly that of the sound, and the video begins at 0.
         origin_s = min(0.0, float(shown[0][0] * time_base)) if shown else 0.0
     last_tick = max((pts + duration for pts, duration in shown), default=0)
+    if container.format.name in RATELESS_CONTAINERS:
+        problem = problem or (
+            f"a raw stream stores no times; its frames are taken as {float(rate or 0):g} per second"
+        )
     restarts = _restarts(packets, time_base)
     if restarts:
         trusted = False
@@ -280,9 +286,7 @@ def _build_index(
 def _restarts(packets: list[_Packet], time_base: Fraction) -> int:
     """How often the decoding times of a file fall behind those before."""
     ticks = [packet.dts for packet in packets if packet.dts is not None]
-    return sum(
-        float((before - after) * time_base) > RESTART_S for before, after in pairwise(ticks)
-    )
+    return sum(float((before - after) * time_base) > RESTART_S for before, after in pairwise(ticks))
 
 
 def _numbers(container: InputContainer, packets: list[_Packet]) -> Indices:

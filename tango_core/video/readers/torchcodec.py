@@ -64,7 +64,9 @@ class TorchcodecReader:
                 times = np.array(stamps, dtype=np.float64) - index.origin_s
                 self.times = np.maximum(times, 0.0)
         except (RuntimeError, ValueError, IndexError) as error:
-            raise ReaderError(f"{path}: torchcodec cannot read it ({_first_line(error)})") from error
+            raise ReaderError(
+                f"{path}: torchcodec cannot read it ({_first_line(error)})"
+            ) from error
         if (np.diff(self.times) < 0).any():
             raise ReaderError(f"{path}: torchcodec gives its frames in a wrong order")
 
@@ -86,7 +88,6 @@ class TorchcodecReader:
                 ) from error
             self._raise_if_other_frame(int(index), float(frame.pts_seconds))
             yield int(index), frame.data.permute(1, 2, 0).contiguous().numpy()
-
 
     def _raise_if_other_frame(self, index: int, pts_s: float) -> None:
         """Compare the time of a returned frame with that of its packet.
