@@ -114,6 +114,7 @@ def _answer_row(
         "score": read.score,
         "answer_text": read.answer_text,
         "choice_text": read.choice_text,
+        "reading_rule": read.rule,
         "harness_score": score(counted, question) if score else None,
         "groups": json.dumps(dict(question.groups), ensure_ascii=False),
     }

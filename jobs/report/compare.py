@@ -17,6 +17,7 @@ from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.failures import FailureList, FailureReasons
 from jobs.results.quantities import CacheCounts, QuestionCounts
+from jobs.results.readings import are_ranked
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import save_summary
 from pipeline.storage import Storage
@@ -75,7 +76,8 @@ def report_runs(
         save_summary(runs[0].summary, folder)
         drawn = gallery(folder, cells, num_clips)
         return write_report(folder, replace(runs[0].summary, cells=tuple(cells)), drawn)
-    notes += control_notes(cells, found.answers, output)
+    if are_ranked(cells):
+        notes += control_notes(cells, found.answers, output)
     return _write_comparison(runs, cells, output, notes)
 
 

@@ -30,6 +30,7 @@ from jobs.report.viewer_links import failures_link, viewer_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.headlines import headline_title, metric_title
+from jobs.results.readings import are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import write_summary
 from pipeline.storage import Storage
@@ -57,6 +58,10 @@ def write_report(
     facts = JobFacts.load(run_dir)
     summary = summary or write_summary(run_dir)
     job = run_dir / JOB_FILE
+    ranked = [
+        *few_clips_notes(summary.cells),
+        *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
+    ]
     page = render_html(
         summary,
         facts,
@@ -64,9 +69,10 @@ def write_report(
         notes=[
             *lost_answers_notes(facts, answers_in(summary.cells), [run_dir]),
             *skipped_notes([facts]),
-            *few_clips_notes(summary.cells),
+            *unread_notes(summary.cells),
             *incomplete_group_notes(summary.cells),
-            *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
+            *(ranked if are_ranked(summary.cells) else []),
+            *rule_notes(summary.cells),
         ],
         clips=clips,
         plots_in=run_dir / "plots",

@@ -29,6 +29,7 @@ from jobs.results.cell_summary import CellSummary
 from jobs.results.compared import compare_cells
 from jobs.results.facts import JobFacts
 from jobs.results.quantities import Comparison
+from jobs.results.readings import are_ranked, rule_notes, unread_notes
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize_reduced
@@ -106,9 +107,11 @@ def compared_runs(
         *about_questions,
         *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
         *skipped_notes(run.facts for run in runs),
+        *unread_notes(cells),
         *unpaired_notes(cells),
-        *few_clips_notes(cells),
+        *(few_clips_notes(cells) if are_ranked(cells) else []),
         *incomplete_group_notes(cells),
+        *rule_notes(cells),
     )
     return ComparedRuns(runs, tuple(cells), notes)
 

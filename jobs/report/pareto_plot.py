@@ -12,6 +12,7 @@ from jobs.report.formatting import shortened
 from jobs.report.theme import Theme, new_figure
 from jobs.results.cell_summary import CellSummary
 from jobs.results.headlines import headline_title
+from jobs.results.readings import are_ranked
 
 # What a method changes of a question's time; the vision tower sees every frame in any case.
 COSTED = ("compress", "prefill")
@@ -126,7 +127,7 @@ def _panel(
         colour, marker = (theme.foreground, "s") if cell.is_baseline else styles[series(cell)]
         panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)
         panel.plot(cost, value, marker, color=colour, markersize=5, markeredgewidth=0, alpha=0.9)
-    front = pareto_front(values)
+    front = pareto_front(values) if are_ranked(cell for cell, _ in points) else []
     panel.plot(
         [values[index][0] for index in front],
         [values[index][1] for index in front],

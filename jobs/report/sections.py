@@ -170,7 +170,7 @@ def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Estimat
         "ttft_speedup": times(versus.ttft_speedup),
         "first_token_speedup": times(versus.first_token_speedup),
         "hits": f"{cell.cache.hits} / {cell.cache.lookups}",
-        "unparsed": cell.counts.num_unparsed,
+        "unread": percent(cell.counts.unread_share),
         "failed": cell.counts.num_failed,
     }
 

@@ -23,6 +23,7 @@ from jobs.results.quantities import (
     groups_from_json,
     measured_from_json,
 )
+from jobs.results.readings import Readings
 from tango_core.metrics import ACCURACY, Estimate
 
 BASELINE = "full"
@@ -70,7 +71,8 @@ class CellSummary:
         scores_by: Metric -> group of the questions -> value -> the metric there; of accuracy under
             the key `accuracy_by`.
         cross: The headline by two groups at once. JSON key `accuracy_cross`.
-        counts: Questions by outcome.
+        counts: Questions by outcome; JSON has its `unread_share` beside them.
+        readings: How the replies were read.
         retention_requested: Share of the visual tokens asked for, in (0, 1].
         retention_actual: Share that entered the language model.
         retention_with_newlines: The same with the newline tokens of the model.
@@ -118,6 +120,7 @@ class CellSummary:
     scores_by: Mapping[str, ByGroup] = field(default_factory=dict)
     cross: CrossTable = field(default_factory=dict)
     counts: QuestionCounts = field(default_factory=QuestionCounts)
+    readings: Readings = field(default_factory=Readings)
     retention_requested: float
     retention_actual: float | None = None
     retention_with_newlines: float | None = None
@@ -194,6 +197,8 @@ class CellSummary:
                 data["accuracy_by"] = _groups_to_json(self.scores_by.get(ACCURACY.name, {}))
                 others = {n: own for n, own in self.scores_by.items() if own and n != ACCURACY.name}
                 data[key] = {name: _groups_to_json(own, "value") for name, own in others.items()}
+            elif key == "readings":
+                data |= {"unread_share": self.counts.unread_share, key: value}
             else:
                 data[key] = value
         if self.metric != ACCURACY.name:
@@ -228,6 +233,7 @@ class CellSummary:
                 outer: {value: groups_from_json(groups) for value, groups in values.items()}
                 for outer, values in (named["accuracy_cross"] or {}).items()
             },
+            readings=Readings.from_json(data.get("readings") or {}),
             versus_full=None if versus is None else Comparison.from_json(versus),
             run_id=run_id,
             model=model,

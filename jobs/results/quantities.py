@@ -116,6 +116,12 @@ class QuestionCounts(Counts):
     num_damaged: int = 0
     num_different: int = 0
 
+    @property
+    def unread_share(self) -> float:
+        """Share of the replies that name no option, in [0, 1]."""
+        replies = self.num_answered + self.num_unparsed
+        return self.num_unparsed / replies if replies else 0.0
+
 
 @dataclass(frozen=True)
 class Comparison:

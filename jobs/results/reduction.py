@@ -18,6 +18,7 @@ from jobs.results.distribution import Distribution
 from jobs.results.facts import resumed_as
 from jobs.results.failures import FailureReasons
 from jobs.results.outcomes import Outcomes, question_keys
+from jobs.results.readings import ReadingCounts
 from jobs.results.table_totals import TotalsOfTable
 from pipeline.answer_parts import AnswerParts
 from pipeline.clip_digests import Digests, digests_of, is_in, question_digest
@@ -42,6 +43,7 @@ class Reduction:
         totals: (benchmark, cell) -> sums.
         shared: Stages that one pass serves for all cells, with their measurements.
         failures: Why answers failed.
+        readings: How replies were read.
     """
 
     def __init__(self, mode: str) -> None:
@@ -50,6 +52,7 @@ class Reduction:
         self.totals: dict[tuple[str, str], CellTotals] = {}
         self.shared: dict[str, Distribution] = {}
         self.failures = FailureReasons()
+        self.readings = ReadingCounts()
 
     def add(self, table: pa.Table) -> AnswerColumns:
         """Take the answers about some clips, which come in no other table."""
@@ -57,6 +60,7 @@ class Reduction:
         totals = [self.totals.setdefault(name, CellTotals()) for name in columns.cell_names]
         TotalsOfTable(columns, totals, self.shared, profile=self.profile).add()
         self.failures.add(columns)
+        self.readings.add(columns)
         benchmarks = dict.fromkeys(benchmark for benchmark, _ in columns.cell_names)
         for name in benchmarks:
             own = columns if len(benchmarks) == 1 else AnswerColumns(_of(columns.table, name))

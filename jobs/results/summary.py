@@ -179,6 +179,7 @@ def _summarize_cell(
         scores_by={metric.name: groups.by_group(metric, n) for metric, n in counted.items()},
         cross=groups.cross(headline, counted[headline]),
         counts=counts,
+        readings=reduction.readings.of(cell.benchmark, cell.name),
         retention_requested=cell.retention,
         retention_actual=actual,
         retention_with_newlines=with_newlines / total if total and with_newlines else None,

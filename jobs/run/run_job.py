@@ -92,6 +92,7 @@ def measure(
             from jobs.report.page import write_report
             from jobs.report.tables.cells import render_table
             from jobs.report.tables.profile import render_profile
+            from jobs.results.readings import unread_notes
             from jobs.results.summary import write_summary
 
         with results_of(run_dir, desk.path) as folder:
@@ -102,6 +103,8 @@ def measure(
         say(render_table(summary.cells, display.table_width))
         if job.mode == "profile":
             say(f"\n{render_profile(summary.cells)}\n")
+        for note in unread_notes(summary.cells):
+            say(f"warning: {note}")
         for entry in job_result.facts.skipped:
             say(f"skipped: {entry.name} ({entry.reason})")
         say(f"clips:   {counted(job_result)}")

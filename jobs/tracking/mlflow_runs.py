@@ -34,10 +34,9 @@ PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
 SILENT_S = 900.0
 """Without a sign of life for so long, a driver on another machine counts as dead."""
-# Limits of MLflow's stores: characters, entries per request, runs that one search gives.
+# Limits of MLflow's stores: characters, points per request, runs that one search gives.
 _MAX_KEY, _MAX_VALUE = 250, 6000
-_MAX_PARAMS, MAX_METRICS, _MAX_TAGS = 100, 1000, 100
-PAGE = 1000
+MAX_METRICS = PAGE = 1000
 # Text files that may quote a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
@@ -142,8 +141,8 @@ class MlflowRuns:
         tags: Mapping[str, str],
         started_ms: int | None,
         there: Sequence[Run] | None = None,
-    ) -> str:
-        """Id of the MLflow run of a run or cell; made once, found again when logged again.
+    ) -> Run:
+        """The MLflow run of a run or cell; made once, found again when logged again.
 
         Args:
             name: Of a new one.
@@ -154,60 +153,56 @@ class MlflowRuns:
         own = {**tags, RUN_TAG: self.run_id}
         for run in self.there() if there is None else there:
             if _is_same_run(run.data.tags, own):
-                self.tags(run.info.run_id, own)
-                return str(run.info.run_id)
-        new = self.client.create_run(
+                self.log(run.info.run_id, tags=own)
+                return run
+        run = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
         )
         self.progress()
-        return str(new.info.run_id)
+        return run
 
-    def tags(self, run: str, tags: Mapping[str, str]) -> None:
-        """Set tags; what is there under the same names is replaced."""
-        from mlflow.entities import RunTag
+    def log(
+        self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Add points, which are not doubled where the store has them, and set tags.
 
-        values = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags).items()]
-        for start in range(0, len(values), _MAX_TAGS):
-            self.client.log_batch(run, tags=values[start : start + _MAX_TAGS])
-            self.progress()
+        MLflow's client splits them into requests as large as a store takes.
+        """
+        from mlflow.entities import Metric, RunTag
 
-    def params(self, run: str, params: Mapping[str, str]) -> None:
-        """Parameters; MLflow never changes one, so what a resumed job changed becomes a tag."""
+        values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in metrics]
+        names = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags or {}).items()]
+        self.client.log_batch(run, metrics=values, tags=names)
+        self.progress()
+
+    def settings(
+        self,
+        run: Run,
+        params: Mapping[str, str],
+        datasets: Sequence[DatasetInput],
+        metrics: Sequence[Point] = (),
+    ) -> None:
+        """Add parameters and dataset inputs that the run does not have, and points.
+
+        MLflow never changes a parameter, so what a resumed job changed becomes a tag.
+        """
         from mlflow.entities import Param
 
-        logged = self.client.get_run(run).data.params
-        self.progress()
         pairs, changed = [], {}
         for key, text in params.items():
             name, value = key[:_MAX_KEY], redacted(text)[:_MAX_VALUE]
-            if logged.get(name, value) == value:
+            if run.data.params.get(name, value) == value:
                 pairs.append(Param(name, value))
             else:  # e.g. the size of its pools
                 changed[f"resumed.{name}"] = value
-        for start in range(0, len(pairs), _MAX_PARAMS):
-            self.client.log_batch(run, params=pairs[start : start + _MAX_PARAMS])
-            self.progress()
-        self.tags(run, changed)
-
-    def metrics(self, run: str, points: Sequence[Point]) -> None:
-        """Points of metrics; a point that the store has already is not doubled."""
-        from mlflow.entities import Metric
-
-        values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in points]
-        for start in range(0, len(values), MAX_METRICS):
-            self.client.log_batch(run, metrics=values[start : start + MAX_METRICS])
-            self.progress()
-
-    def inputs(self, run: str, datasets: Sequence[DatasetInput]) -> None:
-        """Dataset inputs that the run does not have yet."""
-        there = {
-            (one.dataset.name, one.dataset.digest)
-            for one in self.client.get_run(run).inputs.dataset_inputs
-        }
+        self.client.log_batch(run.info.run_id, params=pairs)
+        self.log(run.info.run_id, metrics=metrics, tags=changed)
+        known = run.inputs.dataset_inputs if run.inputs else ()
+        there = {(one.dataset.name, one.dataset.digest) for one in known}
         new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in there]
         if new:
-            self.client.log_inputs(run, new)
-        self.progress()
+            self.client.log_inputs(run.info.run_id, new)
+            self.progress()
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; the secrets in a text file are not sent, see `without_secrets`."""
@@ -238,11 +233,26 @@ class MlflowRuns:
                 self.client.delete_tag(run, ENDED_TAG)
         self.progress()
 
-    def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
-        """Mark a run as ended, at `None` by the store's clock, and give a reason or none."""
+    def end(
+        self,
+        run: str,
+        status: str,
+        end_ms: int | None,
+        reason: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Mark a run as ended, and give a reason or none.
+
+        Args:
+            run: Its id.
+            status: How it ended.
+            end_ms: In milliseconds since 1970; `None` for now.
+            reason: In one line; "" for none.
+            tags: That it has; `None` to ask.
+        """
         if reason:
-            self.tags(run, {ENDED_TAG: reason})
-        elif ENDED_TAG in self.client.get_run(run).data.tags:
+            self.log(run, tags={ENDED_TAG: reason})
+        elif ENDED_TAG in (self.client.get_run(run).data.tags if tags is None else tags):
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)
         self.progress()

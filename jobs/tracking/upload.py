@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
@@ -49,6 +49,9 @@ from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.redaction import redacted_inside
 from pipeline.remote.copies import home_of
 from tango_core.local_files import parse_json, read_text
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 EXPERIMENT = "tango"
 _DIED = "the driver died before it could record an end"
@@ -106,8 +109,7 @@ class EventUpload:
     def _flush(self, points: Sequence[Point]) -> None:
         """Send points, with a sign of life."""
         if points and self.run:
-            self.runs.metrics(self.run, points)
-            self.runs.tags(self.run, {HEARTBEAT_TAG: iso(points[-1][2])})
+            self.runs.log(self.run, metrics=points, tags={HEARTBEAT_TAG: iso(points[-1][2])})
 
     def _start(self, event: Event) -> None:
         """Make the run, or take it up again."""
@@ -124,10 +126,10 @@ class EventUpload:
             f"on {tags.get('benchmark')}, {tags['num_clips']} clips. It has no results yet."
         )
         name = shown_name(self._run_dir.name)
-        self.run = self.runs.start(name, {**tags, NOTE_TAG: note}, int(event["time"]))
+        run = self.runs.start(name, {**tags, NOTE_TAG: note}, int(event["time"]))
+        self.run = str(run.info.run_id)
         if job is not None:
-            self.runs.params(self.run, shown.flatten(job))
-            self.runs.inputs(self.run, shown.datasets_of(job))
+            self.runs.settings(run, shown.flatten(job), shown.datasets_of(job))
 
     def _show_state(self) -> None:
         """Mark the run as at work or as ended."""
@@ -320,21 +322,19 @@ class Results:
                 tags |= {"retention": f"{facts.cells[0].retention:g}"}
             if job is None or len(summary.cells) == 1:
                 params = {**shown.cell_params(summary.cells[0], facts), **params}
-        parent = runs.start(shown_name(facts.run_id), tags, self._started_ms)
-        runs.params(parent, params)
+        run = runs.start(shown_name(facts.run_id), tags, self._started_ms)
+        parent = str(run.info.run_id)
         # The UI shows the point with the largest step, and draws a bar where the only step is 0.
         steps = last_steps(self.run_dir)
-        runs.metrics(
-            parent, [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
-        )
-        runs.inputs(parent, shown.datasets_of(job))
+        points = [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
+        runs.settings(run, params, shown.datasets_of(job), points)
         if summary is not None:
-            self._upload_cells(runs, summary, parent)
+            self._upload_cells(runs, summary, run)
         self._upload_files(runs, parent)
         runs.end(parent, "FINISHED", self._ended_ms)
         return parent
 
-    def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: str) -> None:
+    def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: Run) -> None:
         """Every cell of a sweep as a child; the replies of every cell as a table."""
         replies = shown.read_replies(self.run_dir)
         several = len(summary.cells) > 1
@@ -347,20 +347,21 @@ class Results:
                     **shown.cell_tags(facts, self.facts),
                     **self._alive,
                     CELL_TAG: name,
-                    PARENT_TAG: parent,
+                    PARENT_TAG: str(parent.info.run_id),
                     NOTE_TAG: shown.describe_cell(cell, self.facts),
                 }
                 run = runs.start(name, tags, self._started_ms, there)
-                runs.params(run, shown.cell_params(cell, self.facts))
+                params = shown.cell_params(cell, self.facts)
                 metrics = shown.cell_metrics(cell)
-                runs.metrics(run, [(key, v, self._now_ms, 0) for key, v in metrics.items()])
-                runs.inputs(run, shown.datasets_of(self.job, cell.benchmark))
-                runs.client.log_dict(run, redacted_inside(cell.to_json()), SUMMARY_FILE)
+                points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
+                runs.settings(run, params, shown.datasets_of(self.job, cell.benchmark), points)
+                content = redacted_inside(cell.to_json())
+                runs.client.log_dict(run.info.run_id, content, SUMMARY_FILE)
             if replies is not None:
                 is_own = replies["benchmark"] == cell.benchmark
-                runs.replies(run, replies[is_own & (replies["cell"] == cell.name)])
+                runs.replies(run.info.run_id, replies[is_own & (replies["cell"] == cell.name)])
             if several:
-                runs.end(run, "FINISHED", self._ended_ms)
+                runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 
     def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
         """All files; then plots, at half their size, below the table at the top of the page.
@@ -386,7 +387,7 @@ class Results:
         if plots and self.summary is not None:
             text = shown.describe(self.facts, self.summary)
             note = shown.with_pictures(text, parent, [path.name for path in plots])
-            runs.tags(parent, {NOTE_TAG: note})
+            runs.log(parent, tags={NOTE_TAG: note})
 
 
 def read_job(run_dir: Path) -> object | None:

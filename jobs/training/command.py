@@ -177,9 +177,11 @@ def track_training(output: Path, tracking_uri: str | None = None) -> str | None:
             root = (output.resolve() / "mlartifacts").as_uri()
             experiment = experiment_id(client, EXPERIMENT, uri, root)
             runs = MlflowRuns(client, experiment, output.name)
-            run = str(client.create_run(experiment, run_name=output.name).info.run_id)
-            runs.params(run, flatten(json.loads((directory / OPTIONS).read_text())))
-            runs.metrics(run, [(name, value, now, step) for name, value, step in points(directory)])
+            made = client.create_run(experiment, run_name=output.name)
+            run = str(made.info.run_id)
+            logged = [(name, value, now, step) for name, value, step in points(directory)]
+            options = flatten(json.loads((directory / OPTIONS).read_text()))
+            runs.settings(made, options, [], logged)
             for path in (output / "README.md", directory / EVALUATIONS):
                 client.log_artifact(run, str(path))
             client.set_terminated(run)

@@ -112,6 +112,7 @@ def answer_row(
         "score": read.score,
         "answer_text": read.answer_text,
         "choice_text": read.choice_text,
+        "reading_rule": read.rule,
         "harness_score": _harness_score(protocol, reply, question, has_failed=error is not None),
         "tokens_with_newlines": answer.visual_tokens if ran else None,
         "clip_text_tokens": answer.clip_text_tokens if ran else None,

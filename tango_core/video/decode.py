@@ -59,9 +59,15 @@ def decode_frames(
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
         DecoderUnavailableError: If `spec.decoder` is not installed.
+        TypeError: If `spec` is no `FrameSpec`.
         ValueError: If the clip is not 0 <= start <= end.
     """
     path = os.fspath(path)
+    if not isinstance(spec, FrameSpec):
+        raise TypeError(
+            f"decode_frames takes a FrameSpec, such as encoder.spec.frames or FrameSpec(8), got "
+            f"{spec!r}"
+        )
     start, end = (0.0, math.inf) if clip is None else clip
     if not 0 <= start <= end or math.isinf(start):
         raise ValueError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
@@ -148,9 +154,14 @@ def _candidates(
     if spec.decoder == "torchcodec":
         from tango_core.video.readers.torchcodec import TorchcodecReader
 
-        return [partial(TorchcodecReader, path, index)]
+        return [partial(TorchcodecReader, path, index), *_pyav_readers(path, index)]
     if spec.decoder == "decord":
         return [_decord_reader(path, index, warnings)]
+    return _pyav_readers(path, index)
+
+
+def _pyav_readers(path: str, index: PacketIndex) -> list[Callable[[], FrameReader]]:
+    """PyAV by time stamps where they can be trusted, and in the order of the file."""
     in_order = partial(SequentialReader, path, index)
     return [partial(pyav.IndexedReader, path, index), in_order] if index.trusted else [in_order]
 

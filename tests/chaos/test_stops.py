@@ -1,4 +1,4 @@
-"""Real `tango` processes that get a signal in mid-run; all ways to stop are in `stops.py`."""
+"""Real `tango` processes that get a signal in mid-run; `trials` has more ways to stop."""
 
 from __future__ import annotations
 

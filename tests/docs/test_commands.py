@@ -34,8 +34,10 @@ RECIPE = {
 }
 # What makes a recipe of the package short.
 SHORT = ["--limit", "1", "--set", "executor=local"]
-# Tables of many cells, whose figures take longer than their answers; nobody looks at them here.
+# Tables of many cells, whose figures and MLflow runs take longer than their answers; nobody looks
+# at them here.
 LARGE = re.compile(r"runs/shapes_(table|controls)")
+NO_SERVER = ["--tracking-uri", "http://127.0.0.1:9"]
 # `tests/integration/test_recipes.py` runs them.
 ELSEWHERE = re.compile(r"tango sweep jobs/recipes/\w+\.yaml --set model.name=tiny --set benchmark")
 
@@ -86,6 +88,8 @@ def run_command(patch, command):
     elif program == "tango":
         expanded = [path for word in arguments for path in sorted(glob.glob(word)) or [word]]
         short = SHORT if any("jobs/recipes/" in word for word in arguments) else []
+        if arguments[0] == "sweep" and LARGE.search(command):
+            short = [*short, *NO_SERVER]
         allowed = (0, 1) if arguments[0] == "doctor" else (0,)  # 1: the machine lacks something
         assert tango(patch, [*expanded, *short]) in allowed
     else:

@@ -43,18 +43,23 @@ def tango(tmp_path):
     return call
 
 
-@pytest.mark.parametrize("environment", WRONG.values(), ids=WRONG)
-def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, environment):
+SUBMIT = ("submit", "recipe.yaml", "--no-wait")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *((name, SUBMIT) for name in WRONG),
+        ("no token", ("jobs", "list")),
+        ("another token", ("jobs", "logs", "-f", "tango-1")),
+    ],
+)
+def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, name, arguments):
     url, _ = cluster
-    for arguments in (
-        ("jobs", "list"),
-        ("jobs", "logs", "-f", "tango-1"),
-        ("submit", "recipe.yaml", "--no-wait"),
-    ):
-        code, out, err = tango(environment, *arguments, "--address", url)
-        assert (code, out) == (2, "")
-        assert f"{url} asks for a token: set RAY_AUTH_MODE=token" in err
-        assert len(err.strip().splitlines()) == 1
+    code, out, err = tango(WRONG[name], *arguments, "--address", url)
+    assert (code, out) == (2, "")
+    assert f"{url} asks for a token: set RAY_AUTH_MODE=token" in err
+    assert len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["no token", "another token"])
@@ -75,7 +80,7 @@ def test_with_the_token_jobs_are_sent_followed_and_run(tango, tmp_path, cluster)
     by_value = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 
     there = tmp_path / "cluster"
-    submit = ("submit", "recipe.yaml", "--no-wait", "--directory", str(there))
+    submit = (*SUBMIT, "--directory", str(there))
     code, out, err = tango(by_file, *submit, "--address", url)
     assert code == 0, err
     job = out.strip()

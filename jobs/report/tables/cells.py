@@ -23,6 +23,7 @@ from jobs.report.tables.labels import baseline_names, labels, shared_parts
 from jobs.results.cell_summary import CellSummary
 from jobs.results.headlines import headline_title
 from jobs.results.quantities import Comparison
+from jobs.results.readings import SHOWN_FROM
 from tango_core.metrics import Estimate
 
 MAX_WIDTH = 100
@@ -37,9 +38,10 @@ _COMPACT = {
     "tokens %": "tok %",
     "prefill ms": "ms",
     "cache hits": "hits",
+    "unread %": "unread",
 }
 # The first goes first.
-_LEAST_WANTED = ("hits", "ms", "95 %")
+_LEAST_WANTED = ("hits", "ms", "95 %", "unread")
 
 # Columns of the CSV that are keys of `summary.json`, apart from the first, the run.
 _CSV_KEYS = (
@@ -101,6 +103,8 @@ def _fitting(
     for name in _LEAST_WANTED:
         if _width(header, cut) <= max_width:
             break
+        if name not in header:
+            continue
         at = header.index(name)
         header = header[:at] + header[at + 1 :]
         rows, cut = ([row[:at] + row[at + 1 :] for row in table] for table in (rows, cut))
@@ -182,7 +186,8 @@ def _table(
     for key in ("full", *baselines):
         header += [f"vs {key}"] if brief else [f"vs {key}", "p", "detectable"]
     header += ["tokens %"] if brief else ["asked %", "kept %", "with newlines %", "equivalent %"]
-    header += ["prefill ms", "cache hits", "failed"]
+    with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
+    header += ["prefill ms", "cache hits", *(["unread %"] if with_unread else []), "failed"]
     rows = []
     for name, cell in zip(names, cells, strict=True):
         differences: list[str] = []
@@ -203,6 +208,7 @@ def _table(
                 percent(cell.equivalent_retention),
                 milliseconds(cell.p50("prefill")),
                 f"{cell.cache.hits}/{cell.cache.lookups}",
+                *([percent(cell.counts.unread_share)] if with_unread else []),
                 str(cell.counts.num_failed),
             ]
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tango_core.benchmarks.scoring.multiple_choice import lists_several, read_letter, read_option
+from tango_core.benchmarks.scoring.multiple_choice import read
 from tango_core.types import Question
 
 
@@ -10,9 +10,6 @@ def read_choice(reply: str, question: Question) -> int | None:
     """Read the option a reply names; `None` if it names none, or several.
 
     Both harnesses ask for a letter, so a letter comes first even where it is also the text of
-    another option, as in six questions of MVBench ("What letter did the person write?"). Everything
-    else is read by the general rules (`multiple_choice.read_option`).
+    another option, as in six questions of MVBench ("What letter did the person write?").
     """
-    several = lists_several(reply, question.choices)
-    letter = None if several else read_letter(reply, len(question.choices))
-    return letter if letter is not None else read_option(reply, question.choices)
+    return read(reply, question.choices, letters_first=True).choice

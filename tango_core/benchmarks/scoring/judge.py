@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tango_core.benchmarks.scoring.free_form import matches
+from tango_core.benchmarks.scoring.multiple_choice import read
 from tango_core.benchmarks.scoring.spans import read_span, span_iou, span_text
 from tango_core.types import Question
 
@@ -26,6 +27,8 @@ class Judged:
             spans); `None` for any other.
         choice_text: Option or span that it names, as text; `None` for none.
         answer_text: The right option or span, as text; `None` if it is not known.
+        rule: Which of `multiple_choice.RULES` read the option; "benchmark" for a rule of its own,
+            `None` where no option was read.
     """
 
     readable: bool
@@ -34,6 +37,7 @@ class Judged:
     score: float | None
     choice_text: str | None
     answer_text: str | None
+    rule: str | None = None
 
 
 def judge(
@@ -68,7 +72,14 @@ def judge(
         None,
         _option(question, choice),
         _option(question, question.answer),
+        None if choice is None else _rule(reply or "", question, choice),
     )
+
+
+def _rule(reply: str, question: Question, choice: int) -> str:
+    """The general rule that reads the same option from the reply."""
+    general = read(reply, question.choices, letters_first=True)
+    return general.rule if general.choice == choice else "benchmark"
 
 
 def _option(question: Question, index: int | None) -> str | None:

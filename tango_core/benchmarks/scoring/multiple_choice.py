@@ -1,91 +1,102 @@
-"""Letters for options, and two ways to read a letter back from a reply.
+"""Letters for options, and how replies to multiple-choice questions are read.
 
-`read_letter` is strict: the reply must be, or begin with, an option's letter. `read_option` is
-general: it also understands a sentence or an option's text. Neither ever guesses: a reply that
-names no option, or several, reads as `None`. The two evaluation harnesses have rules of their own,
-which are kept apart from these.
+`read_letter` is strict: the reply must be, or begin with, an option's letter. `read` is general:
+the first of the rules in `RULES` that finds an option decides. A rule that finds several options
+ends the search, so that nothing is guessed. The rules of evaluation harnesses are kept apart.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from string import ascii_uppercase
+from typing import NamedTuple
 
 LETTERS = ascii_uppercase
 
-# "B", "(b)", "**B**", " B. ": nothing but a letter and decoration.
+# How reasoning models end and begin their reasoning, and how they mark the answer behind it.
+_REASONING = r"(?:think|thinking|thought|reasoning|analysis)"
+_REASONING_END = re.compile(rf"</{_REASONING}>|\u25c1/think\u25b7|\[/THINK\]", re.IGNORECASE)
+_REASONING_START = re.compile(rf"<{_REASONING}>|\u25c1think\u25b7|\[THINK\]", re.IGNORECASE)
+_FRAMED = re.compile(
+    r"<answer>(.*?)(?:</answer>|$)|<\|begin_of_box\|>(.*?)<\|end_of_box\|>"
+    r"|\\boxed\{(?:\\text\{)?([^{}]*)\}",
+    re.IGNORECASE | re.DOTALL,
+)
+
+# Ends a letter that is no part of a word: not of "CUDA", "C++", "D:\\", "e.g.", "A-frame". Chinese,
+# Japanese and Korean words may touch it.
+_END = r"(?![A-Za-z0-9_'+#-]|:[\\/]|\.[A-Za-z])"
+_BEGIN = r"(?<![A-Za-z0-9_'-])"
+# "B", "(b)", " B. ": nothing but a letter and punctuation.
 _ALONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
-# "(B) A dog", "[B] A dog", "B. A dog", "B: A dog"; no letter is that of "e.g." or "C:\\clip.mp4".
+# "(B) A dog", "[B] A dog", "B. A dog", "B: A dog"
 _MARKED = r"\(\s*([A-Za-z])\s*\)|\[\s*([A-Za-z])\s*\]|([A-Za-z])\s*[.):](?![A-Za-z]\.|[\\/])"
 # A letter that opens the reply, also "b, because it barks" but not "b, c".
 _OPENING = re.compile(rf"\s*(?:{_MARKED}|([a-z])\s*,(?!\s*(?:(?:and|or)\b)?\s*[A-Za-z](?![\w'-])))")
 _LINE_OPENING = re.compile(rf"^[^\S\n]*(?:{_MARKED})", re.MULTILINE)
-# Verbs that say what an option does. They stand in the third person, which is also a plural, and
-# no plural follows "A" at once; left out is what is one thing, too ("A works council", "A means to
-# an end"), what begins the name of one ("A sports car") and what also denies ("A does not fit").
-_VERBS = (
-    r"(?:is|was|has|had|would|should|could|seems|appears|looks|sounds|makes|matches|fits|suits"
-    r"|describes|depicts|shows|represents|reflects|captures|contains|includes|corresponds|aligns"
-    r"|agrees|answers|summarizes|summarises|explains|identifies|indicates|suggests|mentions"
-    r"|says|gives|refers|applies|follows)(?![\w'-])"
-)
-# Before such a verb: "A best describes it", "A most closely matches it". Without one they may
-# describe a thing: "A best friend", "A clearly visible dog". They are listed because of "A family
-# has" and "A butterfly appears".
-_ADVERBS = (
-    r"(?:(?:best|better|most|only|also|just|accurately|actually|apparently|certainly|clearly"
-    r"|closely|completely|correctly|definitely|directly|exactly|fully|likely|obviously|perfectly"
-    r"|precisely|probably|properly|really|simply|truly)[^\S\n]+){1,2}"
-)
-# Words that go on after a letter, and that no thing is called: neither nouns nor what stands in
-# front of one. Not so "A while ago", "A before picture", "A given day", "A due date".
-_AFTER_LETTER = (
-    r"(?:and|or|nor|but|because|since|as|based|according|considering|rather|instead|not|than|for"
-    r"|from|with|in|on|at|by|to|of|the|this|that|these|those|it|its|he|his|she|her|they|their|we|you"
-    r"|there|which|who|where|when|if|unless|although|whereas|after|during|alone"
-    r"|(?:due|judging|owing)[^\S\n]+(?:to|by|from)|out[^\S\n]+of)(?![\w'-])"
-)
-_NEXT_SENTENCE = (
-    r"(?:And|Or|But|Because|Since|As|Based|According|In|The|There|This|That|These|Those|It|Its|He"
-    r"|His|She|Her|They|Their|We|You)\b"
-)
-# "A dog", "A CUDA error": an article. "A or B", "A because ...", "A is correct", "A B", "A The man
-# is holding it", and whatever ends its line: a letter.
-_ARTICLE = (
-    rf"A[^\S\n]+(?!(?:{_ADVERBS})?{_VERBS}|{_AFTER_LETTER}|{_NEXT_SENTENCE}|[A-Z](?![\w'-]))"
-    r"[A-Za-z]"
-)
-# "the answer is B", "Answer: (B)", "I choose option B". A small letter must end the sentence, and
-# a capital A must not begin a phrase: "answer is a dog" and "answer is A dog" name a text.
-_PHRASE = re.compile(
-    r"(?i:\b(?:(?:answer|choice|option)(?:\s+(?:is|would\s+be|should\s+be|must\s+be))?"
-    r"|choose|pick|select)\s*:?\s*(?:option\s+|letter\s+)?)[\"'*(\[]*"
-    rf"(?!{_ARTICLE})([A-Z](?![\w'])|[a-z](?=[\"'*)\]]*\s*(?:[.,;!]|$)))",
-)
-# After that letter: " or B", ", (B)", "/B".
-_CONTINUED = re.compile(
-    rf"[\"'*)\]]*\s*(?:[,/&]|and\b|or\b)\s*(?:option\s+)?[\"'*(\[]*"
-    rf"(?!{_ARTICLE}|I\b)([A-Z])(?![\w'-])"
-)
-_IN_BRACKETS = re.compile(r"\(\s*([A-Z])\s*\)")
-# A capital on its own; "A dog" begins with an article, "I" is a pronoun unless it is marked, and
-# "C++" and "C:\\" are no letters.
-_BARE = re.compile(rf"(?<![\w'-])(?!{_ARTICLE}|I\b)([A-Z])(?![\w'+#-]|:[\\/])")
 # After the letter that opens "(A) or (B)", "(A)(B)" and "A), B)": another one, marked like it.
 _ANOTHER = re.compile(
     r"(?:\s*(?:[,/&]|and\b|or\b))?\s*[(\[]\s*([A-Za-z])\s*[)\]]"
     r"|\s*(?:[,/&]|and\b|or\b)\s*([A-Z])\s*[.):](?!\w)"
 )
-# "not B", "cannot be B", "rather than (B)"; "B is wrong", "(B) isn't what is shown".
+# "the answer is B", "Final Answer: (B)", "I choose option B", and the same in other languages. A
+# small letter must end the sentence: "the answer is a dog" names a text.
+_ANSWER = (
+    r"(?i:\b(?:answer|(?:correct|right|best)\s+(?:option|choice)|choose|pick|select|antwort"
+    r"|r(?:esp(?:uesta|osta)|\u00e9ponse)|risposta)\b|\u043e\u0442\u0432\u0435\u0442"  # Russian
+    r"|\u7b54\u6848|\u9009\u62e9|\u9009\u9879|\u9009|\u9078"  # Chinese
+    r"|\u6b63\u89e3|\u7b54\u3048|\u56de\u7b54|\uc815\ub2f5|\ub2f5)"  # Japanese, Korean
+)
+_IS = (
+    r"(?i:\s*(?:(?:is|would\s+be|should\s+be|must\s+be|es|est|ist|\u00e8)\b"
+    r"|[\u662f\u4e3a\u306f\uc740]))?"
+)
+_MARKER = re.compile(
+    rf"{_ANSWER}{_IS}\s*:?\s*(?i:(?:option|letter)\s+)?[\"'(\[]*"
+    rf"([A-Z]{_END}|[a-z](?=[\"')\]]*\s*(?:[.,;!]|$)))"
+)
+# After that letter: " or B", ", (B)", "/B", "(B)".
+_MORE = re.compile(
+    rf"[\"')\]]*\s*(?:(?:[,/&]|and\b|or\b)\s*(?:option\s+)?[\"'(\[]*|[(\[]\s*)((?!I\b)[A-Z]){_END}"
+)
+_BRACKETED = re.compile(r"[(\[]\s*([A-Z])\s*[)\]]")
+_BARE = re.compile(rf"{_BEGIN}((?!I\b)[A-Z]){_END}")
+# What follows a letter in a sentence: the end of a clause, another script, or one of these words.
+# "A dog" has an article. The same holds for every letter, so that none is read more often.
+_VERBS = (
+    r"(?:(?:best|most\s+closely|correctly|accurately|clearly|also)\s+)?(?:is|was|has|would|could|seems"
+    r"|appears|looks|makes|fits|matches|describes|depicts|shows|represents|reflects|captures"
+    r"|corresponds|aligns|explains|answers)"
+)
+_FOLLOWS = re.compile(
+    r"[\"')\]]*(?:[^\S\n]*(?:$|\n|[^\sA-Za-z0-9'\"-])"
+    rf"|\s+(?:[A-Z]|{_VERBS}|and|or|but|not|because|since|as|based|according|rather|instead|than|if"
+    r"|The|There|This|That|It|He|His|She|Her|They|We|You|In|Because|Based|According)(?![\w'-]))"
+)
+# "not B", "rather than (B)"; "B is wrong", "(B) isn't shown", "B does not fit".
 _DENIED = re.compile(
     r"(?:\b[Nn]ot|n't|\bcannot|\brather\s+than|\binstead\s+of)\s+(?:be\s+)?(?:option\s+)?"
     r"\(?[A-Z]\)?(?!\w)"
-    r"|(?<![\w'(-])\(?[A-Z]\)?\s+(?:is|was)(?:n't|\s+(?:not|wrong|incorrect|false))\b"
+    r"|(?<![\w'(-])\(?[A-Z]\)?\s+(?:(?:is|was|does|can|could|would)(?:n't|not|\s+not\b)"
+    r"|(?:is|was)\s+(?:wrong|incorrect|false)\b)"
 )
 # Dots, commas and colons between digits belong to a number.
 _AROUND_WORDS = re.compile(r"(?:(?!(?<=\d)[.,:]\d)[^\w'%+-])+")
 _APOSTROPHES = {0x2018: "'", 0x2019: "'", 0x02BC: "'"}
+
+
+class Reading(NamedTuple):
+    """What was read from a reply.
+
+    Attributes:
+        choice: Index of an option; `None` for none.
+        rule: The rule that decided, one of `RULES`; "" if the reply names no option, or several.
+    """
+
+    choice: int | None
+    rule: str
 
 
 def letter_of(index: int) -> str:
@@ -104,6 +115,21 @@ def lettered(choices: Sequence[str], style: str = "{letter}. {text}") -> list[st
     return [style.format(letter=letter_of(i), text=text) for i, text in enumerate(choices)]
 
 
+def answer_part(reply: str) -> str:
+    """Return what a reply says behind its reasoning, in plain characters.
+
+    Text up to a closing think tag is dropped, and all text behind an opening one that is never
+    closed. Of an `<answer>` tag or a box the last one counts. Full-width letters become plain ones,
+    and Markdown's stars and backquotes go.
+    """
+    ends = list(_REASONING_END.finditer(reply))
+    text = reply[ends[-1].end() :] if ends else _REASONING_START.split(reply)[0]
+    framed = list(_FRAMED.finditer(text))
+    if framed:
+        text = next(part for part in (*framed[-1].groups(), "") if part is not None)
+    return re.sub(r"[*`]", "", unicodedata.normalize("NFKC", text))
+
+
 def read_letter(reply: str, num_choices: int) -> int | None:
     """Read a reply that is a letter or begins with one: `"B"`, `"(b)"`, `"B. A dog"`, `"B: a dog"`.
 
@@ -111,44 +137,83 @@ def read_letter(reply: str, num_choices: int) -> int | None:
         The option's index, or `None`, also for a letter beyond the last option and for several
         letters ("(A) or (B)", or a list with a letter in front of every line).
     """
-    alone = _ALONE.fullmatch(reply)
-    if alone:
-        return _index(alone[1], num_choices)
-    opening = _opening(reply)
-    if opening and not _lines_differ(reply, num_choices):
-        letter = next(filter(None, opening.groups())).upper()
-        another = _ANOTHER.match(reply, opening.end())
-        if another and next(filter(None, another.groups())).upper() != letter:
-            return None
-        return _index(letter, num_choices)
-    return None
+    return _only(_opening_letters(answer_part(reply), num_choices), num_choices)
+
+
+def read(reply: str, choices: Sequence[str], *, letters_first: bool = False) -> Reading:
+    """Read the option that a reply names, by the first of these rules that finds one.
+
+    1. `text`: the reply is an option's text.
+    2. `letter`: it is or begins with a letter (`read_letter`).
+    3. `line`: its first or last line is a letter.
+    4. `marker`: a letter follows the last "answer is", "Final Answer:" or the like.
+    5. `brackets`: a letter in brackets.
+    6. `sentence`: a capital letter on its own.
+    7. `mention`: an option's text occurs in it.
+
+    A rule that finds several options, or a letter beyond the last one, ends the search. In a reply
+    that repeats the list of options only the rules 3 and 4 count. A denied letter ("B is wrong")
+    and the letter inside an option's text ("Vitamin A") are none.
+
+    Args:
+        reply: The model's text; only its `answer_part` counts.
+        choices: Texts of the options.
+        letters_first: Try rule 2 before rule 1, where options may be letters themselves.
+    """
+    text = answer_part(reply)
+    several = lists_several(text, choices)
+    unlettered = _DENIED.sub(" ", _without_lettered_texts(text, choices))
+    if letters_first and not several:
+        choice = read_letter(reply, len(choices))
+        if choice is not None:
+            return Reading(choice, "letter")
+    for rule in RULES:
+        if several and rule not in ("text", "line", "marker"):
+            continue
+        found = _found(rule, text, unlettered, choices)
+        if found:
+            choice = _only(found, len(choices))
+            return Reading(choice, "" if choice is None else rule)
+    return Reading(None, "")
+
+
+RULES = ("text", "letter", "line", "marker", "brackets", "sentence", "mention")
 
 
 def read_option(reply: str, choices: Sequence[str]) -> int | None:
-    """Read the option that a reply names, by its text or by its letter.
+    """Return the option of `read`."""
+    return read(reply, choices).choice
 
-    The first rule that names an option decides: the reply is an option's text; it is or begins
-    with a letter (`read_letter`); a phrase such as "the answer is B"; a letter in brackets; a
-    capital letter on its own; an option's text occurs in it. A rule that names several options ends
-    the search with `None`, and so does a letter beyond the last option. The "A" of an option
-    "Vitamin A" is no letter where the reply holds the whole option. In a reply that lists several
-    options (`lists_several`) only a phrase can name one of them.
-    """
-    whole = [i for i, text in enumerate(choices) if _plain(text) == _plain(reply) != ""]
-    if whole:
-        return whole[0] if len(whole) == 1 else None
-    several = lists_several(reply, choices)
-    if not several and (_ALONE.fullmatch(reply) or _opening(reply)):
-        return read_letter(reply, len(choices))
-    said = _DENIED.sub(" ", _without_lettered_texts(reply, choices))
-    for pattern in (_PHRASE,) if several else (_PHRASE, _IN_BRACKETS, _BARE):
-        letters = {letter.upper() for letter in pattern.findall(said)}
-        if pattern is _PHRASE:
-            continued = (_CONTINUED.match(said, match.end()) for match in pattern.finditer(said))
-            letters |= {more[1] for more in continued if more}
-        if letters:
-            return _index(letters.pop(), len(choices)) if len(letters) == 1 else None
-    return None if several else _only_mention(reply, choices)
+
+def _found(rule: str, text: str, unlettered: str, choices: Sequence[str]) -> set[int]:
+    """Indices that one rule finds, also beyond the last option."""
+    if rule == "text":
+        plain = _plain(text)
+        return {i for i, choice in enumerate(choices) if plain and _plain(choice) == plain}
+    if rule == "letter":
+        return _opening_letters(text, len(choices))
+    if rule == "line":
+        lines = [line for line in text.splitlines() if line.strip()]
+        alone = (_ALONE.fullmatch(line) for line in (lines[:1] + lines[-1:]))
+        return {_index(letter[1]) for letter in alone if letter}
+    if rule == "marker":
+        matches = [
+            match
+            for match in _MARKER.finditer(unlettered)
+            if match[1] != "A" or _FOLLOWS.match(unlettered, match.end(1))
+        ]
+        if not matches:
+            return set()
+        more = _MORE.match(unlettered, matches[-1].end())
+        return {_index(matches[-1][1]), *([_index(more[1])] if more else [])}
+    if rule == "mention":
+        return set(mentioned(text, choices))
+    if rule == "brackets":
+        return {_index(letter) for letter in _BRACKETED.findall(unlettered)}
+    bare = list(_BARE.finditer(unlettered))
+    found = {_index(letter[1]) for letter in bare if _FOLLOWS.match(unlettered, letter.end())}
+    # "Both A and B seem right" names two, although "B seem" alone would not be read.
+    return found | {_index(letter[1]) for letter in bare if letter[1] != "A"} if found else found
 
 
 def lists_several(reply: str, choices: Sequence[str]) -> bool:
@@ -169,19 +234,27 @@ def lists_several(reply: str, choices: Sequence[str]) -> bool:
     return sum(map(bool, repeated)) > 1 or _lines_differ(reply, len(choices))
 
 
-def _opening(reply: str) -> re.Match[str] | None:
-    """The letter that opens a reply, unless it is denied at once: "(A) is wrong"."""
-    return None if _DENIED.match(reply.lstrip()) else _OPENING.match(reply)
+def _opening_letters(text: str, num_choices: int) -> set[int]:
+    """The letter that a text is or begins with, and another one behind it."""
+    alone = _ALONE.fullmatch(text)
+    if alone:
+        return {_index(alone[1])}
+    opening = _OPENING.match(text)
+    if not opening or _DENIED.match(text.lstrip()) or _lines_differ(text, num_choices):
+        return set()
+    another = _ANOTHER.match(text, opening.end())
+    groups = (*opening.groups(), *(another.groups() if another else ()))
+    return {_index(letter) for letter in groups if letter}
 
 
 def _lines_differ(reply: str, num_choices: int) -> bool:
     """Whether lines open with the letters of two options, marked alike: "A." and "B.", not "A:"."""
-    found: dict[str, set[int | None]] = {}
+    found: dict[str, set[int]] = {}
     for line in _LINE_OPENING.finditer(reply):
         letter = next(filter(None, line.groups()))
         mark = "".join(line[0].split()).replace(letter, "")
-        found.setdefault(mark, set()).add(_index(letter, num_choices))
-    return any(len(letters - {None}) > 1 for letters in found.values())
+        found.setdefault(mark, set()).add(_index(letter))
+    return any(sum(i < num_choices for i in letters) > 1 for letters in found.values())
 
 
 def mentioned(reply: str, choices: Sequence[str]) -> list[int]:
@@ -204,16 +277,14 @@ def _without_lettered_texts(reply: str, choices: Sequence[str]) -> str:
     return reply
 
 
-def _only_mention(reply: str, choices: Sequence[str]) -> int | None:
-    """Return the option that is mentioned if exactly one is."""
-    found = mentioned(reply, choices)
-    return found[0] if len(found) == 1 else None
-
-
-def _index(letter: str, num_choices: int) -> int | None:
-    """Turn a letter into an index, or `None` beyond the last option."""
-    index = LETTERS.index(letter.upper())
+def _only(found: set[int], num_choices: int) -> int | None:
+    """The only index, if it is one of an option."""
+    (index,) = found if len(found) == 1 else (num_choices,)
     return index if index < num_choices else None
+
+
+def _index(letter: str) -> int:
+    return LETTERS.index(letter.upper())
 
 
 def _plain(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tango_core.benchmarks.scoring.multiple_choice import answer_part
+
 Span = tuple[float, float]
 
 # "24.3", "0:24", "1:02:03.5", also as "<24.3 seconds>" or "24.3s"; no part of a longer number or
@@ -43,8 +45,10 @@ def read_span(reply: str) -> Span | None:
     them. The same span twice is one span.
 
     Returns:
-        `None` if the reply names no span, or several that differ.
+        `None` if the reply names no span, or several that differ; text of a reasoning model before
+        its answer (`multiple_choice.answer_part`) names none.
     """
+    reply = answer_part(reply)
     found: set[Span] = set()
     for form in _FORMS:
         for match in form.finditer(reply):

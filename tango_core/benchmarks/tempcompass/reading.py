@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tango_core.benchmarks.protocols import reading
-from tango_core.benchmarks.scoring.multiple_choice import mentioned
+from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tempcompass.tasks import (
     CAPTION_MATCHING,
     MULTI_CHOICE,
@@ -42,8 +42,8 @@ def read_choice(reply: str, question: Question) -> int | None:
     if task == MULTI_CHOICE:
         return reading.read_choice(reply, question)
     if task == YES_NO:
-        return _yes_or_no(reply)
-    return _caption(reply, question) if task == CAPTION_MATCHING else None
+        return _yes_or_no(answer_part(reply))
+    return _caption(answer_part(reply), question) if task == CAPTION_MATCHING else None
 
 
 def _yes_or_no(reply: str) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.tracking.events import EventFile
@@ -55,18 +56,17 @@ class Client:
             raise TrackingError("no answer in time")
         return self._server.runs.setdefault(self._run_id, ServerRun())
 
-    def start(self, name: str, tags: Mapping[str, str], started_ms: int | None) -> str:
+    def start(self, name: str, tags: Mapping[str, str], started_ms: int | None) -> Any:
         self._ask().tags |= tags
-        return self._run_id
+        return SimpleNamespace(info=SimpleNamespace(run_id=self._run_id))
 
     def run_on(self, run: str, driver: str) -> None:
         self._ask().status = "RUNNING"
 
-    def tags(self, run: str, tags: Mapping[str, str]) -> None:
-        self._ask().tags |= tags
-
-    def metrics(self, run: str, points: Sequence[Point]) -> None:
-        self._ask().points |= set(points)
+    def log(self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str]) -> None:
+        found = self._ask()
+        found.tags |= tags
+        found.points |= set(metrics)
 
     def end(self, run: str, status: str, end_ms: int, reason: str = "") -> None:
         self._ask().status = status

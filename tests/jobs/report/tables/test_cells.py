@@ -80,7 +80,8 @@ class TestTable:
         assert len({line.count("|") for line in markdown}) == 1
         body = cells_latex(cells).split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
         assert len(body) == len(cells)
-        assert all(line.endswith(r" \\") and line.count(" & ") == 12 for line in body)
+        columns = markdown[0].count("|") - 1
+        assert all(line.endswith(r" \\") and line.count(" & ") == columns - 1 for line in body)
 
     def test_latex_escapes_what_would_break_a_document(self):
         odd = cell("tango", 0.1)

@@ -39,3 +39,8 @@ def test_what_is_no_span_in_seconds_is_not_read_as_one(reply):
 )
 def test_a_span_in_seconds_is_read_as_before(reply):
     assert read_span(reply) == (3.0, 5.5)
+
+
+def test_a_span_inside_the_reasoning_is_not_the_answer():
+    assert read_span("<think>Maybe 1.0 - 2.0, or 5 to 6.</think>\n24.3 - 30.4") == (24.3, 30.4)
+    assert read_span("<think>Maybe 1.0 - 2.0") is None

@@ -1,0 +1,107 @@
+"""How replies were read: how many by each rule, and replies that name no option."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs.results.answer_columns import UNPARSED, AnswerColumns
+
+if TYPE_CHECKING:
+    from jobs.results.cell_summary import CellSummary
+
+# Share of unread replies from which tables have a column for it, and from which methods are not
+# ranked.
+SHOWN_FROM = 0.01
+NOT_RANKED_FROM = 0.2
+_EXAMPLES = 2
+_EXAMPLE_LENGTH = 40
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How the replies of one cell were read.
+
+    Attributes:
+        rules: Rule of `multiple_choice.RULES`, or "benchmark" -> replies that it read; empty in
+            files of earlier versions.
+        unread_examples: The first replies that name no option, shortened.
+    """
+
+    rules: Mapping[str, int] = field(default_factory=dict)
+    unread_examples: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Readings:
+        """Read the part of a `summary.json`; empty for files of earlier versions."""
+        return cls(data.get("rules") or {}, tuple(data.get("unread_examples") or ()))
+
+
+class ReadingCounts:
+    """Collects `Readings` of the cells of a run, from its answers part by part."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[str, str], Counter[str]] = {}
+        self._examples: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, columns: AnswerColumns) -> None:
+        """Take some answers."""
+        codes, rules = columns.texts("reading_rule")
+        unread = (columns.bits & UNPARSED) > 0
+        for number, name in enumerate(columns.cell_names):
+            own = columns.cells == number
+            found = self._rules.setdefault(name, Counter())
+            for code, count in zip(*np.unique(codes[own], return_counts=True), strict=True):
+                if code >= 0 and rules[code]:
+                    found[rules[code]] += int(count)
+            examples = self._examples.setdefault(name, [])
+            wanted = np.flatnonzero(own & unread)[: _EXAMPLES - len(examples)]
+            if len(wanted):
+                texts = columns.table["text"].take(wanted).to_pylist()
+                examples += [_shortened(text or "") for text in texts]
+
+    def of(self, benchmark: str, cell: str) -> Readings:
+        """What was found for a cell."""
+        rules = self._rules.get((benchmark, cell), Counter())
+        examples = self._examples.get((benchmark, cell), ())
+        return Readings(dict(rules.most_common()), tuple(examples))
+
+
+def are_ranked(cells: Iterable[CellSummary]) -> bool:
+    """Whether enough replies could be read for methods to be ranked."""
+    return all(cell.counts.unread_share <= NOT_RANKED_FROM for cell in cells)
+
+
+def unread_notes(cells: Sequence[CellSummary]) -> list[str]:
+    """A warning if many replies of a cell name no option, with two of them."""
+    found = [cell for cell in cells if cell.counts.unread_share > NOT_RANKED_FROM]
+    if not found:
+        return []
+    worst = max(found, key=lambda cell: cell.counts.unread_share)
+    examples = " and ".join(f'"{text}"' for text in worst.readings.unread_examples)
+    return [
+        f"In {len(found)} of {len(cells)} cells more than {NOT_RANKED_FROM:.0%} of the replies "
+        f"name no option and count as wrong ({worst.counts.unread_share:.0%} in {worst.name}"
+        f"{f', such as {examples}' if examples else ''}). Methods are not ranked; check that the "
+        "model follows the benchmark's prompt."
+    ]
+
+
+def rule_notes(cells: Iterable[CellSummary]) -> list[str]:
+    """By which rules the replies of all cells were read, where more than one was needed."""
+    total: Counter[str] = Counter()
+    for cell in cells:
+        total.update(cell.readings.rules)
+    if len(total) < 2:
+        return []
+    counts = ", ".join(f"{count:,} by {name}" for name, count in total.most_common())
+    return [f"Replies were read by these rules: {counts}."]
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXAMPLE_LENGTH else f"{line[: _EXAMPLE_LENGTH - 1]}\u2026"

@@ -1,0 +1,228 @@
+"""Jobs on a cluster of two nodes that somebody else started: sent to its dashboard, or joining it.
+
+A client that sends jobs gets nothing but a copied recipe and four variables. The job's method waits
+for a file, so that every test decides itself how far the job is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from cluster_client import Client
+from methods_as_files import own_method
+from ray_head import NO_TOKEN, ROOT, ray_cluster
+
+# A busy machine may be slow; what is waited for is a condition, never a time.
+WAIT_S = 180
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+# It keeps the first tokens, once a file is there.
+HELD = own_method(
+    "Held",
+    imports="import time\nfrom pathlib import Path",
+    option='file: str = ""',
+    first="while not Path(self.file).exists():\n    time.sleep(0.1)\n",
+)
+
+
+class Submitting(Client):
+    """Sends a method of their own along.
+
+    Args:
+        folder: Holds their directory and one for the cluster.
+        address: Of the head.
+    """
+
+    def __init__(self, folder, address):
+        self.go, self.runs = folder / "go", folder / "cluster" / "runs"
+        self.submit = ("submit", "recipe.yaml", "--working-dir", "code")
+        self.submit += ("--directory", str(folder / "cluster"))
+        method = {"name": "own_methods:Held", "retention": 0.5, "file": str(self.go)}
+        variables = {**NO_TOKEN, "RAY_ADDRESS": address}
+        super().__init__(folder / "client", method, 3, code=HELD, **variables)
+
+    def jobs(self):
+        """Their jobs on the cluster, the newest last."""
+        code, out, err = self.run("jobs", "list", "--json")
+        assert code == 0, err
+        return [job for job in json.loads(out) if str(self.runs.parent) in job["entrypoint"]]
+
+    def wait_for(self, status):
+        """The newest job, as soon as it has a status."""
+        end = time.monotonic() + WAIT_S
+        while (job := self.jobs()[-1])["status"] != status:
+            assert time.monotonic() < end, job
+            time.sleep(0.5)
+        return job
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Its addresses for clients (the dashboard) and for drivers."""
+    with ray_cluster(tmp_path_factory.mktemp("home")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def client(cluster, tmp_path):
+    """A client whose jobs no other test has sent."""
+    return Submitting(tmp_path, cluster[0])
+
+
+def read_until(process, text):
+    """Read a command's output up to a line."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"no {text!r} in {seen} {process.stderr.read()}")
+
+
+def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
+    # A client that is killed takes nothing with it; `test_follow.py` has the one with Ctrl-C.
+    with client.start(*client.submit) as process:
+        read_until(process, "3 clips to decode and encode")
+        process.kill()
+
+    # The same job again is the same job.
+    code, out, err = client.run(*client.submit, "--no-wait")
+    assert code == 0, err
+    job_id = out.strip()
+    assert f"this job runs already as {job_id}" in err
+    (job,) = client.jobs()
+    assert (job["id"], job["status"]) == (job_id, "RUNNING")
+
+    # Stopped, it is continued by the same command; its run is the same directory.
+    code, _, err = client.run("jobs", "stop", job_id)
+    assert (code, "is stopping" in err) == (0, True)
+    assert client.wait_for("STOPPED")["exit_code"] == 143
+    (run_dir,) = (path.parent for path in client.runs.glob("*/job.yaml"))
+    client.go.touch()
+    code, out, err = client.run(*client.submit)
+    assert code == 0, err + out
+    assert f"continuing runs/{run_dir.name}" in out
+    assert "3 of 3 clips" in out
+    assert list(client.runs.glob("*/summary.json")) == [run_dir / "summary.json"]
+    (first, second) = client.jobs()
+    assert (first["id"], second["id"]) == (job_id, job_id[:-1] + "2")
+    assert f"{second['id']}: SUCCEEDED, exit code 0" in err
+
+
+def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
+    code, out, err = client.run(
+        *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1",
+        "--entrypoint-num-cpus", "1", "--",
+        "--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere",
+    )  # fmt: skip
+    assert code == 2, err + out
+    assert "benchmark.root '/nowhere' is not a folder" in out
+    assert f"in {client.runs.parent}" in out
+    assert "FAILED, exit code 2" in err
+    code, out, _ = client.run("jobs", "status", client.jobs()[-1]["id"])
+    assert code == 0
+    assert "failed with exit code 2" in out
+
+
+# It keeps the first tokens, and says where it runs.
+TELLING = own_method(
+    "Telling",
+    imports="import json\nimport os\nimport sys\nfrom pathlib import Path\n\nimport ray",
+    option='file: str = ""',
+    first="""\
+told = {
+    "executable": sys.executable,
+    "prefix": sys.prefix,
+    "path": sys.path,
+    "environment": dict(os.environ),
+    "sent": sorted(path.name for path in Path(__file__).parent.iterdir()),
+    "cluster": ray.get_runtime_context().gcs_address,
+}
+Path(self.file).write_text(json.dumps(told))
+""",
+)
+
+
+@pytest.fixture
+def python(tmp_path):
+    """The interpreter of the client."""
+    environment = tmp_path / "client/code/.venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    linked = [sys.executable, ROOT / "infra/linked_packages.py", packages, "pipeline", "jobs"]
+    subprocess.run(linked, check=True)
+    (packages / "tango.pth").write_text(str(ROOT))
+    return environment / "bin/python"
+
+
+def test_nothing_of_the_client_reaches_the_job_on_the_older_of_two_clusters(
+    tmp_path, python, cluster
+):
+    """The client has the extras `pipeline` and `jobs`, in an environment that it sends along."""
+    dashboard, drivers = cluster
+    there, told = tmp_path / "cluster", tmp_path / "told.json"
+    client = Client(
+        tmp_path / "client",
+        {"name": "own_methods:Telling", "retention": 0.5, "file": str(told)},
+        2,
+        code=TELLING,
+        python=python,
+        PATH=os.pathsep.join([str(python.parent), os.defpath]),
+        VIRTUAL_ENV=str(python.parents[1]),
+        PYTHONPATH=str(tmp_path / "client/modules"),
+        **NO_TOKEN,
+    )
+
+    # The client is another environment, and a small one.
+    found = "import sys, importlib.util as it; print(sys.prefix, it.find_spec('transformers'))"
+    said = subprocess.check_output([python, "-c", found], env=client.environment, text=True)
+    assert said.split() == [str(python.parents[1]), "None"]
+
+    (tmp_path / "home").mkdir()
+    with ray_cluster(tmp_path / "home"):
+        code, out, err = client.run(
+            *("submit", "recipe.yaml", "--address", dashboard),
+            *("--working-dir", "code", "--directory", str(there)),
+        )
+    assert code == 0, err + out
+    assert "2 decoded, 2 encoded, 0 failed" in out
+
+    # The driver is the head's interpreter, the worker too, and both are of the cluster asked for.
+    version = platform.python_version()
+    assert f"tango: Python {version} ({sys.executable}) on " in out
+    assert str(client.folder) not in out
+    worker = json.loads(told.read_text())
+    assert (worker["executable"], worker["prefix"]) == (sys.executable, sys.prefix)
+    assert worker["cluster"] == drivers
+    assert worker["environment"].get("VIRTUAL_ENV") == os.environ.get("VIRTUAL_ENV")
+    assert str(client.folder) not in told.read_text()
+    assert not {".venv", "bin", "lib"} & set(worker["sent"])
+    (facts,) = there.glob("runs/*/facts.json")
+    assert json.loads(facts.read_text())["versions"]["python"] == version
+    assert str(client.folder) not in facts.read_text()
+
+
+def test_a_sweep_joins_the_cluster_and_leaves_it_running(cluster, tmp_path):
+    recipe = {
+        "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
+        "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    command = [sys.executable, "-m", "jobs.cli.main", "sweep", "recipe.yaml", "--limit", "4"]
+    for expected in ("4 decoded, 4 encoded", "0 decoded, 0 encoded"):
+        done = subprocess.run(
+            [*command, "--address", cluster[1]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout

@@ -1,0 +1,302 @@
+"""Jobs on checkpoints of every other family: real files, tokens through caches, answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import internvl_checkpoints as internvl
+import pytest
+import qwen3_checkpoints as qwen3
+from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from llava_originals import build_original, save_original
+from numbered_videos import write_clip
+from qwen_checkpoints import build_qwen, save_qwen
+from releases import longvideobench_release
+from rich.console import Console
+
+from jobs.analysis.command import Places
+from jobs.analysis.sinks import SinkOptions, analyze_sinks
+from jobs.config.recipe import parse_job
+from jobs.estimate.tokens import expect_tokens
+from jobs.report.compare import report_runs
+from tango_core import build_method, decode_frames, load_encoder, load_language_model
+from tango_core.benchmarks import build_benchmark
+
+NUM_CLIPS = 2
+TANGO = {"name": "tango", "retention": 0.5}
+HYBRID = {**TANGO, "inner": {"name": "fastv-merge", "layer": 2, "retention": 0.5}}
+TWO = [{"name": "tango", "retention": 0.2}, {"name": "fastv", "retention": 0.7, "layer": 2}]
+QWEN, QWEN3, INTERNVL, LLAVA_VIDEO = (
+    "qwen2.5-vl-7b",
+    qwen3.NAME,
+    internvl.NAME,
+    "llava-video-7b",
+)
+# Checkpoint -> family, how it is made, options, methods, layers of its language model.
+CHECKPOINTS = {
+    "llava-video": (
+        LLAVA_VIDEO,
+        lambda folder: save_original(build_original(head=True), folder),
+        {"num_frames": 4},
+        [HYBRID],
+        4,
+    ),
+    "qwen": (
+        QWEN,
+        lambda folder: save_qwen(build_qwen(), folder),
+        {"num_frames": 5, "max_pixels": 2000},
+        [HYBRID],
+        4,
+    ),
+    "qwen3": (
+        QWEN3,
+        lambda folder: qwen3.save_qwen3(qwen3.build_qwen3(), folder),
+        {"num_frames": 8, "max_pixels": 2000, "min_pixels": 64},
+        TWO,
+        6,
+    ),
+    **{
+        f"internvl-{layout}": (
+            INTERNVL,
+            lambda folder, layout=layout: internvl.save_internvl(
+                internvl.build_internvl(), folder, layout
+            ),
+            {"num_frames": 5},
+            [TWO[0], {"name": "visionzip", "retention": 0.3, "contextual_ratio": 0.1}],
+            internvl.NUM_LAYERS,
+        )
+        for layout in ("saved", "chat")
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """`made(name)`: directory of a checkpoint; `made.shapes`: that of the generated clips."""
+    folder = tmp_path_factory.mktemp("families")
+
+    def path_of(name):
+        path = folder / name
+        if not path.exists():
+            path.mkdir()
+            CHECKPOINTS[name][1](path)
+        return str(path)
+
+    path_of.shapes = folder / "shapes"
+    return path_of
+
+
+def recipe_of(made, name, methods=None, **changes):
+    family, _, options, usual, _ = CHECKPOINTS[name]
+    model = {"name": family, "path": made(name), **options, **changes.pop("model", {})}
+    own = {"limit": NUM_CLIPS, "executor": "local", **changes}
+    return job(made.shapes, model=model, methods=methods or usual, **own)
+
+
+# What a family adds to the contract: tokens of a clip, those of its text.
+@pytest.mark.parametrize(
+    ("name", "options", "total", "text"),
+    [
+        ("llava-video", {"time_instruction": "vlmevalkit"}, None, None),
+        ("llava-video", {"time_instruction": "none"}, None, None),
+        ("qwen", {}, 50, None),
+        ("qwen3", {}, 100, 4 * (13 + 2)),
+        ("internvl-saved", {}, 80, None),
+        ("internvl-chat", {}, 80, None),
+    ],
+)
+def test_a_job_answers_as_the_two_halves_called_by_hand(made, tmp_path, name, options, total, text):
+    family, _, usual, _, num_layers = CHECKPOINTS[name]
+    recipe = recipe_of(made, name, model=options)
+    outcome, run_dir = run(recipe, tmp_path)
+    assert (outcome.num_clips, outcome.num_failed_clips) == (NUM_CLIPS, 0)
+    answers = answers_of(run_dir).set_index(["cell", "video_id", "question_id"])
+    assert set(answers["status"]) <= {"ok", "unparsed"}
+    encoder = load_encoder(family, made(name), **usual)
+    language_model = load_language_model(family, made(name), **usual, **options)
+    benchmark = build_benchmark("shapes", root=str(made.shapes))
+    num_compared = 0
+    for cell, settings in recipe.all_methods:
+        method = build_method(num_layers=num_layers, model=family, **settings)
+        for item in benchmark.items(NUM_CLIPS):
+            frames = decode_frames(item.path, encoder.spec.frames, item.clip)
+            features = encoder.encode(frames, method.compressor.needs)
+            video = method.compressor.compress(features)
+            prompts = [benchmark.protocol.render(question) for question in item.questions]
+            replies = language_model.answer(
+                video,
+                prompts,
+                pruner=method.pruner,
+                positions=method.compressor.positions,
+                max_new_tokens=benchmark.protocol.max_new_tokens,
+            )
+            layout = language_model.layout.lay_out(video, prompts[0])
+            check_frames(name, encoder, frames, features)
+            if options.get("time_instruction") == "vlmevalkit":
+                words = language_model.layout.tokenizer.decode(layout.question)
+                assert f"seconds,and {frames.source.frame_height} frames are" in words
+            for question, reply in zip(item.questions, replies, strict=True):
+                row = answers.loc[(cell, item.video_id, question.id)]
+                assert row["text"] == reply.text
+                assert row["prompt_tokens"] == reply.prompt_tokens
+                assert row["tokens_kept"] == video.num_kept <= row["tokens_total"]
+                assert row["tokens_total"] == (total or features.tokens[..., 0].numel())
+                assert row["tokens_with_newlines"] == layout.num_visual
+                assert (layout.num_visual > video.num_kept) == (family == LLAVA_VIDEO)
+                if text:
+                    assert row["clip_text_tokens"] == reply.clip_text_tokens == text
+                num_compared += 1
+    assert num_compared == len(answers) > NUM_CLIPS
+
+
+def check_frames(name, encoder, frames, features):
+    """Frames and features of a generated clip have the shapes of the family."""
+    if name == "qwen":
+        assert frames.pixels.shape == (4, 40, 40, 3)  # an even number, at most 2000 pixels
+        assert (len(features.tokens), features.grid) == (2, (5, 5))
+    elif name == "qwen3":
+        assert features.companions.shape[:3] == (4, 25, 3)
+    elif name == "llava-video":
+        assert frames.source.frame_height != encoder.spec.frames.size[0]
+    else:
+        assert frames.pixels.shape == (5, internvl.SIZE, internvl.SIZE, 3)
+        assert features.grid == internvl.GRID
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "values"),
+    [
+        ("qwen", "position_rule", ("hf450", "hf5")),
+        ("internvl-saved", "frame_label", ("vlmevalkit", "lmms_eval")),
+    ],
+)
+def test_settings_of_the_prompt_are_no_part_of_cached_tokens(made, tmp_path, name, option, values):
+    for value, misses in zip(values, (NUM_CLIPS, 0), strict=True):
+        _, run_dir = run(recipe_of(made, name, [TANGO], model={option: value}), tmp_path)
+        cached = answers_of(run_dir).groupby("video_id")["cache"].first()
+        assert (cached == "miss").sum() == misses
+
+
+def test_the_protocol_decides_which_frames_a_job_shows(made, tmp_path):
+    """Two frames per second of 8 s, thinned to five: three pairs; VLMEvalKit takes two pairs."""
+    for protocol, total in (("vlmevalkit", 50), ("lmms_eval", 75)):
+        section = {"name": "shapes", "root": str(made.shapes), "protocol": protocol}
+        _, run_dir = run(recipe_of(made, "qwen", [TANGO], benchmark=section, limit=1), tmp_path)
+        answers = answers_of(run_dir)
+        assert set(answers["cache"]) == {"miss"}
+        assert set(answers["tokens_total"]) == {total}
+
+
+def test_a_run_with_fewer_pixels_is_a_control_of_a_run_with_more(made, tmp_path):
+    """24 x 24 pixels of 40 x 40: 9 of 25 tokens per pair of frames."""
+    runs = [
+        run(recipe_of(made, "qwen", [method], model={"max_pixels": pixels}), tmp_path)[1]
+        for pixels, method in ((2000, {"name": "topk", "retention": 0.36}), (600, {"name": "full"}))
+    ]
+    assert [set(answers_of(run_dir)["tokens_total"]) for run_dir in runs] == [{50}, {18}]
+    page = report_runs(runs, tmp_path / "together").read_text(encoding="utf-8")
+    best = "At 36 % with max_pixels=2000 the best control is full max_pixels=600 ("
+    assert best in page.replace("&nbsp;", " ")
+    paper = (tmp_path / "together" / "paper_table.md").read_text(encoding="utf-8")
+    for pixels, run_dir in zip((2000, 600), runs, strict=True):
+        assert f"qwen2.5-vl-7b, max_pixels={pixels}" in paper
+        assert f"-max_pixels{pixels}-" in run_dir.name
+
+
+@pytest.mark.parametrize("companions", ["merge", "anchor"])
+def test_stored_features_and_plans_give_the_same_answers(made, tmp_path, companions):
+    replies = []
+    for features, place in (("none", "tokens"), ("all", "plans"), ("all", "plans")):
+        cache, model = {"features": features}, {"companions": companions}
+        _, run_dir = run(
+            recipe_of(made, "qwen3", TWO[:1], model=model, cache=cache), tmp_path / place
+        )
+        replies.append(what_was_said(run_dir))
+    for other in replies[1:]:
+        assert other.equals(replies[0])
+
+
+def test_empty_blocks_are_another_prompt_of_the_same_tokens(made, tmp_path):
+    """Two of a hundred tokens: most pairs of frames keep none."""
+    methods = [{"name": "topk", "retention": 0.02, "score": "attention"}]
+    prompts, caches = {}, {}
+    for empty in ("keep", "drop"):
+        _, run_dir = run(recipe_of(made, "qwen3", methods, model={"empty_blocks": empty}), tmp_path)
+        answers = answers_of(run_dir)
+        assert set(answers["tokens_kept"]) == {2}
+        prompts[empty] = answers[["prompt_tokens", "clip_text_tokens"]]
+        caches[empty] = set(answers.groupby("video_id")["cache"].first())
+    assert (caches["keep"], caches["drop"]) == ({"miss"}, {"hit"})
+    fewer = prompts["keep"] - prompts["drop"]
+    assert (fewer["prompt_tokens"] == fewer["clip_text_tokens"]).all()
+    assert (fewer["clip_text_tokens"] >= 2 * (13 + 2)).all()
+    assert set(prompts["keep"]["clip_text_tokens"]) == {4 * (13 + 2)}
+
+
+def test_planning_counts_all_four_rows_of_a_token(made, tmp_path):
+    pixels = {"max_pixels": 1600, "min_pixels": 1600}
+    recipe = recipe_of(made, "qwen3", [{"name": "full"}], model=pixels)
+    _, run_dir = run(recipe, tmp_path)
+    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None, {}, {})
+    (file, *_) = (tmp_path / "cache").glob("*-full-*/*.parquet")
+    kept = answers_of(run_dir)["tokens_kept"].iloc[0]
+    assert cell.kept == pytest.approx(kept, rel=0.3)
+    written = file.stat().st_size / kept
+    assert cell.clip_bytes / cell.kept == pytest.approx(written, rel=0.15)
+    assert written > 3.5 * 64 * 4  # (1 + 3) rows of 64 float32 each
+
+
+def test_sinks_are_found_on_it(made, tmp_path):
+    options = SinkOptions(tmp_path / "sinks.json", "attention")
+    places = Places(tmp_path / "page", str(tmp_path / "cache"))
+    recipe = recipe_of(made, "qwen3")
+    assert analyze_sinks(recipe, options, places, Console(file=io.StringIO())) == 0
+    assert json.loads((tmp_path / "sinks.json").read_text())["grid"] == [5, 5]
+
+
+def test_times_of_a_bounded_clip_count_from_its_beginning(made, tmp_path):
+    """As in the harnesses, which cut it out first: 0.1 seconds, not the longer 10.1 seconds."""
+    write_clip(tmp_path / "long.mp4", 288)  # 12 s
+    table = tmp_path / "questions.csv"
+    table.write_text(
+        "video,question,options,answer,start,end\nlong.mp4,What?,a|b,a,,\n"
+        "long.mp4,What?,a|b,a,10,12\nlong.mp4,What?,a|b,a,2,4\n"
+    )
+    section = {"name": "custom", "root": str(table)}
+    recipe = recipe_of(made, "qwen3", TWO[:1], benchmark=section, limit=None)
+    answers = answers_of(run(recipe, tmp_path)[1])
+    assert len(answers) == 3
+    # Pairs of the whole file are shown at 0.8, 4.3, 7.7 and 11.1 seconds.
+    assert sorted(answers["clip_text_tokens"]) == [4 * 15, 4 * 15, 4 * 15 + 1]
+
+
+def test_subtitles_of_longvideobench_stand_behind_the_frames(made, tmp_path):
+    """Of the words that are spoken those at the frames shown; no token changes."""
+    root = longvideobench_release(tmp_path / "root")
+    (root / "subtitles").mkdir()
+    words = [{"timestamp": [at, at + 0.6], "text": f"word {at}"} for at in (0.0, 0.3, 1.2)]
+    (root / "subtitles" / "long-_1_en.json").write_text(json.dumps(words))
+    for item in build_benchmark("longvideobench", root=str(root)).items():
+        Path(item.path).parent.mkdir(exist_ok=True)
+        write_clip(Path(item.path), 48)
+    answers = []
+    for subtitles in (False, True):
+        recipe = {
+            "benchmark": {"name": "longvideobench", "root": str(root), "subtitles": subtitles},
+            "model": {"name": INTERNVL, "path": made("internvl-saved"), "num_frames": 5},
+            "methods": TWO[:1],
+            "executor": "local",
+        }
+        outcome, run_dir = run(parse_job(recipe, "test"), tmp_path / "out")
+        assert outcome.num_failed_clips == 0
+        answers.append(answers_of(run_dir).set_index("question_id"))
+    plain, shown = answers
+    assert shown["tokens_kept"].equals(plain["tokens_kept"])
+    assert shown["frames_digest"].equals(plain["frames_digest"])
+    # Frames at 8, 16, 24, 32 and 40 of 48, 24 a second: 0.33, 0.67, 1.0, 1.33 and 1.67 s. A token
+    # is a byte, of words as of marks.
+    behind = "word 0.0\n<Frame-1>word 0.3\n<Frame-2><Frame-3><Frame-4>word 1.2\n<Frame-5>"
+    more = (shown["prompt_tokens"] - plain["prompt_tokens"]).to_dict()
+    assert more == {"long-_1_0": len(behind), "long-_1_1": len(behind), "short_2_0": 0}
