@@ -14,12 +14,8 @@ from safetensors.torch import save
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.folders import CacheFolder, brief
-from pipeline.cache.names import PLAN
-from pipeline.cache.rows import SCHEMA, StoredClip
-from pipeline.cache.sealed_rows import (
-    CacheError,
-    clip_columns,
-)
+from pipeline.cache.names import SIGNALS, held_by
+from pipeline.cache.rows import SCHEMA, CacheError, StoredClip, clip_columns
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6
@@ -65,12 +61,12 @@ def _good_clips(
 ) -> Iterator[StoredClip]:
     """The clips of a cache, by key, without those that cannot be read."""
     seen: set[str] = set()
-    # Tokens before plans, which are slower to read.
-    for location in sorted(folder.locations, key=lambda one: (one.key, one.part == PLAN)):
+    for location in folder.locations:
         problem = None
         try:
             if location.key not in seen:
-                stored = folder.read(location)
+                stored = folder.row(location.entry, in_shard=location.shard is not None)
+                assert isinstance(stored, StoredClip)
                 seen.add(location.key)
                 yield stored
         except FileNotFoundError:
@@ -125,20 +121,20 @@ def write_features(
         for key, own in parts.items():
             problem = None
             try:
-                opened = folder.cache.opened(key, own)
-                features = opened.features(frozenset(opened.signals))
-                about = clip_columns(opened.row.clip)
+                signals = held_by(own) & set(SIGNALS)
+                found = folder.cache.read(key, own, signals)
+                features, about = found.features, clip_columns(found.clip)
                 tensors = {
                     "tokens": features.tokens.contiguous(),
                     "grid": torch.tensor(features.grid),
                     "timestamps": features.timestamps,
-                    **opened.signals,
+                    **{name: getattr(features, name) for name in sorted(signals)},
                 }
                 if features.companions is not None:
                     tensors["companions"] = features.companions.contiguous()
                 metadata = {name: str(value) for name, value in about.items() if value is not None}
                 target.write(f"{key}.safetensors", save(tensors, metadata))
-                line = {"file": f"{key}.safetensors", **about, "signals": sorted(opened.signals)}
+                line = {"file": f"{key}.safetensors", **about, "signals": sorted(signals)}
                 index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             except FileNotFoundError:
                 problem = "its tokens have gone"
