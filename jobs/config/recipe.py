@@ -224,7 +224,9 @@ def load_jobs(
 def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """Let `model.name` be a checkpoint: name the entry that it fits, and the checkpoint as path."""
     model = content.get("model")
-    name = model.get("name") if isinstance(model, dict) else None
+    if not isinstance(model, dict):
+        return content
+    name = model.get("name")
     if not isinstance(name, str) or "/" not in name or ":" in name or model.get("path"):
         return content
     from tango_core.ask import describe_checkpoint
