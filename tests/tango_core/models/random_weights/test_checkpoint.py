@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from tango_core.models.random_weights.weights import plan_tensors
 from transformers import (
     InternVLForConditionalGeneration,
     LlavaOnevisionForConditionalGeneration,
@@ -18,6 +17,7 @@ from transformers import (
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.random_weights import GEOMETRIES, weights, write_random_checkpoint
+from tango_core.models.random_weights.weights import plan_tensors
 from tango_core.types import Prompt, VideoFrames
 
 SHRINK = 16
