@@ -12,7 +12,7 @@ from jobs.estimate.rates import Rates
 from jobs.estimate.timing import Timing
 from jobs.estimate.tokens import CellTokens, total_bytes
 from jobs.units import human_bytes
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 
 
 @dataclass(frozen=True)
