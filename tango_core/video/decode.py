@@ -54,7 +54,7 @@ def decode_frames(
 
     Returns:
         `spec.num_frames` frames (fewer on short clips where the sampling does not repeat frames),
-        with the stream's own time stamps.
+        with the time stamps that `spec.times` says.
 
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
@@ -83,7 +83,7 @@ def decode_frames(
         if spec.sampling == "per_second":
             # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
             spec = replace(spec, sampling="truncate")
-        return _collect(path, reader, spec, window, [], spec.folder_fps)
+        return _collect(path, reader, spec, window, [], spec.folder_fps, start)
     index = read_index(path)
     warnings = [index.problem] if index.problem else []
     *others, last = _candidates(path, spec, index, warnings)
@@ -199,7 +199,8 @@ def _decode_file(
     with closing(open_reader()) as reader:
         by_number = spec.sampling == "middles"
         window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
-        frames = _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+        warnings = (*warnings, *notes)
+        frames = _collect(path, reader, spec, window, warnings, index.info.rate, clip[0])
     lost = [
         f"the file has lost frames between {before:.2f} s and {after:.2f} s"
         for before, after in index.seconds(index.holes)
@@ -215,6 +216,7 @@ def _collect(
     window: tuple[int, int],
     warnings: Sequence[str],
     rate: float | None,
+    start_s: float,
 ) -> VideoFrames:
     """Sample a window of frames, resize each as it arrives, and repeat what sampling repeats."""
     first, stop = window
@@ -234,9 +236,12 @@ def _collect(
             f"{path}: {len(pictures)} of {len(unique)} frames decoded; "
             "the file is probably truncated"
         )
+    times = reader.times[positions]
+    if spec.times == "average_rate":
+        times = start_s + (positions - first) / rate
     return VideoFrames(
         pixels=np.stack([pictures[slot] for slot in slots]),
-        timestamps=reader.times[positions].astype(np.float64),
+        timestamps=times.astype(np.float64),
         decoder=reader.name,
         warnings=(*warnings, *_counted(reader.problems)),
         source=source,

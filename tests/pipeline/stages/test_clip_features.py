@@ -20,7 +20,7 @@ from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.write_behind import Writers
 from tango_core.models import load_encoder
-from tango_core.models.llava.encoder import LlavaEncoder
+from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
 UNIFORM = {"name": "uniform", "retention": 0.25}
 TOPK = {"name": "topk", "retention": 0.25}

@@ -7,6 +7,7 @@ import torch
 from internvl_by_hand import ASKED, GRIDS, greedy_without_cache
 from internvl_checkpoints import ENDOFTEXT, NAME, NUM_LAYERS, build_internvl
 from qwen_by_hand import assert_close, embeddings, some, whole
+from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.compressors.base import Pruned
@@ -88,7 +89,7 @@ def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
     pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
     prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
     cached, plain = (
-        endless.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        answered(endless.engine, [prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
         for use_cache in (True, False)
     )
     assert cached.text == plain.text

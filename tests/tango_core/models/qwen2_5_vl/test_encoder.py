@@ -17,7 +17,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
 )
 
 from tango_core.models import describe_model, load_encoder
-from tango_core.models.patches import pair_frames
+from tango_core.models.towers.patches import pair_frames
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 

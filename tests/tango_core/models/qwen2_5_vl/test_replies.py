@@ -15,6 +15,7 @@ from qwen_by_hand import (
     whole,
 )
 from qwen_checkpoints import ENDOFTEXT, NUM_LAYERS
+from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.compressors.base import Pruned
@@ -94,7 +95,7 @@ def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
     pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
     prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
     cached, plain = (
-        endless.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        answered(endless.engine, [prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
         for use_cache in (True, False)
     )
     assert cached.text == plain.text

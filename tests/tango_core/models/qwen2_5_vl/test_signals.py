@@ -12,7 +12,7 @@ from qwen_frames import SIZES, clip, patches_of
 from torch import nn
 
 from tango_core.models import load_encoder
-from tango_core.models.qwen2_5_vl.tower import QwenTowerOutput, mean_query_saliency
+from tango_core.models.towers.patch_tower import LastBlock, PatchTowerOutput
 from tango_core.types import ClipSource, VideoFrames
 
 GOLDEN = GOLDEN_DIR
@@ -82,7 +82,7 @@ def test_attention_is_what_all_patches_of_the_frame_pay_to_a_token(qwen, encoder
 def test_attention_does_not_depend_on_how_many_heads_are_in_memory(encoder, monkeypatch):
     frames = clip(2, (3, 5))
     whole = encoder.encode(frames, frozenset({"attention"})).attention
-    monkeypatch.setattr("tango_core.models.patch_signals._PROBABILITIES_AT_ONCE", 1)
+    monkeypatch.setattr("tango_core.models.towers.patch_tower._PROBABILITIES_AT_ONCE", 1)
     one_by_one = encoder.encode(frames, frozenset({"attention"})).attention
     torch.testing.assert_close(one_by_one, whole, rtol=1e-5, atol=1e-7)
 
@@ -107,15 +107,15 @@ def test_saliency_of_the_release_s_queries_and_keys():
     num_frames = int(golden["grid_thw"][0])
     packed = torch.stack([golden["q"], golden["k"], golden["k"]], dim=1).flatten(1)
     attention = SimpleNamespace(qkv=nn.Identity(), num_heads=heads)
-    output = QwenTowerOutput(
+    block = SimpleNamespace(norm1=nn.Identity(), attn=attention)
+    rotary = (golden["cos"], golden["sin"])
+    output = PatchTowerOutput(
         tokens=torch.empty(num_frames, num_patches // num_frames // 4, 1),
-        block_input=packed,
-        rotary=(golden["cos"], golden["sin"]),
+        last_block=LastBlock(block, packed, rotary, num_frames, merge=4),
         raster=torch.arange(num_patches // 4),
-        block=SimpleNamespace(norm1=nn.Identity(), attn=attention),
-        merge=4,
     )
-    torch.testing.assert_close(mean_query_saliency(output), golden["p_attn"], rtol=1e-5, atol=1e-7)
+    found = output.signal("saliency")
+    torch.testing.assert_close(found, golden["p_attn"], rtol=1e-5, atol=1e-7)
 
 
 def test_long_clips_give_the_same_as_their_parts(encoder):

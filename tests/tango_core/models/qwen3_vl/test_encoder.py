@@ -9,7 +9,7 @@ import torch
 from qwen3_checkpoints import EXTRA, NAME, WIDTH, build_qwen3, frames_of, save_qwen3
 
 from tango_core.models import describe_model, load_encoder
-from tango_core.models.patches import pair_frames
+from tango_core.models.towers.patches import pair_frames
 from tango_core.types import ClipSource, VideoFrames
 
 SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})

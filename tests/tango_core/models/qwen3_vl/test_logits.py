@@ -18,12 +18,13 @@ from qwen3_checkpoints import (
 from qwen_checkpoints import ENDOFTEXT, VIDEO_PAD
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
 from tango_core.models.language.prefill import additions
 from tango_core.models.language.prompt import TextTokens
-from tango_core.models.patches import pair_frames
+from tango_core.models.towers.patches import pair_frames
 from tango_core.types import Prompt
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -204,7 +205,7 @@ def test_methods_inside_reply_the_same_with_and_without_cache(qwen3_checkpoint, 
     pruner = build_method(name, retention=0.6, num_layers=6, **layer).pruner
     prompt = model.layout.lay_out(some((6, 3, 3), 40), ASKED)
     cached, plain = (
-        model.engine.answer([prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
+        answered(model.engine, [prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
         for use_cache in (True, False)
     )
     assert cached.text == plain.text

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tango_core.models import describe_model, load_language_model
 from tango_core.models.language.prompt import TextTokens, VisualTokens
-from tango_core.models.qwen3_vl.stamps import joined_left
+from tango_core.models.qwen3_vl.layout import joined_left
 from tango_core.types import CompressedVideo, Prompt, Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "golden_prompts2.json").read_text(encoding="utf-8"))["models"]
