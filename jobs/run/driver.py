@@ -274,7 +274,7 @@ def _announce(plan: Plan) -> None:
         len(plan.caches),
         to_encode,
         plan.clips.num_rows - misses - num_missing,
-        f", {stored} of them from stored features" if (stored := _from_features(plan)) else "",
+        f", {stored} of these from stored features" if (stored := _from_features(plan)) else "",
         f", {num_missing} missing" if num_missing else "",
     )
 
