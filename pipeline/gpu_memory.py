@@ -13,8 +13,7 @@ from pipeline.devices import HALVES
 from pipeline.pools import ActorPool, PoolError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec
-from tango_core.models.placement import resolve_devices, spread_layers
-from tango_core.models.weight_bytes import bytes_by_name, modules_of
+from tango_core.models.placement import bytes_by_name, modules_of, resolve_devices, spread_layers
 
 _GIB = 2**30
 # Weights are not all that an actor needs: what a share is advised to hold beside them.

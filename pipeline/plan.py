@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,13 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.cache.contents import Held
-from pipeline.cache.features import FeatureCache
+from pipeline.cache.features import FeatureStore
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.tokens import TokenCache, tokens_in
+from pipeline.cache.tokens import TokenCache
 from pipeline.continued import Continued
-from pipeline.features import FeatureStore
 from pipeline.methods import PlannedMethod
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
 from pipeline.stages.declarations import DECODE_VIDEO
@@ -27,7 +27,10 @@ from tango_core.models.base import ModelSpec
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
+logger = logging.getLogger(__name__)
+
 _ROWS_PER_CHUNK = 10_000
+_MOST_REPEATS = 2  # another job may remove entries meanwhile, too
 
 
 @dataclass(frozen=True)
@@ -111,60 +114,70 @@ def look_up(
     *,
     recompute: bool = False,
 ) -> pa.Table:
-    """Rows of `rows.CLIP` with what the caches hold and lack of them now; see `plan_clips`."""
+    """Rows of `rows.CLIP` with what the caches hold and lack of them now; see `plan_clips`.
+
+    A token set is missing where it is neither stored nor computed from features that are stored.
+    """
     keys = clips["clip_key"].to_pylist()
-    parts, held = features.cache.listed() if features else ({}, None)
-    lacking = _lacking(keys, caches, recompute, _Listed(features, held))
     is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
-    lacking &= is_ok[:, None]
-    columns = {"missing": _named(lacking, list(caches))}
+    lacking = _lacking(keys, caches, recompute) & is_ok[:, None]
+    columns = {}
     if features is None:
-        misses = np.asarray(lacking.any(axis=1))
-        columns["encode"] = _named(misses[:, None], [TOKENS])
+        columns["encode"] = _named(lacking.any(axis=1)[:, None], [TOKENS])
     else:
-        stored = np.array([[key in held for held in parts.values()] for key in keys], dtype=bool)
-        stored = stored.reshape(len(keys), len(parts)) & is_ok[:, None]
+        parts = features.cache.parts()
+        # Clips whose token sets are all stored need no features, except to complete the store.
+        wanted = is_ok & (lacking.any(axis=1) | features.fill)
+        stored = _among(keys, parts.values()) & wanted[:, None]
+        own = {name: needs.get(name, frozenset()) for name in caches}
+        names = [TOKENS, *sorted(features.signals.union(*own.values()))]
+        there = _holding(stored, list(parts), names)
+        for index, signals in enumerate(own.values()):
+            read = [name == TOKENS or name in signals for name in names]
+            lacking[:, index] &= ~there[:, read].all(axis=1)
         columns["stored"] = _named(stored, list(parts))
-        wanted = {name: needs.get(name, frozenset()) for name in caches}
-        columns["encode"] = _to_encode(features, wanted, lacking, stored, list(parts), is_ok)
+        columns["encode"] = _to_encode(features, own, lacking, there, names, is_ok)
+    columns["missing"] = _named(lacking, list(caches))
     for name, values in columns.items():
         at = clips.column_names.index(name)
         clips = clips.set_column(at, CLIP.field(at), values)
     return clips
 
 
-class _Listed:
-    """Clips whose tokens feature caches hold; each is listed once, if asked for."""
-
-    def __init__(self, features: FeatureStore | None, held: Held | None) -> None:
-        self._found = {features.cache.name: held} if features and held else {}
-
-    def __call__(self, cache: FeatureCache) -> Held:
-        if cache.name not in self._found:
-            self._found[cache.name] = tokens_in(cache)
-        return self._found[cache.name]
-
-
 def _lacking(
-    keys: Sequence[str], caches: Mapping[str, TokenCache], recompute: bool, listed: _Listed
+    keys: Sequence[str], caches: Mapping[str, TokenCache], recompute: bool
 ) -> npt.NDArray[np.bool_]:
-    """(clips, caches) whether a cache lacks a clip.
+    """(clips, caches) whether a cache holds no token set of a clip.
 
     One listing is held at a time: those of many caches would be larger than the plan.
     """
-    lacking = np.zeros((len(keys), len(caches)), dtype=bool)
-    for index, cache in enumerate(caches.values()):
-        there = set() if recompute else cache.keys(listed)
-        lacking[:, index] = [key not in there for key in keys]
-    return lacking
+    if recompute:
+        return np.ones((len(keys), len(caches)), dtype=bool)
+    return ~_among(keys, (cache.keys() for cache in caches.values()))
+
+
+def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool_]:
+    """(keys, sets) whether a set holds a key."""
+    columns = [np.fromiter((key in one for key in keys), bool, len(keys)) for one in sets]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(keys), 0), dtype=bool)
+
+
+def _holding(
+    stored: npt.NDArray[np.bool_], parts: Sequence[str], names: Sequence[str]
+) -> npt.NDArray[np.bool_]:
+    """(clips, names) whether tokens, or a signal, of a clip are stored; signals go with tokens."""
+    there = np.zeros((len(stored), len(names)), dtype=bool)
+    for index, name in enumerate(names):
+        there[:, index] = stored[:, [name in held_by([part]) for part in parts]].any(axis=1)
+    return there & there[:, :1]
 
 
 def _to_encode(
     features: FeatureStore,
     needs: Mapping[str, frozenset[str]],
     lacking: npt.NDArray[np.bool_],
-    stored: npt.NDArray[np.bool_],
-    parts: Sequence[str],
+    there: npt.NDArray[np.bool_],
+    names: Sequence[str],
     is_ok: npt.NDArray[np.bool_],
 ) -> pa.ChunkedArray:
     """What the encoder is asked for: what missing token sets need and the store lacks.
@@ -172,18 +185,13 @@ def _to_encode(
     A clip that is encoded at all gets everything that the job stores; so does every clip of a job
     that fills the store.
     """
-    names = [TOKENS, *sorted(features.signals.union(*needs.values()))]
-    misses = lacking.any(axis=1)
-    absent, needed = np.zeros((2, len(lacking), len(names)), dtype=bool)
+    needed = np.zeros((len(lacking), len(names)), dtype=bool)
     for index, name in enumerate(names):
-        holders = [name in held_by([part]) for part in parts]
-        absent[:, index] = is_ok & ~stored[:, holders].any(axis=1)
         readers = [name == TOKENS or name in signals for signals in needs.values()]
         needed[:, index] = lacking[:, readers].any(axis=1) if any(readers) else False
-    kept = np.array([name == TOKENS or name in features.signals for name in names])
-    encoded = (absent & needed).any(axis=1)
-    everything = np.asarray(is_ok if features.fill else misses & encoded)
-    return _named(absent & (needed | (everything[:, None] & kept)), names)
+    kept = np.array([features.writes and name in {TOKENS, *features.signals} for name in names])
+    everything = is_ok & (features.fill | lacking.any(axis=1))
+    return _named(~there & (needed | (everything[:, None] & kept)), names)
 
 
 def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedArray:
@@ -213,3 +221,41 @@ def _plan_clip(
     except SourceMissingError as error:
         return failed(clip_row(benchmark, item, "", ""), DECODE_VIDEO.failure, error)
     return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
+
+
+def with_lost_entries_again(
+    attempt: Callable[[Plan], Generator[Row, None, None]], plan: Plan
+) -> Generator[Row, None, None]:
+    """Run a plan; clips whose cache entries were removed or damaged since are run once more.
+
+    They are looked up again in every cache when the others are done, so only what is lacking is
+    computed.
+
+    Args:
+        attempt: Runs a plan; it gives one `rows.RESULT` per clip.
+        plan: What to do.
+
+    Yields:
+        One result per clip. Those with a `lost_entry` had one in every attempt.
+    """
+    for left in range(_MOST_REPEATS, -1, -1):
+        again: set[tuple[str, str]] = set()
+        with closing(attempt(plan)) as results:
+            for row in results:
+                if row.get("lost_entry") and left:
+                    again.add((row["benchmark"], row["video_id"]))
+                else:
+                    yield row
+        if not again:
+            return
+        names = zip(
+            *(plan.clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True
+        )
+        kept = plan.clips.take([index for index, name in enumerate(names) if name in again])
+        needs = {name: compressor.needs for name, compressor in plan.compressors.items()}
+        plan = replace(plan, clips=look_up(kept, plan.caches, plan.features, needs))
+        logger.info(
+            "%d clip(s) had entries in the caches that were removed or damaged since the job was "
+            "planned; these are computed again",
+            len(again),
+        )

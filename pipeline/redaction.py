@@ -16,19 +16,37 @@ from urllib.parse import quote
 
 HIDDEN = "***"
 
+# Lengths are bounded, so that no text takes time that grows with its square.
 # Up to the last @ before a slash; behind a colon that is no port a slash may be part of a password.
 _USER_PART = re.compile(
-    r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})"
-    r"(?:[^\s/:'\"<>]*:(?!\d+/)[^\s'\"<>]*|[^\s/'\"<>]+)@"
+    r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}:/{1,2})"
+    r"(?:[^\s/:'\"<>]{0,256}:(?!\d{1,5}/)[^\s'\"<>]{0,256}|[^\s/'\"<>]{1,256})@"
 )
-_SECRET_NAMES = (
-    r"x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|signature|sig|"
-    r"awsaccesskeyid|googleaccessid|key-pair-id|policy|"
-    r"[a-z_-]*(?:token|secret|password|passwd|api_?key|access_?key)[a-z_-]*"
+# "name=value", "name: value", "--name value", '"name": "value"'; what is before it says whether it
+# is part of a URL's query.
+_ASSIGNED = re.compile(
+    r"(?P<query>[?&;#])?(?<![\w-])(?P<option>--)?(?P<name>[A-Za-z_][\w-]{0,63})"
+    r"(?P<sign>['\"]?\s?[=:]\s?|(?<=\w)\s(?=[^\s-]))"
+    r"(?P<value>\"[^\"\n]{0,4096}\"?|'[^'\n]{0,4096}'?|[^\s&'\"<>,;)}\]]{1,4096})"
 )
-_QUERY = re.compile(rf"(?i)(?P<name>[?&;](?:{_SECRET_NAMES})=)[^&\s'\"<>]+")
+_PASSWORD = re.compile(r"(?i)(?:password|passwd|passphrase|pwd)$")
+# Names that end so hold secrets, but for those of tokenizers ("eos_token").
+_SECRET_END = re.compile(
+    r"(?i)(?:password|passwd|passphrase|pwd|secret|credentials?|api[_-]?key|access[_-]?key"
+    r"|private[_-]?key|secret[_-]?key|(?<!eos_)(?<!bos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)"
+    r"(?<!mask_)(?<!image_)(?<!video_)(?<!first_)(?<!per_)token)$"
+)
+# In a query these are secrets, too.
+_SECRET_IN_QUERY = re.compile(
+    r"(?i)^(?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|key"
+    r"|signature|sig|awsaccesskeyid|googleaccessid|key-pair-id|policy)$"
+    r"|token|secret|password|passwd|api_?key|access_?key"
+)
 _HEADER = re.compile(r"(?i)(?P<name>\b(?:bearer|basic)\s+)[a-z0-9+/_.=~-]{8,}")
-_TOKENS = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16})\b")
+_TOKENS = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|xox[abpr]-[\w-]{10,})\b"
+)
 _SECRET_VARIABLE = re.compile(r"(?i)(secret|token|password|passwd|credential|api_?key|access_?key)")
 _SHORTEST = 8  # a shorter value would hide ordinary words
 _NO_SECRETS = frozenset({"true", "false", "none", "disabled", "required"})
@@ -45,9 +63,39 @@ def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
     for value in _secret_values(os.environ if environment is None else environment):
         text = text.replace(value, HIDDEN)
     text = _USER_PART.sub(rf"\g<scheme>{HIDDEN}@", text)
-    for pattern in (_QUERY, _HEADER):
-        text = pattern.sub(rf"\g<name>{HIDDEN}", text)
-    return _TOKENS.sub(HIDDEN, text)
+    text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
+    return _TOKENS.sub(HIDDEN, _without_assigned(text))
+
+
+def _without_assigned(text: str) -> str:
+    """Hide what is assigned to a name that says that it is secret."""
+    parts: list[str] = []
+    end = 0
+    at = 0
+    while found := _ASSIGNED.search(text, at):
+        at = found.end("name")
+        if not _is_assigned_secret(found):
+            continue
+        start, at = found.span("value")
+        if found["query"] and _PASSWORD.search(found["name"]):
+            at = next((i for i in range(start, len(text)) if text[i] in "&'\"<>\n"), len(text))
+        quote_ = text[start] if text[start] in "'\"" else ""
+        parts += [text[end:start], quote_, HIDDEN, quote_ if text[at - 1] == quote_ else ""]
+        end = at
+    return "".join([*parts, text[end:]])
+
+
+def _is_assigned_secret(found: re.Match[str]) -> bool:
+    """Whether an assignment is one of a secret."""
+    name, value, sign = found["name"], found["value"].strip("'\""), found["sign"]
+    if found["query"] and sign == "=":
+        return bool(_SECRET_IN_QUERY.search(name)) and len(value) > 0
+    if not _SECRET_END.search(name) or not value or value == HIDDEN:
+        return False
+    if sign.isspace() and not found["option"]:
+        return False
+    is_word = value.isdigit() and not _PASSWORD.search(name)
+    return not is_word and value.lower() not in _NO_SECRETS and _may_be_secret(value)
 
 
 def redacted_inside(value: Any) -> Any:

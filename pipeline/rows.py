@@ -118,7 +118,7 @@ RESULT = pa.schema(
         ("status", pa.string()),
         ("error", pa.string()),
         ("store_fault", pa.string()),
-        ("outdated", pa.bool_()),
+        ("lost_entry", pa.bool_()),
         ("decode_video_ms", pa.float64()),
         ("encode_ms", pa.float64()),
         ("num_misses", pa.int64()),
@@ -167,8 +167,8 @@ def clip_row(
 def result(row: Mapping[str, Any], answers: Sequence[Row]) -> Row:
     """What the driver keeps of a clip: a row of `RESULT`.
 
-    One that is `outdated` failed because a token set that the plan of the job counted on is none
-    any more; see `renewal`.
+    One with a `lost_entry` failed because a cache does not hold any more what the plan of the job
+    counted on; see `plan.with_lost_entries_again`.
     """
     return {
         **{name: row.get(name) for name in RESULT.names},

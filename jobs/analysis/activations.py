@@ -16,7 +16,7 @@ from jobs.analysis.sinks import few_clips
 from jobs.config.recipe import Job, RecipeError
 from tango_core.analysis.activations import STATISTICS, ActivationReport, ActivationStudy
 from tango_core.analysis.sinks import SinkRule
-from tango_core.models.trace import raise_if_no_layer
+from tango_core.models.towers.trace import raise_if_no_layer
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,15 @@
-"""The cells of a recipe whose tokens an analysis looks at: plans from the caches, or made now."""
+"""The cells of a recipe whose tokens an analysis looks at: made of their features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from jobs.analysis.clips import JobClips
 from jobs.config.recipe import RecipeError
-from pipeline.cache.directory import MANIFEST
-from pipeline.cache.names import PLAN
-from pipeline.cache.plans import StoredPlan
-from pipeline.cache.sealed_rows import CacheError
+from pipeline.cache.derived import on_cpu
 from pipeline.methods import PlannedMethod, plan_methods
-from pipeline.rows import Row
-from pipeline.stages.compress import on_cpu
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
 from tango_core.types import VisualFeatures
@@ -57,7 +51,7 @@ class JobCells:
 
     def __init__(self, clips: JobClips) -> None:
         try:
-            methods, compressors, caches = plan_methods(
+            methods, compressors, _ = plan_methods(
                 clips.built.methods,
                 clips.model,
                 clips.cache_root,
@@ -76,13 +70,6 @@ class JobCells:
                 "no method of the recipe plans its tokens before the language model, so there is "
                 "nothing to look at; add one, e.g. {name: topk, retention: 0.1}"
             )
-        wanted = {cell.cache for cell in self.cells}
-        self._filled = [
-            cache
-            for name, cache in caches.items()
-            if name in wanted and cache.storage.exists(MANIFEST)
-        ]
-        self.num_stored = 0
 
     @cached_property
     def needs(self) -> frozenset[str]:
@@ -100,27 +87,13 @@ class JobCells:
             f"or have no plan: {names}"
         ]
 
-    def stored_plans(self, row: Row) -> dict[str, Combination]:
-        """Cache -> plan of a clip, of the caches that hold one that can be read."""
-        found = {}
-        for cache in self._filled:
-            with suppress(FileNotFoundError, CacheError):
-                stored = cache.read_as_stored(row["clip_key"], [PLAN])
-                if isinstance(stored, StoredPlan):
-                    found[cache.name] = stored.entry.plan
-        self.num_stored += len(found)
-        return found
-
-    def plans(self, features: VisualFeatures, stored: dict[str, Combination]) -> None:
-        """Add the plans of a clip that are lacking; all are on the CPU then.
+    def plans(self, features: VisualFeatures) -> dict[str, Combination]:
+        """Cache -> plan of a clip, on the CPU.
 
         Args:
             features: Of the clip, with the signals of `needs`.
-            stored: Cache -> plan; added to.
         """
-        for cell in self.cells:
-            if cell.cache not in stored:
-                stored[cell.cache] = on_cpu(cell.compressor.plan(features))
+        return {cell.cache: on_cpu(cell.compressor.plan(features)) for cell in self.cells}
 
 
 def _is_before(method: PlannedMethod) -> bool:

@@ -14,9 +14,9 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build
 from jobs.run.planning import items_of, videos_of
 from pipeline.cache.directory import MANIFEST
+from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.sealed_rows import CacheError, identity_of
-from pipeline.features import FeatureStore, open_store
+from pipeline.cache.rows import CacheError, identity_of
 from pipeline.plan import plan_clips
 from pipeline.rows import Row
 from pipeline.sources import Sources
@@ -111,8 +111,7 @@ class JobClips:
         lacking = {TOKENS, *needs} - held_by(stored)
         if self.store is not None and not lacking:
             try:
-                found = self.store.cache.opened(row["clip_key"], stored)
-                features = found.features(needs, self.device)
+                features = self._source.stored(row["clip_key"], stored, needs).features
             except (CacheError, FileNotFoundError) as error:
                 logger.warning("%s; the clip is encoded again", error)
             else:
@@ -125,8 +124,8 @@ class JobClips:
         if self._writes and lacking and not decoded.get("damage"):
             to_encode = sorted(lacking)
             clip = identity_of(row)
-            return self._source.get(clip, stored, to_encode, needs, frames, ms).features
-        return self._source.encoded(frames, needs, ms).features
+            return self._source.completed(clip, stored, to_encode, needs, frames, ms).features
+        return self._source.encoded(frames, needs).features
 
     def frames(self, row: Row) -> VideoFrames | None:
         """The frames of a clip; `None` if it cannot be decoded, which is counted."""

@@ -48,12 +48,10 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
     totals = {cell.cache: CoverageTotals() for cell in cells.cells}
     looked_at: dict[str, set[str]] = {}
     for row in clips.rows():
-        plans = cells.stored_plans(row)
-        complete = all(name in plans for name in totals)
-        features = clips.features_of(row, frozenset() if complete else cells.needs)
+        features = clips.features_of(row, cells.needs)
         if features is None:
             continue
-        cells.plans(features, plans)
+        plans = cells.plans(features)
         for name, total in totals.items():
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
@@ -62,8 +60,6 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
     clips.raise_if_none(number)
     scores = CellScores() if run is None else cell_scores(run, looked_at)
     about = subtitle(clips, number)
-    if cells.num_stored:
-        about += f", {cells.num_stored} plans from the token caches"
     page = _page(cells, totals, scores, about)
     return finish(page, job, clips, places.folder, console)
 

@@ -56,13 +56,10 @@ def analyze_evidence(job: Job, run: Path | None, places: Places, console: Consol
     found = {cell.cache: CellEvidence() for cell in cells.cells}
     looked_at = without = 0
     for row in clips.rows():
-        plans = cells.stored_plans(row)
-        features = None
-        if not all(name in plans for name in found):
-            features = clips.features_of(row, cells.needs)
-            if features is None:
-                continue
-            cells.plans(features, plans)
+        features = clips.features_of(row, cells.needs)
+        if features is None:
+            continue
+        plans = cells.plans(features)
         any_plan = next(iter(plans.values()))
         looked_at += 1
         asked, objects = _objects(row, any_plan.timestamps, any_plan.grid[1:], features)

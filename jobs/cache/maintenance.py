@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from jobs import exit_codes
 from jobs.units import human_bytes
-from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.dependents import dependents_of, materialise
+from pipeline.cache.derived import materialise
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import CacheFolder, find_caches
+from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
+from pipeline.cache.rows import CacheError
 from pipeline.clock import SYSTEM_CLOCK, Clock
 
 
@@ -91,7 +91,6 @@ def gc(
         clock: What says how old a file is.
     """
     folders = find_caches(root, names)
-    every = find_caches(root) if names else folders
     whole = bool(names) and older_than is None and max_bytes is None
     removals = plan_removals(folders, clock.now(), older_than, max_bytes, whole)
     for folder in folders:
@@ -101,14 +100,6 @@ def gc(
         size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
         verb = "removing" if yes else "to remove"
         _say(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
-        if removal.folder.holds_features:
-            needed = dependents_of(removal.folder, removal.files, every)
-            if needed.plans:
-                _say(
-                    console,
-                    f"  {needed.plans} plan(s) in {needed.caches} token cache(s) need them and "
-                    "become misses; `tango cache materialize` turns plans into tokens first",
-                )
         if yes:
             removal.apply()
     freed = human_bytes(sum(removal.num_bytes for removal in removals))
@@ -157,44 +148,35 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
 
 
 def materialize(root: str, names: Sequence[str], console: Console) -> int:
-    """Turn the plans of token caches into tokens, which need no features.
+    """Store the token sets that could be computed from stored features, which need none then.
 
     Args:
         root: Directory or URL of the caches.
         names: Names or patterns of the caches; none for all.
-        console: Where a line per cache and per plan that stays one is printed.
+        console: Where a line per cache and per clip without a token set is printed.
 
     Returns:
-        Exit code: 1 if any plan stays one.
+        Exit code: 1 if any token set could not be computed.
     """
     num_bad = 0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for folder in find_caches(root, names):
+    for folder in find_caches(root, names):
+        if folder.holds_features:
+            continue
+        problems: dict[str, str | None] = {}
+        try:
             if folder.problem:
+                raise CacheError(folder.problem)
+            materialise(folder, problems.__setitem__)
+        except CacheError as error:
+            num_bad += 1
+            _say(console, f"skipped: {folder.name}: {error}")
+            continue
+        for key, problem in problems.items():
+            if problem:
                 num_bad += 1
-                _say(console, f"skipped: {folder.name}: {folder.problem}")
-                continue
-            if folder.holds_features:
-                continue
-            task = progress.add_task("making tokens", total=folder.num_plans)
-            problems: list[str] = []
-            num_plans = folder.num_plans
-
-            def report(
-                name: str,
-                problem: str | None,
-                folder: CacheFolder = folder,
-                task: TaskID = task,
-                problems: list[str] = problems,
-            ) -> None:
-                progress.advance(task)
-                if problem:
-                    problems.append(name)
-                    _say(console, f"still a plan: {folder.name}/{name}: {problem}")
-
-            materialise(folder, report)
-            num_bad += len(problems)
-            _say(console, f"{folder.name}: {num_plans - len(problems)} plans turned into tokens")
+                _say(console, f"no token set: {folder.name}/{key}: {problem}")
+        num_stored = sum(problem is None for problem in problems.values())
+        _say(console, f"{folder.name}: {num_stored} token sets computed from features")
     return exit_codes.of(not num_bad)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from jobs.config.dotted import dotted
 from jobs.report.formatting import DASH, text_table
 from jobs.units import human_bytes
-from pipeline.cache.checks import TokenCounts, count_tokens
-from pipeline.cache.folders import CacheFolder
+from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
 from pipeline.cache.names import TOKENS, held_by
 
 _FEATURES = "features"
@@ -85,20 +84,21 @@ def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
 
 
 def _stored(folder: CacheFolder) -> str:
-    """What else than tokens is stored: plans, or which signals beside the tokens."""
+    """Which signals are stored beside the tokens, and what is not read any more."""
+    if folder.old_plans:
+        return f"{len(folder.old_plans)} files of plans, not read any more: `tango cache gc`"
     if not folder.holds_features:
-        return f"{folder.num_plans} plans" if folder.num_plans else ""
+        return ""
     signals = sorted(held_by(one.part for one in folder.locations) - {TOKENS})
     return f"with {', '.join(signals)}" if signals else ""
 
 
 def _by_kind(folders: Sequence[CacheFolder]) -> str:
-    """Bytes of features, of plans and of tokens, where there is anything but tokens."""
-    sizes = {_FEATURES: 0, "caches with plans": 0, "tokens": 0}
+    """Bytes of features and of tokens, where there are features."""
+    sizes = {_FEATURES: 0, "tokens": 0}
     for folder in folders:
-        kind = _FEATURES if folder.holds_features else "caches with plans"
-        sizes[kind if folder.holds_features or folder.num_plans else "tokens"] += folder.num_bytes
-    if sizes["tokens"] == sum(sizes.values()):
+        sizes[_FEATURES if folder.holds_features else "tokens"] += folder.num_bytes
+    if not sizes[_FEATURES]:
         return ""
     return " (" + ", ".join(f"{kind} {human_bytes(size)}" for kind, size in sizes.items()) + ")"
 

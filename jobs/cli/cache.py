@@ -101,7 +101,7 @@ def materialize(
     names: Names = [],  # noqa: B006
     root: Root = CACHE,
 ) -> None:
-    """Turn plans into tokens, which need no feature cache; exit code 1 if any cannot be."""
+    """Store the token sets that stored features give; exit code 1 if any cannot be computed."""
     check_cache_root(root)
     from jobs.cache.maintenance import materialize
 

@@ -189,7 +189,7 @@ def check_runs(runs: Sequence[Place]) -> None:
 def check_video(video: str) -> None:
     """Refuse a video that is not there, and a file that holds none; no frame is decoded."""
     if is_url(video):
-        raise_if_secret(video)
+        place(video)
         return
     if not _is_there(video):
         raise FileNotFoundError(f"video {video}: no such file or directory")

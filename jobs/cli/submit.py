@@ -51,6 +51,13 @@ def submit(
     working_dir: Annotated[
         Path | None, typer.Option(help="Send this directory along, without what git ignores.")
     ] = None,
+    include: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="Send this file of it although it looks like a secret."),
+    ] = [],  # noqa: B006
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files that would be sent, and send nothing.")
+    ] = False,
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Send this installation of tango-video along.")
     ] = False,
@@ -98,11 +105,10 @@ def submit(
     """
     from jobs.config.recipe import listed_inputs, load_jobs
     from jobs.run.single import single
-    from jobs.submit.package import raise_if_no_directory
+    from jobs.submit.package import package_files, size_line
     from jobs.submit.request import Request, default_command, raise_if_secret
 
-    if working_dir is not None:
-        raise_if_no_directory(working_dir)
+    files = package_files(working_dir, with_code=with_code, include=include)
     changes, rest = split_options(context, command or "sweep", recipe, options)
     raise_if_secret(rest)
     loaded = load_jobs(recipe, changes, elsewhere=True)
@@ -134,10 +140,23 @@ def submit(
             entrypoint_num_cpus, entrypoint_num_gpus, entrypoint_memory, entrypoint_resource
         ),
     )
+    for root in sorted({str(s.root) for job in loaded for s in job.all_benchmarks if s.root}):
+        if not root.startswith(("/", "~")) and "://" not in root:
+            _say(
+                f"benchmark.root {root} is relative: the cluster looks for it in {directory}, "
+                "not in --working-dir; give an absolute path there, or a URL"
+            )
+    if dry_run:
+        for name in sorted(files):
+            print(name)
+        _say(f"would send {size_line(files)}")
+        return
     head = Head(address)
     from jobs.submit.submit import submit
 
-    sent = submit(request, head, working_dir=working_dir, with_code=with_code)
+    if files:
+        _say(f"sending {size_line(files)}")
+    sent = submit(request, head, files=files)
     if sent.attached:
         _say(f"this job runs already as {sent.job_id} on {head.url}; --new starts another one")
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from pipeline.plan import Plan
-from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
+from pipeline.stages.declarations import DECODE_VIDEO
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,7 @@ class Counts:
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
         missing: Cache name -> clips that it lacks.
-        from_features: Clips that some cache lacks and that are neither decoded nor encoded: their
-            features are stored.
+        from_features: Clips of which token sets are computed from stored features.
     """
 
     clips: int
@@ -43,7 +42,8 @@ def count(plan: Plan) -> Counts:
     there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
     to_encode = int(pc.sum(DECODE_VIDEO.taken(there)).as_py() or 0)
     cached = int(pc.sum(pc.equal(pc.list_value_length(there["missing"]), 0)).as_py() or 0)
-    compressed = int(pc.sum(COMPRESS_VIDEO.taken(there)).as_py() or 0)
+    stored = pc.greater(pc.list_value_length(there["stored"]), 0)
+    from_features = int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(there))).as_py() or 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"]))
     missing = {str(one["values"]): int(one["counts"]) for one in lacking.to_pylist()}
     questions = sum(
@@ -59,5 +59,5 @@ def count(plan: Plan) -> Counts:
         questions=questions,
         answers=questions * len(plan.methods) if plan.answer else 0,
         missing={name: missing.get(name, 0) for name in plan.caches},
-        from_features=compressed - to_encode,
+        from_features=from_features,
     )

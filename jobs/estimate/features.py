@@ -12,9 +12,9 @@ import torch
 
 from jobs.estimate.tokens import grid_of
 from pipeline.cache.feature_rows import FEATURE_WRITE_OPTIONS, signals_table, tokens_table
+from pipeline.cache.features import FeatureStore
 from pipeline.cache.names import TOKENS
-from pipeline.cache.sealed_rows import ClipIdentity
-from pipeline.features import FeatureStore
+from pipeline.cache.rows import ClipIdentity
 from pipeline.plan import Plan
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.types import VisualFeatures
@@ -34,7 +34,7 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
         encoder: On the device `meta`, for the widths of signals; `None` if it cannot be described.
     """
     store = plan.features
-    if store is None:
+    if store is None or not store.writes:
         return 0.0
     wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
     if not wanted:
@@ -47,7 +47,7 @@ def _clip_bytes(store: FeatureStore, features: VisualFeatures, parts: tuple[str,
     """Of one clip, as the store writes it."""
     tables = []
     if TOKENS in parts:
-        table, _ = tokens_table(
+        table = tokens_table(
             _CLIP, features, (0, 0), stored_as=store.cache.dtype, created_at=_NOW, cache=_HASH
         )
         tables.append(table)

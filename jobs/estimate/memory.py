@@ -18,9 +18,9 @@ from torch import nn
 from jobs.estimate.room import Room
 from jobs.estimate.tokens import grid_of
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
-from tango_core.models.frame_batches import fitting_batch, largest_batch
 from tango_core.models.language import budget
-from tango_core.models.weight_bytes import bytes_of, modules_of
+from tango_core.models.placement import bytes_of, modules_of
+from tango_core.models.towers.frame_batches import fitting_batch, largest_batch
 
 
 @dataclass(frozen=True)

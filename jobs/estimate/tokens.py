@@ -17,14 +17,13 @@ import pyarrow.parquet as pq
 import torch
 
 from jobs.estimate.rates import CellRates
-from pipeline.cache.checks import count_tokens
-from pipeline.cache.folders import CacheFolder
-from pipeline.cache.plans import PlanEntry, plan_to_table
+from pipeline.cache.derived import serves
+from pipeline.cache.folders import CacheFolder, count_tokens
+from pipeline.cache.names import TOKENS
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
 from pipeline.rows import questions_of, subtitles_of
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
-from tango_core.combination import Combination
 from tango_core.compressors.contract.clips import make_clip
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.model import LayoutAndEngine
@@ -79,16 +78,9 @@ def expect_tokens(
         folders: Cache name -> the cache, where it exists.
     """
     clip = _made_up(plan.model)
-    # Where the job stores features, token sets are plans.
-    combinations = {
-        name: one.plan(clip)
-        for name, one in plan.compressors.items()
-        if plan.features is not None and (one.has_plan or one.outer_retention >= 1)
-    }
-    videos = {
-        name: combinations[name].apply(clip.tokens) if name in combinations else one.compress(clip)
-        for name, one in plan.compressors.items()
-    }
+    videos = {name: one.compress(clip) for name, one in plan.compressors.items()}
+    store = plan.features
+    stored = {TOKENS, *store.signals} if store and store.writes else set[str]()
     texts = _text_lengths(plan, language_model, videos)
     found = []
     for planned in plan.methods:
@@ -108,13 +100,9 @@ def expect_tokens(
                 source=source,
                 prompt=visual + sum(texts) / len(texts) if texts else 0.0,
                 longest=round(visual + max(texts)) if texts else 0,
-                clip_bytes=_clip_bytes(
-                    plan.model,
-                    video,
-                    combinations.get(planned.cache),
-                    kept,
-                    folders.get(planned.cache),
-                ),
+                clip_bytes=0.0  # computed from features when it is asked for
+                if serves(plan.compressors[planned.cache], stored)
+                else _clip_bytes(plan.model, video, kept, folders.get(planned.cache)),
             )
         )
     return tuple(found)
@@ -208,7 +196,6 @@ def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
 def _clip_bytes(
     model: ModelSpec,
     video: CompressedVideo,
-    combination: Combination | None,
     kept: float,
     folder: CacheFolder | None,
 ) -> float:
@@ -217,38 +204,18 @@ def _clip_bytes(
     Args:
         model: Whose tokens.
         video: What is kept of the made-up clip.
-        combination: The same as a plan, for a cache of plans; else `None`.
         kept: Tokens that are expected.
         folder: The cache, if it exists.
     """
-    # Of a cache that holds both, neither is known from the sum.
     if folder is not None and folder.num_clips:
-        of_this_kind = 0 if combination is None else folder.num_clips
-        if folder.num_plans == of_this_kind:
-            return folder.num_bytes / folder.num_clips
+        return folder.num_bytes / folder.num_clips
     now, made_up = datetime.now(UTC), ClipIdentity("0" * 20, "a clip", None, "0" * 40)
-    if combination is not None:
-        entry = PlanEntry(
-            plan=combination,
-            features=f"{model.name}-features-{'0' * 12}",
-            tokens_digest="0" * 32,
-            dtype=model.dtype,
-            width=model.llm.hidden_size,
-            source=None,
-            decode_video_ms=1.0,
-            encode_ms=1.0,
-            compress_ms=1.0,
-        )
-        table = plan_to_table(made_up, entry, now, "0" * 12)
-    else:
-        generator = torch.Generator().manual_seed(0)
-        shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
-        dtype = getattr(torch, model.dtype)
-        rows = torch.randn(shape, generator=generator).to(dtype)
-        companions = rows[:, 1:] if model.companions else None
-        stored = replace(video, tokens=rows[:, 0], companions=companions)
-        tokens_entry = Entry(stored, 1.0, 1.0, 1.0)
-        table = to_table(made_up, tokens_entry, now, "0" * 12)
+    generator = torch.Generator().manual_seed(0)
+    shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
+    rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
+    companions = rows[:, 1:] if model.companions else None
+    stored = replace(video, tokens=rows[:, 0], companions=companions)
+    table = to_table(made_up, Entry(stored, 1.0, 1.0, 1.0), now, "0" * 12)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
     return float(sink.getvalue().size) * kept / max(1, video.num_kept)

@@ -42,15 +42,13 @@ from pipeline.executors.address import raise_if_unreachable
 from pipeline.lease import KeptLease, held
 from pipeline.metrics import JobBoard
 from pipeline.object_lease import lease_of
-from pipeline.outdated import warn_of_outdated
-from pipeline.plan import Plan
+from pipeline.plan import Plan, with_lost_entries_again
 from pipeline.remote.urls import Place
-from pipeline.renewal import renewed
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.seal import DamagedFileError, write_sealed
 from pipeline.settings import Settings
-from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
+from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
 from pipeline.store_faults import insist, patient, store_fault
 
@@ -145,8 +143,6 @@ def _execute(
         claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
         _keep(writer, continued)
     _announce(plan)
-    if not plan.answer:
-        warn_of_outdated(plan)
     settings = _settings(job, locations, plan)
     outcome = Outcome(len(plan.caches))
     if plan.clips.num_rows:  # until all is asked again this is no finished run
@@ -165,7 +161,7 @@ def _execute(
         observed(observers, plan, len(finished)) as tell,
         _flushed(writer, clock),
     ):
-        for result in iterate(lambda: renewed(attempt, plan)):
+        for result in iterate(lambda: with_lost_entries_again(attempt, plan)):
             lease.raise_if_lost()
             tell(result)
             if writer:
@@ -280,12 +276,12 @@ def _announce(plan: Plan) -> None:
         len(plan.caches),
         to_encode,
         plan.clips.num_rows - misses - num_missing,
-        f", {stored} from stored features" if (stored := _from_features(plan)) else "",
+        f", {stored} of them from stored features" if (stored := _from_features(plan)) else "",
         f", {num_missing} missing" if num_missing else "",
     )
 
 
 def _from_features(plan: Plan) -> int:
-    """Clips that are compressed without being decoded."""
-    taken = pc.and_not(COMPRESS_VIDEO.taken(plan.clips), DECODE_VIDEO.taken(plan.clips))
-    return int(pc.sum(taken).as_py() or 0)
+    """Clips that are not decoded, and of which token sets are computed from stored features."""
+    stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
+    return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)

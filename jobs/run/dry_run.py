@@ -43,7 +43,7 @@ from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.model import LayoutAndEngine
 from tango_core.models.language.native import NativeEngine
-from tango_core.models.weight_bytes import bytes_of, modules_of
+from tango_core.models.placement import bytes_of, modules_of
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob
 from jobs.run.shards import ShardCount
+from pipeline.cache.features import open_store
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.continued import Continued
-from pipeline.features import open_store
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
 from pipeline.pools import Pools
@@ -57,13 +57,18 @@ def make_plan(
             model cannot serve a method.
     """
     try:
-        features = open_store(
-            cache_root,
-            built.model,
-            job.cache.features,
-            job.cache.feature_dtype,
-            fill=not answer,
-            clock=clock,
+        profile = job.mode == "profile"
+        features = (
+            None
+            if profile
+            else open_store(
+                cache_root,
+                built.model,
+                job.cache.features,
+                job.cache.feature_dtype,
+                fill=not answer,
+                clock=clock,
+            )
         )
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
@@ -74,7 +79,7 @@ def make_plan(
             caches,
             hash_content=job.hash_content,
             continued=continued,
-            recompute=job.mode == "profile",
+            recompute=profile,
             identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
             needs={name: compressor.needs for name, compressor in compressors.items()},

@@ -6,14 +6,17 @@ that the cluster has already only once.
 
 from __future__ import annotations
 
+import logging
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from jobs.submit import on_cluster
-from jobs.submit.ignored import kept_files
+from jobs.submit.working_dir import kept_files, working_files
 from jobs.units import human_bytes
+
+logger = logging.getLogger(__name__)
 
 RECIPE_FILE = "tango_recipe.yaml"
 START_FILE = "tango_start.py"
@@ -39,38 +42,24 @@ def raise_if_no_directory(working_dir: Path) -> None:
         raise PackageError(f"--working-dir {working_dir}: {what}")
 
 
-def write_package(
-    target: Path, recipe: str, *, working_dir: Path | None = None, with_code: bool = False
-) -> int:
-    """Write the zip file of a job.
+def package_files(
+    working_dir: Path | None, *, with_code: bool = False, include: Sequence[Path] = ()
+) -> Mapping[str, Path]:
+    """Choose the files that travel with a job; name in the package -> file.
+
+    Files that look like secrets are left out with a warning that names them.
 
     Args:
-        target: File to write; ends in `.zip`.
-        recipe: The resolved recipe, YAML.
-        working_dir: Directory to pack, without what its `.gitignore` files exclude.
+        working_dir: Directory to pack, without what git ignores; its files win over the
+            installation's.
         with_code: Whether to pack this installation of tango-video, for clusters without it or with
             another version.
-
-    Returns:
-        Number of files.
+        include: Files of the directory that are packed although they look like secrets.
 
     Raises:
-        PackageError: If the directory is not there, or holds more than `MAX_BYTES`.
+        PackageError: If the directory is not there, a link leads out of it, an included file is not
+            in it, or there is more than `MAX_BYTES`.
     """
-    files = _files(working_dir, with_code)
-    _raise_if_too_large(files, working_dir)
-    contents = {RECIPE_FILE: recipe.encode(), START_FILE: _start_script()}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
-        for name, path in sorted(files.items()):
-            if name not in contents:
-                _add(package, name, path.read_bytes(), path.stat().st_mode)
-        for name, data in contents.items():
-            _add(package, name, data, 0o644)
-    return len(files.keys() | contents.keys())
-
-
-def _files(working_dir: Path | None, with_code: bool) -> Mapping[str, Path]:
-    """Name in the package -> file; the working directory wins over the installation."""
     files: dict[str, Path] = {}
     if with_code:
         for name in _OURS:
@@ -79,9 +68,54 @@ def _files(working_dir: Path | None, with_code: bool) -> Mapping[str, Path]:
                 files[(Path(name) / path.relative_to(package)).as_posix()] = path
     if working_dir is not None:
         raise_if_no_directory(working_dir)
-        for path in kept_files(working_dir):
+        for path in include:
+            if not (working_dir / path).is_file():
+                raise PackageError(f"--include {path}: no such file in --working-dir {working_dir}")
+        found = working_files(working_dir, include)
+        if found.outside:
+            raise PackageError(
+                f"--working-dir {working_dir}: {_named(found.outside, working_dir)} "
+                f"{'is a link that leads' if len(found.outside) == 1 else 'are links that lead'} "
+                "out of it; copy what the job needs, or exclude it in a .gitignore"
+            )
+        if found.secrets:
+            logger.warning(
+                "not sent, as it looks like a secret: %s; send one with --include FILE",
+                _named(found.secrets, working_dir),
+            )
+        for path in found.files:
             files[path.relative_to(working_dir).as_posix()] = path
+    _raise_if_too_large(files, working_dir)
     return files
+
+
+def size_line(files: Mapping[str, Path]) -> str:
+    """Number and bytes of the files, for one line before they are sent."""
+    total = sum(path.stat().st_size for path in files.values())
+    return f"{len(files)} file{'' if len(files) == 1 else 's'} of {human_bytes(total)}"
+
+
+def write_package(target: Path, recipe: str, files: Mapping[str, Path]) -> None:
+    """Write the zip file of a job.
+
+    Args:
+        target: File to write; ends in `.zip`.
+        recipe: The resolved recipe, YAML.
+        files: As from `package_files`.
+    """
+    contents = {RECIPE_FILE: recipe.encode(), START_FILE: _start_script()}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, path in sorted(files.items()):
+            if name not in contents:
+                _add(package, name, path.read_bytes(), path.stat().st_mode)
+        for name, data in contents.items():
+            _add(package, name, data, 0o644)
+
+
+def _named(paths: Sequence[Path], root: Path) -> str:
+    names = [path.relative_to(root).as_posix() for path in paths]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _raise_if_too_large(files: Mapping[str, Path], working_dir: Path | None) -> None:

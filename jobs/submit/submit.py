@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +41,7 @@ def submit(
     request: Request,
     head: Head,
     *,
-    working_dir: Path | None = None,
-    with_code: bool = False,
+    files: Mapping[str, Path] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Submitted:
     """Start a job unless the same one is at work.
@@ -53,19 +52,18 @@ def submit(
     Args:
         request: What to run.
         head: Of the cluster.
-        working_dir: Directory to send along.
-        with_code: Whether to send this installation along.
+        files: What to send along, as from `package_files`.
         clock: For the pauses between attempts.
 
     Raises:
-        PackageError: If the directory cannot be packed.
         HeadError: If the cluster does not accept the job, or has not answered for `PATIENCE_S`.
     """
     tried: str | None = None
+    told = ""
     end = clock.monotonic() + PATIENCE_S
     with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
         package = Path(folder) / "package.zip"
-        write_package(package, request.recipe, working_dir=working_dir, with_code=with_code)
+        write_package(package, request.recipe, files or {})
         while True:
             try:
                 jobs = head.jobs()
@@ -82,7 +80,9 @@ def submit(
             except HeadLostError as error:
                 if clock.monotonic() >= end:
                     raise
-                logger.warning("%s; asking again", error)
+                if str(error) != told:
+                    logger.warning("%s; asking again for up to %.0f s", error, PATIENCE_S)
+                told = str(error)
             clock.sleep(_PAUSE_S)
 
 

@@ -1,31 +1,31 @@
-"""What one token set is made of, as the page draws it: read from its cache, no model needed."""
+"""What one token set is made of, as the page draws it: from features or its cache, no model."""
 
 from __future__ import annotations
 
 import base64
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jobs.results.plain import Json
-from pipeline.cache.plans import StoredPlan
-from pipeline.cache.sealed_rows import CacheError
+from pipeline.cache.derived import compressor_of, features_with
+from pipeline.cache.rows import CacheError
 from pipeline.cache.tokens import TokenCache
 from pipeline.redaction import redacted
+from tango_core.combination import Combination, Drawing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tango_core.combination import Drawing
-
 ONLY_POSITIONS = (
-    "Only the kept positions are stored for this token set: not which tokens were merged, the "
-    "segments, the static places or the saliency. Run the recipe with cache.features: tokens and "
-    "a new --cache directory; methods that make no plan store no more than this."
+    "Only the kept positions are known of this token set: not which tokens were merged, the "
+    "segments, the static places or the saliency. They are computed from stored features, for "
+    "methods that ship with this version and plan: run the recipe with cache.features: all."
 )
 
 
@@ -107,6 +107,7 @@ class TokenSets:
         self.roots = tuple(roots)
         self._lock = threading.Lock()
         self._opened: dict[str, TokenCache | str] = {}
+        self._plans: dict[str, Callable[[str], Combination | None]] = {}
 
     def sampling_of(self, name: str) -> Mapping[str, Any] | None:
         """How the frames behind a cache were sampled, from its manifest; `None` if unknown."""
@@ -132,7 +133,10 @@ class TokenSets:
             if isinstance(cache, str):
                 return cache
             try:
-                row = cache.read_as_stored(key)
+                plan = self._plan(cache, key)
+                if plan is not None:
+                    return _of_plan(plan)
+                video = cache.read(key).video
             except FileNotFoundError:
                 return (
                     f"The token cache {name} does not hold this clip: it was removed, or the video "
@@ -140,12 +144,18 @@ class TokenSets:
                 )
             except (CacheError, OSError) as error:
                 return f"{redacted(' '.join(str(error).split()))}. Run the job again."
-        if isinstance(row, StoredPlan):
-            return _of_plan(row)
-        video = row.entry.video
         return TokenDrawing(
             video.grid, video.timestamps.numpy(), video.indices.numpy(), missing=(ONLY_POSITIONS,)
         )
+
+    def _plan(self, cache: TokenCache, key: str) -> Combination | None:
+        """What a method does to a clip, computed from its features; `None` if they are not stored.
+
+        Where the features of all clips are is listed once.
+        """
+        if cache.name not in self._plans:
+            self._plans[cache.name] = _plans_of(cache)
+        return self._plans[cache.name](key)
 
     def _cache(self, name: str) -> TokenCache | str:
         """A cache, or why there is none."""
@@ -166,17 +176,25 @@ class TokenSets:
         return f"The token cache {name} is not in {where}. Name its directory with --cache."
 
 
-def _of_plan(row: StoredPlan) -> TokenDrawing:
+def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
+    """Key of a clip -> the plan of a cache's method for it, where that can be computed."""
+    compressor = compressor_of(cache.settings)
+    if compressor is None or not (compressor.has_plan or compressor.outer_retention >= 1):
+        return lambda key: None
+    read = features_with(cache, compressor)
+
+    def plan(key: str) -> Combination | None:
+        with suppress(FileNotFoundError):
+            return compressor.plan(read(key).features)
+        return None
+
+    return plan
+
+
+def _of_plan(plan: Combination) -> TokenDrawing:
     """All that a plan says."""
-    plan = row.entry.plan
-    drawing: Drawing | None = plan.drawing
-    missing: list[str] = []
-    if drawing is None:
-        missing.append(
-            "This plan was stored without segments, static places and saliency; run the job again "
-            "with a new --cache directory."
-        )
-    scale = None if drawing is None else drawing.saliency_range
+    drawing = plan.drawing or Drawing()
+    scale = drawing.saliency_range
     return TokenDrawing(
         grid=plan.grid,
         times=plan.timestamps.numpy(),
@@ -184,15 +202,8 @@ def _of_plan(row: StoredPlan) -> TokenDrawing:
         offsets=None if plan.offsets is None else plan.offsets.numpy(),
         sources=None if plan.sources is None else plan.sources.numpy(),
         weights=None if plan.weights is None else plan.weights.numpy(),
-        segments=drawing.segments if drawing else (),
-        static=None
-        if drawing is None or drawing.static is None
-        else drawing.static.numpy().ravel(),
-        saliency=(
-            None
-            if drawing is None or drawing.saliency is None
-            else drawing.saliency.numpy().ravel()
-        ),
+        segments=drawing.segments,
+        static=None if drawing.static is None else drawing.static.numpy().ravel(),
+        saliency=None if drawing.saliency is None else drawing.saliency.numpy().ravel(),
         saliency_range=None if scale is None else (float(scale[0]), float(scale[1])),
-        missing=tuple(missing),
     )

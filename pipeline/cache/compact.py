@@ -15,20 +15,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
-from pipeline.cache.contents import UNKNOWN, digest_in, mark_of, packed
+from pipeline.cache.feature_rows import FEATURE_WRITE_OPTIONS, FEATURES_SCHEMA
 from pipeline.cache.folders import CacheFolder, brief, written_at
-from pipeline.cache.footers import checked_writer
-from pipeline.cache.index import write_index
 from pipeline.cache.names import entry_of, file_of
-from pipeline.cache.sealed_rows import (
-    CacheError,
-)
-from pipeline.cache.shards import KEYS, MARKS, Shards, hash_of, shard_name
-from pipeline.cache.stored import StoredRow, layout_of, read_entry
+from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, CacheError
+from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.remote.objects import PARALLEL
 from pipeline.storage import Storage
@@ -60,7 +55,7 @@ def compact_cache(
     """
     if folder.cache is None:
         raise ValueError(f"{folder.name} cannot be compacted: {folder.problem}")
-    shards = Shards(folder.storage)
+    shards = folder.cache.shards
     shards.refresh()
     in_shards = shards.by_key()
     loose = [file for file in folder.singles if _entry(file) not in in_shards]
@@ -69,62 +64,34 @@ def compact_cache(
         (file for file in folder.singles if _entry(file) in in_shards),
         key=lambda file: in_shards[_entry(file)],
     )
-    goes = partial(_goes, folder, shards)
+    goes = partial(_goes, folder)
     for file, gone in zip(doubles, _ahead(goes, doubles, folder.storage), strict=True):
         if gone:
             yield file.base_name, None
         else:
             loose.append(file)
-    for alike in _alike(folder, loose):
-        for batch in _batches(alike):
-            yield from _write_shard(folder, batch, clock)
+    for batch in _batches(loose):
+        yield from _write_shard(folder, batch, clock)
     if folder.storage.is_local:  # its footers cost nothing to ask, and a disk may cut a file short
         return
     shards.refresh()
-    if shards.by_key():
-        write_index(folder.storage, shards.contents(), hash_of(folder.storage))
+    if names := sorted(set(shards.by_key().values())):
+        write_index(folder.storage, shards.keys_by_shard(names), hash_of(folder.storage))
 
 
-def _goes(folder: CacheFolder, shards: Shards, file: pafs.FileInfo) -> bool:
-    """Remove the file of an entry whose copy in a shard may take its place; whether it was."""
-    if not _is_as_good(folder, shards, _entry(file)):
-        return False
-    folder.remove(file.base_name)
-    return True
-
-
-def _is_as_good(folder: CacheFolder, shards: Shards, entry: str) -> bool:
-    """Whether the copy in a shard of an entry with a file of its own may take its place.
-
-    One that is damaged, or of other tokens, may not, and becomes a miss: the file is what readers
-    take, and it was written because the copy was none to them.
-    """
+def _goes(folder: CacheFolder, file: pafs.FileInfo) -> bool:
+    """Remove the file of an entry whose copy in a shard is as good; a damaged copy is a miss."""
+    assert folder.cache is not None
+    entry = _entry(file)
     try:
-        copy = _read_back(folder, shards, entry)
+        folder.row(entry, in_shard=True)
     except FileNotFoundError:
         return False
     except CacheError:
-        shards.discard(entry)
+        folder.cache.shards.discard(entry)
         return False
-    own = _read_file(folder, entry)
-    if own is None or isinstance(own, CacheError) or digest_in(own) == digest_in(copy.table):
-        return True
-    shards.discard(entry)
-    return False
-
-
-def _read_back(folder: CacheFolder, shards: Shards, entry: str) -> StoredRow:
-    """Read an entry in a shard and check it."""
-    return read_entry(folder.holds_features, entry, folder.storage, shards.place_of(entry))
-
-
-def _alike(folder: CacheFolder, files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
-    """The files by their columns, which are the same for all rows of a shard."""
-    by_columns: dict[int, list[pafs.FileInfo]] = {}
-    for file in files:
-        schema, _ = layout_of(folder.holds_features, _entry(file))
-        by_columns.setdefault(len(schema), []).append(file)
-    yield from by_columns.values()
+    folder.remove(file.base_name)
+    return True
 
 
 def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
@@ -148,11 +115,12 @@ def _write_shard(
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
-    marks: list[int] = []
-    schema, options = layout_of(folder.holds_features, _entry(batch[0]))
+    features = folder.holds_features
+    schema = FEATURES_SCHEMA if features else SCHEMA
+    options = FEATURE_WRITE_OPTIONS if features else WRITE_OPTIONS
     with (
         folder.storage.writing(name) as sink,
-        checked_writer(sink, schema, **options) as writer,
+        pq.ParquetWriter(sink, schema, **options) as writer,
     ):
         read = partial(_read, folder)
         for file, table in zip(batch, _ahead(read, batch, folder.storage), strict=True):
@@ -164,41 +132,32 @@ def _write_shard(
             if table.schema.equals(schema):
                 writer.write_table(table)
                 keys.append(_entry(file))
-                marks.append(mark_of(digest_in(table)))
             else:
                 yield file.base_name, "another program has written it, with other columns"
-        said = {KEYS: json.dumps(keys)}
-        if any(mark != UNKNOWN for mark in marks):
-            said[MARKS] = packed(np.array(marks, np.uint64))
-        writer.add_key_value_metadata(said)
+        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
     if not keys:
         folder.remove(name)
-    written = Shards(folder.storage)
-    written.refresh([name])
-    finish = partial(_read_back_and_remove, folder, written)
+    assert folder.cache is not None
+    folder.cache.shards.refresh([name])
+    finish = partial(_read_back_and_remove, folder)
     for key, problem in zip(keys, _ahead(finish, keys, folder.storage), strict=True):
         yield file_of(key), problem
 
 
 def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
     """The table of a file, `None` if it has gone, or what is wrong with it."""
-    return _read_file(folder, _entry(file))
-
-
-def _read_file(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
-    """The same for an entry."""
     try:
-        return read_entry(folder.holds_features, entry, folder.storage).table
+        return folder.row(_entry(file), in_shard=False).table
     except FileNotFoundError:
         return None
     except CacheError as error:
         return error
 
 
-def _read_back_and_remove(folder: CacheFolder, written: Shards, key: str) -> str | None:
+def _read_back_and_remove(folder: CacheFolder, key: str) -> str | None:
     """Remove a clip's own file if its copy is good, else say what is wrong with that."""
     try:
-        _read_back(folder, written, key)
+        folder.row(key, in_shard=True)
     except (CacheError, FileNotFoundError) as error:
         return f"its copy does not read back: {error}"
     folder.remove(file_of(key))

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from pipeline.cache.contents import Marks
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.names import entry_of, file_of
-from pipeline.cache.rows import FORMAT_VERSION
-from pipeline.cache.sealed_rows import (
-    CacheError,
-)
-from pipeline.cache.shards import Shards, hash_of, is_shard
+from pipeline.cache.names import entry_of, file_of, split
+from pipeline.cache.rows import FORMAT_VERSION, CacheError
+from pipeline.cache.shards import Shards, damage_named, hash_of, is_shard
 from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
 MANIFEST = "manifest.json"
 
-
-@dataclass(frozen=True)
-class Listing:
-    """What is in a cache.
-
-    Attributes:
-        entries: Their names.
-        marks: Of which tokens those are that only shards hold: a file of its own comes first.
-    """
-
-    entries: set[str]
-    marks: Marks
+FoundRow = tuple[Callable[[], pa.Table], str, str, str]
+"""Arguments of `rows.read_checked` and `feature_rows.read_row`."""
 
 
 class CacheDirectory:
@@ -79,12 +66,6 @@ class CacheDirectory:
             )
         return found
 
-    def apart(self) -> Self:
-        """The same cache for another thread: what it remembers of its files is its own."""
-        other = copy(self)
-        other.shards = self.shards.apart()
-        return other
-
     @property
     def settings(self) -> dict[str, Any]:
         """The content of the manifest."""
@@ -118,6 +99,16 @@ class CacheDirectory:
                 "use another --cache directory or delete it"
             )
 
+    def put(self, entry: str, table: pa.Table, options: Mapping[str, Any]) -> None:
+        """Write an entry with a file of its own; one that is there is replaced."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, **options)
+        self.storage.write(file_of(entry), memoryview(sink.getvalue()))
+
+    def found(self, entry: str) -> FoundRow:
+        """The row of an entry; see `find_row`."""
+        return find_row(self.shards, entry)
+
     def discard_entry(self, entry: str) -> None:
         """Remove one entry; one that is not there is no error."""
         if self.storage.exists(file_of(entry)):
@@ -125,13 +116,53 @@ class CacheDirectory:
         else:
             self.shards.discard(entry)
 
-    def listing(self) -> Listing:
-        """All entries, from one directory listing and the shards' footers."""
+    def entries(self) -> set[str]:
+        """Names of all entries, from one directory listing and the shards' footers."""
         names = self.storage.names()
-        index = Shards(self.storage)  # forgotten at once: plans hold many caches
+        index = Shards(self.storage)  # forgotten at once: a plan looks into many caches
         index.refresh(names)
         files = {entry_of(n) for n in names if n.endswith(".parquet") and not is_shard(n)}
-        return Listing(files | index.by_key().keys(), index.marks(without=files))
+        return files | index.by_key().keys()
+
+
+def find_row(shards: Shards, entry: str, *, in_shard: bool | None = None) -> FoundRow:
+    """The row of an entry of a cache, to be parsed and checked.
+
+    Args:
+        shards: Of the cache.
+        entry: Its name.
+        in_shard: Where it is; `None` to look for a file first, and then into the shards, where it
+            may have been put just now.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        CacheError: If its shard is damaged.
+    """
+    storage, key = shards.storage, split(entry)[0]
+    if not in_shard:
+        try:
+            data, where = storage.read(file_of(entry)), storage.path(file_of(entry))
+            return lambda: _parsed(pa.BufferReader(data)), key, hash_of(storage), where
+        except FileNotFoundError:
+            if in_shard is False:
+                raise
+    table, shard = shards.read(entry)
+    return lambda: table, key, hash_of(storage), f"{storage.path(shard)}, clip {entry},"
+
+
+def read_columns(shards: Shards, entry: str, names: Sequence[str]) -> pa.Table:
+    """Some columns of an entry of a cache, not checked; for the errors see `find_row`."""
+    storage, file = shards.storage, file_of(entry)
+    if not storage.exists(file):
+        return shards.read(entry, names)[0]
+    with damage_named(storage, file), storage.opened(file) as opened:
+        return _parsed(opened, names)
+
+
+def _parsed(source: pa.NativeFile, columns: Sequence[str] | None = None) -> pa.Table:
+    """A file of Parquet; `read_table` would take longer than all the rest."""
+    with pq.ParquetFile(source) as file:
+        return file.read(None if columns is None else list(columns), use_threads=False)
 
 
 def read_manifest(storage: Storage) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 import pyarrow as pa
@@ -14,17 +14,26 @@ from safetensors.torch import save
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.folders import CacheFolder, brief
-from pipeline.cache.names import PLAN
-from pipeline.cache.rows import SCHEMA, StoredClip
-from pipeline.cache.sealed_rows import (
-    CacheError,
-    clip_columns,
-)
+from pipeline.cache.names import SIGNALS, held_by
+from pipeline.cache.rows import SCHEMA, CacheError, StoredClip, clip_columns
 from pipeline.storage import Storage
 
 PART_BYTES = 256 * 10**6
 # What says how the cache stores tokens, which an export does in another way.
 _INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
+
+
+def saved(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file; equal content gives equal bytes.
+
+    The library (0.8) writes the metadata in an order that differs from process to process.
+    """
+    data = save(dict(tensors))
+    length = int.from_bytes(data[:8], "little")
+    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
 def export_cache(
@@ -65,12 +74,12 @@ def _good_clips(
 ) -> Iterator[StoredClip]:
     """The clips of a cache, by key, without those that cannot be read."""
     seen: set[str] = set()
-    # Tokens before plans, which are slower to read.
-    for location in sorted(folder.locations, key=lambda one: (one.key, one.part == PLAN)):
+    for location in folder.locations:
         problem = None
         try:
             if location.key not in seen:
-                stored = folder.read(location)
+                stored = folder.row(location.entry, in_shard=location.shard is not None)
+                assert isinstance(stored, StoredClip)
                 seen.add(location.key)
                 yield stored
         except FileNotFoundError:
@@ -102,7 +111,7 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
                 tensors["companions"] = video.companions
             # The format takes texts only.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
-            target.write(name, save(tensors, metadata))
+            target.write(name, saved(tensors, metadata))
             counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
             line = {"file": name, **about, "grid": video.grid, **counts}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -125,20 +134,20 @@ def write_features(
         for key, own in parts.items():
             problem = None
             try:
-                opened = folder.cache.opened(key, own)
-                features = opened.features(frozenset(opened.signals))
-                about = clip_columns(opened.row.clip)
+                signals = held_by(own) & set(SIGNALS)
+                found = folder.cache.read(key, own, signals)
+                features, about = found.features, clip_columns(found.clip)
                 tensors = {
                     "tokens": features.tokens.contiguous(),
                     "grid": torch.tensor(features.grid),
                     "timestamps": features.timestamps,
-                    **opened.signals,
+                    **{name: getattr(features, name) for name in sorted(signals)},
                 }
                 if features.companions is not None:
                     tensors["companions"] = features.companions.contiguous()
                 metadata = {name: str(value) for name, value in about.items() if value is not None}
-                target.write(f"{key}.safetensors", save(tensors, metadata))
-                line = {"file": f"{key}.safetensors", **about, "signals": sorted(opened.signals)}
+                target.write(f"{key}.safetensors", saved(tensors, metadata))
+                line = {"file": f"{key}.safetensors", **about, "signals": sorted(signals)}
                 index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             except FileNotFoundError:
                 problem = "its tokens have gone"

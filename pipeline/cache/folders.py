@@ -1,29 +1,26 @@
-"""Token caches under a root: which directories are caches, and what is in them."""
+"""Caches under a root: which directories are caches, what is in them, and whether it is good."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import pyarrow.fs as pafs
 
-from pipeline.cache.directory import MANIFEST, read_manifest
+from pipeline.cache.directory import MANIFEST, find_row, read_columns, read_manifest
+from pipeline.cache.feature_rows import FeatureRow, read_row
 from pipeline.cache.features import FeatureCache, is_of_features
-from pipeline.cache.index import INDEX
-from pipeline.cache.names import PLAN, entry_of, file_of, is_entry_file, split
-from pipeline.cache.plans import StoredPlan
-from pipeline.cache.rows import StoredClip
-from pipeline.cache.sealed_rows import (
-    CacheError,
-)
-from pipeline.cache.shards import Shards, is_shard, shard_time, tombstone_of
-from pipeline.cache.stored import StoredRow, read_entry
+from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
+from pipeline.cache.rows import CacheError, StoredClip, read_checked
+from pipeline.cache.shards import INDEX, Shards, is_shard, shard_time, tombstone_of
 from pipeline.cache.tokens import TokenCache
 from pipeline.storage import Storage
 
@@ -94,8 +91,16 @@ class CacheFolder:
 
     @cached_property
     def singles(self) -> tuple[pafs.FileInfo, ...]:
-        """The files of one clip each, by name."""
-        return self._named(lambda name: is_entry_file(name))
+        """The files of one entry each, by name."""
+        return self._named(lambda name: is_entry_file(name) and not _is_plan(entry_of(name)))
+
+    @cached_property
+    def old_plans(self) -> tuple[pafs.FileInfo, ...]:
+        """Files with nothing but plans, which earlier releases stored and this one never reads."""
+        singles = self._named(lambda name: is_entry_file(name) and _is_plan(entry_of(name)))
+        keys = self.index.keys_by_shard(file.base_name for file in self.shards)
+        full = [f for f in self.shards if all(map(_is_plan, keys.get(f.base_name, ("",))))]
+        return (*singles, *full)
 
     @cached_property
     def shards(self) -> tuple[pafs.FileInfo, ...]:
@@ -125,7 +130,7 @@ class CacheFolder:
     @cached_property
     def index(self) -> Shards:
         """What is in the shards; their footers are read."""
-        index = Shards(self.storage)
+        index = self.cache.shards if self.cache else Shards(self.storage)
         if self.shards:
             names = [file.base_name for file in self.files]
             index.refresh(name for name in names if not (self.by_footers and name == INDEX))
@@ -135,18 +140,17 @@ class CacheFolder:
     def locations(self) -> tuple[ClipLocation, ...]:
         """Where the entries are, by name; an entry may be there twice."""
         singles = (ClipLocation(entry_of(f.base_name), None) for f in self.singles)
-        sharded = (ClipLocation(entry, name) for entry, name in self.index.by_key().items())
+        sharded = (
+            ClipLocation(entry, name)
+            for entry, name in self.index.by_key().items()
+            if not _is_plan(entry)
+        )
         return tuple(sorted((*singles, *sharded), key=lambda one: (one.entry, one.shard or "")))
 
     @property
     def num_clips(self) -> int:
         """How many clips there are."""
         return len({clip.key for clip in self.locations})
-
-    @property
-    def num_plans(self) -> int:
-        """How many clips are stored as plans."""
-        return len({clip.key for clip in self.locations if clip.part == PLAN})
 
     @property
     def num_bytes(self) -> int:
@@ -159,25 +163,15 @@ class CacheFolder:
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
-    def row(self, location: ClipLocation) -> StoredRow:
-        """Read one entry as it is stored and check it; a plan is not applied.
+    def row(self, entry: str, *, in_shard: bool) -> StoredClip | FeatureRow:
+        """Read one entry, all of its bytes, and check it.
 
         Raises:
             FileNotFoundError: If it has gone.
             CacheError: If it is damaged.
         """
-        place = None if location.shard is None else self.index.place_of(location.entry)
-        return read_entry(self.holds_features, location.entry, self.storage, place)
-
-    def read(self, location: ClipLocation) -> StoredClip:
-        """Read the token set of one clip and check it, a plan is applied; errors as of `row`."""
-        row = self.row(location)
-        if isinstance(row, StoredPlan):
-            assert isinstance(self.cache, TokenCache)
-            return self.cache.applied(row)
-        if not isinstance(row, StoredClip):
-            raise CacheError(f"{location.name} holds features and no token set")
-        return row
+        found = find_row(self.index, entry, in_shard=in_shard)
+        return read_row(*found) if self.holds_features else read_checked(*found)
 
     def discard(self, location: ClipLocation) -> None:
         """Make one entry a miss."""
@@ -287,3 +281,88 @@ def brief(error: CacheError, folder: CacheFolder) -> str:
         text = text[len(folder.storage.root) :].partition(" ")[2]
         text = re.sub(r"^clip \S+ ", "", text)
     return text
+
+
+def _is_plan(entry: str) -> bool:
+    return split(entry)[1] == PLAN
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens per clip.
+
+    Attributes:
+        kept: Mean number of tokens that were kept.
+        total: Mean number before compression.
+        num_clips: Clips that were opened for it.
+    """
+
+    kept: float
+    total: float
+    num_clips: int
+
+
+def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
+    """Mean token counts of some clips, spread evenly over the keys.
+
+    Args:
+        folder: The cache.
+        at_most: Clips to read.
+
+    Returns:
+        `None` if no clip can be read.
+    """
+    entries = [location for location in folder.locations if location.part == TOKENS]
+    counts = []
+    for location in entries[:: max(1, -(-len(entries) // at_most))]:
+        with suppress(CacheError, FileNotFoundError):  # a bad one is for `check_clips` to name
+            counts.append(_counts(folder, location.entry))
+    if not counts:
+        return None
+    kept, total = (fmean(column) for column in zip(*counts, strict=True))
+    return TokenCounts(kept, total, len(counts))
+
+
+def _counts(folder: CacheFolder, entry: str) -> tuple[int, int]:
+    """Kept tokens and all tokens of a clip."""
+    if folder.holds_features:
+        frames, cells, *_ = read_columns(folder.index, entry, ["shape"])["shape"][0].as_py()
+        return frames * cells, frames * cells
+    names = ["num_tokens_kept", "num_tokens_total"]
+    (row,) = read_columns(folder.index, entry, names).to_pylist()
+    return row[names[0]], row[names[1]]
+
+
+@dataclass(frozen=True)
+class CheckedClip:
+    """What reading a clip showed.
+
+    Attributes:
+        location: Of the clip.
+        problem: What is wrong with it; `None` if nothing is.
+        sealed: See `StoredClip`; `True` for a clip that could not be read.
+    """
+
+    location: ClipLocation
+    problem: str | None = None
+    sealed: bool = True
+
+
+def check_clips(folder: CacheFolder) -> Iterator[CheckedClip]:
+    """Read every clip of a cache, several at once; by key."""
+    readers = ThreadPoolExecutor(_READERS)
+    try:
+        yield from readers.map(lambda location: _check(folder, location), folder.locations)
+    finally:
+        readers.shutdown(cancel_futures=True)
+
+
+def _check(folder: CacheFolder, location: ClipLocation) -> CheckedClip:
+    """Read a clip; one that a job removed in the meantime is fine."""
+    try:
+        row = folder.row(location.entry, in_shard=location.shard is not None)
+        return CheckedClip(location, sealed=row.sealed)
+    except FileNotFoundError:
+        return CheckedClip(location)
+    except CacheError as error:
+        return CheckedClip(location, brief(error, folder))

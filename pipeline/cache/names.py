@@ -1,8 +1,8 @@
 """How the entries of a cache are called: a clip's key, and what of the clip an entry holds.
 
     KEY                      a token set, or in a feature cache all tokens of a clip
-    KEY-plan                 a token set as the map that makes it from the clip's features
     KEY-attention-saliency   in a feature cache, signals of a clip
+    KEY-plan                 written by earlier releases, and not read any more
 
 An entry with a file of its own is `<entry>.parquet`; a shard names the entries that it holds. So
 one listing says what there is of every clip, and nothing is opened for it.
@@ -38,7 +38,7 @@ def is_entry_file(name: str) -> bool:
 
 
 def entry_name(key: str, part: str) -> str:
-    """The entry of a part of a clip: `TOKENS`, `PLAN`, or what `signals_part` made."""
+    """The entry of a part of a clip: `TOKENS`, or what `signals_part` made."""
     return key if part == TOKENS else f"{key}-{part}"
 
 

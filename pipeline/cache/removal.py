@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 
 import pyarrow.fs as pafs
 
-from pipeline.cache.dependents import orphans_in
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
-from pipeline.cache.index import INDEX
+from pipeline.cache.shards import INDEX
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -79,17 +78,16 @@ def plan_removals(
                 "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
             )
             tombstones = folder.tombstones_of(folder.shards)
-            files = (*folder.entries, *tombstones, *left, *_manifest(folder))
+            others = (*folder.old_plans, *tombstones, *left, *_manifest(folder))
+            files = tuple({file.path: file for file in (*folder.entries, *others)}.values())
             removals.append(Removal(folder, files, reason, whole=True))
             continue
         kept.append(folder)
         if left:
             removals.append(Removal(folder, left, "leftovers of killed writers"))
-        # A job writes features first, but this listing of them may be older than that of plans.
-        orphans = orphans_in(folder)
-        orphans = tuple(f for f in orphans if f.mtime and now - f.mtime > LEFTOVER_AGE)
-        if orphans:
-            removals.append(Removal(folder, orphans, "plans whose features have gone"))
+        if folder.old_plans:
+            plans = (*folder.old_plans, *folder.tombstones_of(folder.old_plans))
+            removals.append(Removal(folder, plans, "plans, which this release does not read"))
     if max_bytes is not None:
         removals += _oldest(kept, max_bytes)
     return removals
@@ -113,7 +111,7 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     """The oldest clips of all caches together, as many as must be removed."""
     clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
     for folder in folders:
-        for file in folder.entries:
+        for file in set(folder.entries) - set(folder.old_plans):
             time = written_at(file)
             if time is None:
                 raise ValueError(_no_times(folder))

@@ -1,9 +1,13 @@
 """Many clips in one Parquet file, so that listings and object stores stay quick.
 
-`shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order,
-and says of which tokens they are (`contents.py`); its name says when the newest of them was
-written. A shard never changes: a clip in it that turned out to be damaged gets a tombstone, a small
-file beside the shard, `<shard>.<key>.gone`.
+`shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order;
+its name says when the newest of them was written. A shard never changes: a clip in it that turned
+out to be damaged gets a tombstone, a small file beside the shard, `<shard>.<key>.gone`.
+
+In an object store, where every question is a request, one file names the clips of all shards: a job
+is planned from one object and not from one per shard. It is written after the shards that it names
+and is only a short cut: a shard that is not in it is asked itself, and what it says of a shard that
+has gone is passed over.
 """
 
 from __future__ import annotations
@@ -12,31 +16,36 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import compress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.contents import NO_MARKS, UNKNOWN, Content, Marks, unpacked
-from pipeline.cache.footers import read_footer
-from pipeline.cache.index import INDEX, read_index
-from pipeline.cache.names import split
-from pipeline.cache.places import RowPlace, damage_named
-from pipeline.cache.sealed_rows import CacheError
+from pipeline.cache.rows import CacheError
+from pipeline.seal import DamagedFileError, read_sealed, write_sealed
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 KEYS = "tango_clip_keys"
-MARKS = "tango_tokens"
+# Not called `.parquet`: readers of `*.parquet` take that for clips.
+INDEX = "shards.index"
 _SHARD = re.compile(r"shard-(\d{8}T\d{6})-[0-9a-f]{8}\.parquet")
 _TOMBSTONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
 # One takes about 13 kB of memory per clip.
 _FOOTERS = 4
 _TIME = "%Y%m%dT%H%M%S"
+
+# What damaged bytes lead to: of a footer that does not parse, an OSError without a number.
+_DAMAGE = (
+    pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError,
+    MemoryError,
+)  # fmt: skip
+# What comes from the disk or the store, and says nothing about the bytes.
+_NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
 
 
 def is_shard(name: str) -> bool:
@@ -69,8 +78,28 @@ def hash_of(storage: Storage) -> str:
     return storage.root.rstrip("/").rpartition("-")[2]
 
 
+@contextmanager
+def damage_named(storage: Storage, file: str) -> Iterator[None]:
+    """Turn what damaged bytes of a file lead to into a `CacheError`; faults of a store stay.
+
+    Raises:
+        CacheError: In one line that names the file.
+    """
+    try:
+        yield
+    except (CacheError, *_NOT_DAMAGE):
+        raise
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CacheError(f"{storage.path(file)} cannot be read: {reason}") from error
+
+
 class Shards:
     """The shards of one cache. What is in them stays in memory, of their footers only the last few.
+
+    Several threads may use one: what it knows is replaced and never changed.
 
     Args:
         storage: The cache's directory.
@@ -79,22 +108,13 @@ class Shards:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.unreadable: dict[str, str] = {}
-        self._contents: dict[str, Content] = {}
-        self._seen: list[str] = []
+        self._keys: dict[str, tuple[str, ...]] = {}
         self._footers: dict[str, pq.FileMetaData] = {}
         self._groups: dict[str, tuple[str, int]] = {}
 
     def __reduce__(self) -> tuple[type[Shards], tuple[Storage]]:
         """Workers read the footers themselves, if they need any."""
         return Shards, (self.storage,)
-
-    def apart(self) -> Shards:
-        """The same for another thread; what it learns from now on is its own."""
-        other = Shards(self.storage)
-        other.unreadable, other._contents = dict(self.unreadable), dict(self._contents)
-        other._seen, other._footers = list(self._seen), dict(self._footers)
-        other._groups = dict(self._groups)
-        return other
 
     def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look again at which shards there are.
@@ -103,50 +123,27 @@ class Shards:
             names: Files of the directory; `None` to list them.
         """
         names = sorted(self.storage.names() if names is None else names)
-        if (
-            not self.storage.is_local
-            and INDEX in names
-            and any(is_shard(n) and n not in self._contents for n in names)
-        ):
-            self._contents |= read_index(self.storage)
+        unknown = any(is_shard(name) and name not in self._keys for name in names)
+        if unknown and INDEX in names and not self.storage.is_local:
+            self._keys = {**self._keys, **read_index(self.storage)}
         removed = {tombstone_of(name) for name in names}
         groups: dict[str, tuple[str, int]] = {}
-        self._seen = list(filter(is_shard, names))
-        for name in self._seen:  # by time: of two copies the later one counts
-            for group, key in enumerate(self._entries_of(name)):
+        for name in filter(is_shard, names):  # by time: of two copies the later one counts
+            for group, key in enumerate(self._keys_in(name)):
                 if (name, key) not in removed:
                     groups[key] = (name, group)
         self._groups = groups
 
-    def contents(self) -> dict[str, Content]:
-        """What is in every shard that the last `refresh` saw, with what has a tombstone."""
-        return {name: self._contents[name] for name in self._seen if name in self._contents}
-
-    def marks(self, without: Container[str] = ()) -> Marks:
-        """Of which tokens the entries are that the last `refresh` saw, of those that have marks.
-
-        Args:
-            without: Entries to leave out.
-        """
-        held = self.contents()
-        if not any(content.marks.any() for content in held.values()):
-            return NO_MARKS
-        lengths = [len(content.entries) for content in held.values()]
-        starts = dict(zip(held, np.cumsum([0, *lengths]).tolist(), strict=False))
-        where = (starts[name] + group for name, group in self._groups.values())
-        at = np.fromiter(where, np.int64, len(self._groups))
-        values = np.concatenate([content.marks for content in held.values()])[at]
-        own = np.array([entry not in without for entry in self._groups], dtype=bool)
-        chosen = own & (values != UNKNOWN)
-        keys = [split(entry)[0] for entry in compress(self._groups, chosen)]
-        return Marks(pa.array(keys, pa.string()), values[chosen])
+    def keys_by_shard(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """What is in some shards that can be read, with what has a tombstone."""
+        return {name: self._keys[name] for name in names if name in self._keys}
 
     def by_key(self) -> dict[str, str]:
         """Name of the shard of every key."""
         return {key: name for key, (name, _) in self._groups.items()}
 
-    def place_of(self, key: str) -> RowPlace:
-        """Where the row of one entry is.
+    def read(self, key: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
+        """The row of one entry, or some columns of it, in one request; and its shard.
 
         Raises:
             FileNotFoundError: If it is in no shard.
@@ -157,24 +154,30 @@ class Shards:
         if key not in self._groups:
             raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
-        with damage_named(self.storage, name):
-            return RowPlace(self.storage, name, self._footer(name), group)
+        with damage_named(self.storage, name), self.storage.opened(name) as source:
+            file = pq.ParquetFile(source, metadata=self._footer(name), pre_buffer=True)
+            wanted = None if columns is None else list(columns)
+            return file.read_row_group(group, wanted, use_threads=False), name
 
     def discard(self, key: str) -> None:
         """Make a clip a miss, here and for every later reader."""
         if key not in self._groups:
             self.refresh()
         if key in self._groups:
-            name, _ = self._groups.pop(key)
+            name, _ = self._groups[key]
+            self._groups = {one: where for one, where in self._groups.items() if one != key}
             self.storage.write(f"{name}.{key}.gone", b"damaged")  # an empty file would be no file
 
-    def _entries_of(self, name: str) -> tuple[str, ...]:
+    def _keys_in(self, name: str) -> tuple[str, ...]:
         """The entries in a shard, in order; none if it cannot be read."""
-        if name in self._contents:
-            return self._contents[name].entries
+        if name in self._keys:
+            return self._keys[name]
         try:
             with damage_named(self.storage, name):
-                content = _content(self._footer(name))
+                footer = self._footer(name)
+                keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
+                if len(keys) != footer.num_row_groups:
+                    raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
         except FileNotFoundError:
             return ()
         except CacheError as error:
@@ -182,26 +185,50 @@ class Shards:
                 logger.warning("%s; its clips are made again", error)
             self.unreadable[name] = str(error).partition("cannot be read: ")[2]
             return ()
-        self._contents[name] = content
-        return content.entries
+        self._keys = {**self._keys, name: keys}
+        return keys
 
     def _footer(self, name: str) -> pq.FileMetaData:
         """Where in a shard the clips are. Jobs ask for clips nearly in the order of the shards."""
         footer = self._footers.get(name)
         if footer is None:
             with self.storage.opened(name) as file:
-                footer = read_footer(file).metadata
+                footer = pq.read_metadata(file)
             self._footers = {**dict(list(self._footers.items())[1 - _FOOTERS :]), name: footer}
         return footer
 
 
-def _content(footer: pq.FileMetaData) -> Content:
-    """What the footer of a shard says is in it, with whatever a damaged one leads to."""
-    said = footer.metadata or {}
-    entries = tuple(json.loads(said[KEYS.encode()]))
-    packed = said.get(MARKS.encode())
-    marks = np.full(len(entries), UNKNOWN, np.uint64) if packed is None else unpacked(packed)
-    for number, what in ((len(entries), "keys"), (len(marks), "marks")):
-        if number != footer.num_row_groups:
-            raise ValueError(f"{number} {what} for {footer.num_row_groups} clips")
-    return Content(entries, marks)
+def write_index(storage: Storage, shards: Mapping[str, Sequence[str]], cache: str) -> None:
+    """Write the index of a cache.
+
+    Args:
+        storage: The cache's directory.
+        shards: Name of a shard -> the entries in it.
+        cache: Hash of the cache.
+    """
+    names = pa.array(list(shards), pa.string())
+    which = np.repeat(np.arange(len(shards)), [len(keys) for keys in shards.values()])
+    keys = pa.array([key for keys in shards.values() for key in keys], pa.string())
+    table = pa.table({"shard": names.take(pa.array(which, pa.int64())), "key": keys})
+    write_sealed(table, storage, INDEX, cache)
+
+
+def read_index(storage: Storage) -> dict[str, tuple[str, ...]]:
+    """What is in every shard of the index, by the shard's name; empty if there is no good index."""
+    try:
+        table = read_sealed(storage, INDEX, must=True).table
+    except FileNotFoundError:
+        return {}
+    except DamagedFileError as error:
+        logger.warning("%s; the shards are asked one by one", error)
+        return {}
+    if table.num_rows == 0:
+        return {}
+    encoded = table["shard"].combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    names, keys = encoded.dictionary.to_pylist(), table["key"].to_pylist()
+    return {
+        names[codes[start]]: tuple(keys[start:stop])
+        for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
+    }

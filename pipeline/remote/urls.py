@@ -85,6 +85,11 @@ def place(text: str | Path | Url) -> Place:
         return Path(text)
     raise_if_secret(text)
     scheme, _, path = text.partition("://")
+    if scheme.lower() in ("http", "https"):
+        raise UrlError(
+            f"{text}: nothing is read from or written to http and https; download the file, or use "
+            "a store (s3://, gs://, hf://)"
+        )
     if not path.strip("/"):
         raise UrlError(f"{text}: the URL names no bucket; write {scheme}://BUCKET/FOLDER")
     return Url(f"{_ALIASES.get(scheme, scheme)}://{path.strip('/')}")

@@ -14,12 +14,12 @@ from dataclasses import asdict
 
 import torch
 
+from pipeline.cache.features import FeatureStore
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.plans import OutdatedPlanError
 from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, questions_of, result
-from pipeline.stages.answer_requests import Asked, ClipInWork, Requests
+from pipeline.stages.answer_requests import Asked, ClipInWork, LostEntryError, Requests
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
     answer_row,
@@ -31,6 +31,7 @@ from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
 from pipeline.stages.read_ahead import done_ahead
+from pipeline.stages.same_code import raise_if_other_code
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.models import load_language_model
@@ -52,6 +53,7 @@ class AnswerQuestions:
         methods: Methods to answer with.
         caches: Cache name -> cache.
         protocols: Benchmark name -> how it asks and reads.
+        features: The job's feature store, if it has one.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         num_threads: CPU threads of torch in this process.
         batch_tokens: Tokens of prompts and replies that are worked on at once; `None` is the
@@ -64,6 +66,7 @@ class AnswerQuestions:
         methods: Sequence[PlannedMethod],
         caches: Mapping[str, TokenCache],
         protocols: Mapping[str, Protocol],
+        features: FeatureStore | None = None,
         share_prefix: bool = True,
         num_threads: int = 1,
         batch_tokens: int | None = None,
@@ -72,11 +75,17 @@ class AnswerQuestions:
         self.methods = tuple(methods)
         self.caches = dict(caches)
         self.protocols = dict(protocols)
-        self.requests = Requests(self.methods, caches, model.frames.num_frames, share_prefix)
+        device = resolve_device(model.device)
+        if features is not None:
+            compressors = {one.cache: one.method.compressor for one in self.methods}
+            raise_if_other_code(compressors, self.caches)
+        self.requests = Requests(
+            self.methods, caches, model.frames.num_frames, share_prefix, features, device
+        )
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
         # Beside a GPU; on a CPU another thread would only take its time.
-        self.read_ahead = _READ_AHEAD if resolve_device(model.device).type == "cuda" else 0
+        self.read_ahead = _READ_AHEAD if device.type == "cuda" else 0
         self._session: AnswerSession[ClipPrompts] | None = None
 
     def __call__(self, row: Row) -> Row:
@@ -176,16 +185,16 @@ class AnswerQuestions:
         raise_if_poisoned(found)
         reason = reason_of(found)
         fault = store_fault(found, root_of(self.caches))
-        outdated = isinstance(found, OutdatedPlanError)
+        lost = isinstance(found, LostEntryError)
         # A fault may take long, and would for every other method; the other is asked again whole.
-        if fault or outdated:
+        if fault or lost:
             for index in range(len(self.methods)):
                 clip.answers[index] = self._failed_rows(
                     clip, index, ANSWER_QUESTIONS.failure, reason
                 )
-            clip.done = result({**clip.row, "store_fault": fault, "outdated": outdated}, _all(clip))
+            clip.done = result({**clip.row, "store_fault": fault, "lost_entry": lost}, _all(clip))
         else:
-            self._fail(clip, asked.index, ANSWER_QUESTIONS.failure, reason)
+            self._fail(clip, asked.index, asked.failure, reason)
 
     def _rows(self, asked: Asked, answers: Sequence[Answer]) -> list[Row]:
         """The rows of answers."""
@@ -225,6 +234,7 @@ class AnswerQuestions:
             self.requests.forget(clip)
             answers = [of_damaged(answer, clip.row["damage"]) for answer in answers]
         clip.entries.clear()
+        clip.features = None
         clip.done = result(clip.row, answers)
 
 

@@ -7,13 +7,21 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from pipeline.cache.tokens import CacheError, Entry, TokenCache, apart
+import torch
+
+from pipeline.cache.derived import derived, on_device, serves
+from pipeline.cache.features import FeaturesDamagedError, FeatureStore, ReadFeatures
+from pipeline.cache.names import held_by
+from pipeline.cache.rows import CacheError, Entry
+from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, bounds, subtitles_of
 from pipeline.stages.answer_rows import frames_digest, kept_digest
 from pipeline.stages.compress import root_of
-from pipeline.stages.reading import read_tokens
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
+from pipeline.stages.device_faults import with_second_try
 from pipeline.store_faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
@@ -30,7 +38,7 @@ class ClipInWork:
         questions: About it.
         protocol: How they are put and read.
         entries: Cache name -> tokens, of those read so far.
-        unread: Cache name -> why its tokens could not be read.
+        features: Of the clip, on the device, until the last method has been asked.
         answers: Of every method the rows of its answers; `None` while they are awaited.
         fault: Of the store, which would only take long for the other methods.
         done: The result, once there is nothing to wait for.
@@ -40,7 +48,7 @@ class ClipInWork:
     questions: tuple[Question, ...]
     protocol: Protocol
     entries: dict[str, Entry] = field(default_factory=dict)
-    unread: dict[str, CacheError] = field(default_factory=dict)
+    features: ReadFeatures | None = None
     answers: list[list[Row] | None] = field(default_factory=list)
     fault: Exception | None = None
     done: Row | None = None
@@ -55,12 +63,18 @@ class Asked:
         index: Of the method.
         facts: What their answers have in common.
         prompts: The protocol's words.
+        failure: Status of the answers if it fails.
     """
 
     clip: ClipInWork
     index: int
     facts: Row
     prompts: list[Prompt] = field(default_factory=list)
+    failure: str = ANSWER_QUESTIONS.failure
+
+
+class LostEntryError(CacheError):
+    """What a job counted on when it was planned is not in the caches any more."""
 
 
 class Requests:
@@ -71,6 +85,8 @@ class Requests:
         caches: Cache name -> cache.
         num_frames: That the model samples.
         share_prefix: Of every request.
+        features: The job's feature store, if it has one.
+        device: Where methods compute the token sets that are not stored.
     """
 
     def __init__(
@@ -79,11 +95,16 @@ class Requests:
         caches: Mapping[str, TokenCache],
         num_frames: int,
         share_prefix: bool,
+        features: FeatureStore | None,
+        device: torch.device,
     ) -> None:
         self._methods = methods
-        self._caches = apart(caches)
+        self._caches = caches
+        self._features = features
+        self._device = device
         self._num_frames = num_frames
         self._share_prefix = share_prefix
+        self._needs = frozenset[str]().union(*(one.method.compressor.needs for one in methods))
         self._unwanted: deque[tuple[str, str]] = deque()
 
     def request(self, asked: Asked) -> ClipPrompts | None:
@@ -97,12 +118,12 @@ class Requests:
         if planned.cache not in clip.entries:
             started = time.perf_counter()
             try:
-                key = clip.row["clip_key"]
-                read = read_tokens(self._caches, planned.cache, key, clip.unread)
-                clip.entries[planned.cache] = read
+                clip.entries[planned.cache] = self._entry(asked, planned)
             except Exception as error:
                 clip.fault = error if store_fault(error, root_of(self._caches)) else None
                 raise
+            if planned is self._methods[-1]:
+                clip.features = None
             asked.facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
         entry = clip.entries[planned.cache]
         asked.prompts += self._prompts(clip, entry)
@@ -119,6 +140,33 @@ class Requests:
             max_new_tokens=clip.protocol.max_new_tokens,
             share_prefix=self._share_prefix,
         )
+
+    def _entry(self, asked: Asked, planned: PlannedMethod) -> Entry:
+        """The clip's tokens: computed from its stored features, or read.
+
+        Raises:
+            LostEntryError: If what the plan counted on has gone or is damaged; that is removed.
+        """
+        clip, compressor = asked.clip, planned.method.compressor
+        key, stored = clip.row["clip_key"], clip.row["stored"] or ()
+        try:
+            if self._features is not None and serves(compressor, held_by(stored)):
+                if clip.features is None:
+                    needs = self._needs & held_by(stored)
+                    read = self._features.cache.read
+                    found = read(key, stored, needs, remove_damaged=True)
+                    clip.features = with_second_try(partial(on_device, found, self._device))
+                asked.failure = COMPRESS_VIDEO.failure
+                entry = with_second_try(partial(derived, compressor, clip.features))
+                asked.failure = ANSWER_QUESTIONS.failure
+                asked.facts["compress_ms"] = entry.compress_ms
+                return entry
+            return self._caches[planned.cache].read(key)
+        except (FeaturesDamagedError, FileNotFoundError) as error:
+            raise LostEntryError(f"{error}; --resume computes it again") from error
+        except CacheError as error:
+            self._caches[planned.cache].discard(key)
+            raise LostEntryError(f"{error}; it was removed, --resume computes it again") from error
 
     def forget(self, clip: ClipInWork) -> None:
         """Let `tidy` remove what was read of a damaged clip."""

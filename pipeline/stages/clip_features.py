@@ -6,19 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 
-from pipeline.cache.names import TOKENS
-from pipeline.cache.quantised import rounded
-from pipeline.cache.sealed_rows import (
-    CacheError,
-    ClipIdentity,
-)
-from pipeline.cache.stored_features import FeaturesDamagedError, StoredFeatures
-from pipeline.cache.token_layout import INT8
-from pipeline.features import FeatureStore
+from pipeline.cache.derived import on_device
+from pipeline.cache.feature_rows import INT8, rounded
+from pipeline.cache.features import FeatureStore, ReadFeatures
+from pipeline.cache.names import TOKENS, signals_part
+from pipeline.cache.rows import ClipIdentity
 from pipeline.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
@@ -35,18 +30,14 @@ class ClipFeatures:
 
     Attributes:
         features: With all signals that were asked for, on the encoder's device.
-        digest: Of the stored tokens; "" if they are not stored.
-        decode_video_ms: Time to decode the clip, now or when its features were stored.
-        encode_ms: Time of the encoder, now or then.
-        encoded_ms: Time of the encoder now; `None` if it was not asked.
-        writing: The features on the way to the store; `None` if they are there, or not stored.
+        encode_ms: Time of the encoder.
+        stored: Parts of the clip that the feature store holds when `writing` is over.
+        writing: The features on the way to the store; `None` if nothing is written.
     """
 
     features: VisualFeatures
-    digest: str
-    decode_video_ms: float
     encode_ms: float
-    encoded_ms: float | None
+    stored: tuple[str, ...] = ()
     writing: Writing | None = None
 
 
@@ -98,38 +89,35 @@ class FeatureSource:
         free_memory()  # outside of `except`: the error holds the weights read so far
         raise PoolError(self._no_room)
 
-    def encoded(
-        self, frames: VideoFrames, needs: frozenset[str], decode_video_ms: float
-    ) -> ClipFeatures:
+    def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
         """Features of a clip that are not to be stored.
 
         Args:
             frames: Of the clip.
             needs: Signals.
-            decode_video_ms: Time to decode them.
         """
         features, ms = self._encode(frames, needs)
         if self.store is not None and self.store.cache.dtype == INT8:
             features, _ = rounded(features)
-        return ClipFeatures(features, "", decode_video_ms, ms, ms)
+        return ClipFeatures(features, ms)
 
-    def get(
+    def completed(
         self,
         clip: ClipIdentity,
         stored: Sequence[str],
         to_encode: Sequence[str],
         needs: frozenset[str],
-        frames: VideoFrames | None,
-        decode_video_ms: float | None,
+        frames: VideoFrames,
+        decode_video_ms: float,
     ) -> ClipFeatures:
         """Features of a clip, the stored ones and those that are lacking; these are stored.
 
         Args:
             clip: Which clip.
             stored: Parts that the store holds.
-            to_encode: What the encoder is asked for: `TOKENS`, names of signals; empty for nothing.
+            to_encode: What the encoder is asked for: `TOKENS`, names of signals.
             needs: Signals that the methods read.
-            frames: Of the clip; `None` if nothing is to be encoded.
+            frames: Of the clip.
             decode_video_ms: Time to decode them.
 
         Raises:
@@ -137,29 +125,20 @@ class FeatureSource:
             FileNotFoundError: If they have gone.
         """
         assert self.store is not None
-        cache = self.store.cache
-        if frames is None or decode_video_ms is None:
-            features, opened = self._read(clip, stored, needs)
-            row = opened.row
-            return ClipFeatures(features, opened.digest, row.decode_video_ms, row.encode_ms, None)
-        signals = frozenset(to_encode) - {TOKENS}
-        kept, older = sorted(signals & self.store.signals), needs - signals
+        cache, signals = self.store.cache, frozenset(to_encode) - {TOKENS}
+        kept = sorted(signals & self.store.signals) if self.store.writes else []
+        parts = [signals_part(kept)] if kept else []
         if TOKENS in to_encode:
             features, ms = self._encode(frames, signals)
             raise_if_not_finite(features, signals)
             levels = None
             if cache.dtype == INT8:
                 features, levels = rounded(features)
-            digest, write = cache.prepared(clip, features, kept, (decode_video_ms, ms), levels)
+            if not self.store.writes:
+                return ClipFeatures(features, ms)
+            write = cache.prepared(clip, features, kept, (decode_video_ms, ms), levels)
             writing = self.writers.begin(write)
-            if older:  # of a clip whose tokens had gone
-                writing.wait()
-                opened = self._open(clip, stored)
-                own: dict[str, Any] = with_second_try(
-                    partial(opened.signals_on, self.device, older)
-                )
-                features = replace(features, **own)
-            return ClipFeatures(features, digest, decode_video_ms, ms, ms, writing)
+            return ClipFeatures(features, ms, (TOKENS, *parts), writing)
         started = time.perf_counter()
         found = with_second_try(partial(self.encoder.encode_signals, frames, signals))
         synchronize(found.timestamps)
@@ -168,37 +147,14 @@ class FeatureSource:
         fresh = {name: getattr(found, name) for name in signals}
         times = (decode_video_ms, ms)
         cache.write_signals(clip, found, {name: fresh[name] for name in kept}, times)
-        features, opened = self._read(clip, stored, older)
-        features = replace(features, **fresh)
-        return ClipFeatures(features, opened.digest, decode_video_ms, ms, ms)
+        features = self.stored(clip.key, stored, needs - signals).features
+        return ClipFeatures(replace(features, **fresh), ms, (*stored, *parts))
 
-    def _open(self, clip: ClipIdentity, stored: Sequence[str]) -> StoredFeatures:
-        """The stored features of a clip; damaged ones are removed."""
+    def stored(self, key: str, parts: Sequence[str], needs: frozenset[str]) -> ReadFeatures:
+        """The stored tokens and some signals of a clip, on the device."""
         assert self.store is not None
-        try:
-            return self.store.cache.opened(clip.key, stored)
-        except FeaturesDamagedError as error:
-            raise self._removed(clip.key, error) from error
-
-    def _read(
-        self, clip: ClipIdentity, stored: Sequence[str], needs: frozenset[str]
-    ) -> tuple[VisualFeatures, StoredFeatures]:
-        """All stored tokens and some signals of a clip; damaged ones are removed."""
-        assert self.store is not None
-
-        def read(opened: StoredFeatures) -> tuple[VisualFeatures, StoredFeatures]:
-            return opened.features(needs, self.device), opened
-
-        try:
-            return with_second_try(partial(self.store.cache.using, clip.key, read, stored))
-        except FeaturesDamagedError as error:
-            raise self._removed(clip.key, error) from error
-
-    def _removed(self, key: str, error: CacheError) -> CacheError:
-        """Make damaged features a miss."""
-        assert self.store is not None
-        self.store.cache.discard(key)
-        return CacheError(f"{error}; it was removed, --resume computes it again")
+        found = self.store.cache.read(key, parts, needs, remove_damaged=True)
+        return with_second_try(partial(on_device, found, self.device))
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
         """Tokens and signals from the encoder, and its time in milliseconds."""

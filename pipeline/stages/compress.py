@@ -8,35 +8,32 @@ meanwhile. A row is given back when all of it is in place.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
-from pipeline.cache.plans import PlanEntry
-from pipeline.cache.sealed_rows import CacheError, identity_of
-from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
+from pipeline.cache.derived import derived, serves
+from pipeline.cache.features import FeatureStore, ReadFeatures
+from pipeline.cache.names import held_by
+from pipeline.cache.rows import CacheError, Entry, identity_of
+from pipeline.cache.tokens import TokenCache
 from pipeline.errors import DeviceError
-from pipeline.features import FeatureStore
 from pipeline.rows import DECODED, ENCODED, Row, failed, source_of
-from pipeline.stages.clip_features import ClipFeatures, FeatureSource, synchronize
+from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
 from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.write_behind import Writers, Writing
 from pipeline.store_faults import store_fault
-from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
-from tango_core.ops.transfer import download_together
-from tango_core.types import CompressedVideo, NotFiniteError, VideoFrames
+from tango_core.types import VideoFrames
 
 _OF_FRAMES = frozenset(DECODED.names) - frozenset(ENCODED.names)
 
@@ -49,14 +46,15 @@ class Compressed:
 
     Attributes:
         row: Of the clip, without its frames.
-        times: Cache name -> milliseconds of the method.
+        times: Cache name -> milliseconds of the method; `None` where its token set is computed
+            from stored features when it is asked for.
         errors: Cache name -> why the method failed.
         writings: Cache name -> its token set on the way to the cache.
         features: The clip's features on the way to the store; `None` for none.
     """
 
     row: Row
-    times: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float | None] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     writings: dict[str, Writing] = field(default_factory=dict)
     features: Writing | None = None
@@ -69,10 +67,7 @@ class Compressed:
 
 
 class CompressVideo:
-    """Turns decoded rows, and rows of clips whose features are stored, into cache entries.
-
-    Holds the vision encoder, which in a job with a feature store is loaded when the first clip
-    needs it.
+    """Turns decoded rows into cache entries; holds the vision encoder.
 
     Args:
         model: Which encoder to load; the language model's weights are never read.
@@ -102,8 +97,7 @@ class CompressVideo:
         waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
         self.writers = Writers(_WRITERS if waits else 0)
         self.source = FeatureSource(partial(load_encoder, model), features, device, self.writers)
-        if features is None:
-            self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
+        self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
 
     def __call__(self, row: Row) -> Row:
         """Fill the caches for one clip; see `stream`."""
@@ -171,90 +165,60 @@ class CompressVideo:
         return without_frames(failed(row, COMPRESS_VIDEO.failure, reason))
 
     def _compress(self, row: Row) -> Compressed:
-        """Get the features, compress; a method that fails leaves the others alone."""
-        # A damaged clip has a key of its own, which no cache holds.
+        """Get the features, compress; a method that fails leaves the others alone.
+
+        A token set that can be computed from what the feature store holds afterwards is not stored.
+        """
         damaged = bool(row.get("damage"))
+        if damaged:  # it has a key of its own, which no cache holds
+            row = {**row, "stored": []}
         names = self.compressors if damaged else row["missing"]
-        # A retried batch may have written some of its clips before its worker died. A plan is
-        # written again: it may be one for features that have gone.
+        # A retried batch may have written some of its clips before its worker died.
         done = {name: entry for name in names if (entry := self._written_before(name, row))}
         missing = [name for name in names if name not in done]
-        times = {name: entry.compress_ms for name, entry in done.items()}
-        stores = self.source.store is not None and not damaged
-        if not missing and not (stores and row["encode"]):
-            if done and row["encode"]:  # so that the job counts it as encoded, once
+        times: dict[str, float | None] = {name: one.compress_ms for name, one in done.items()}
+        clip, store = identity_of(row), None if damaged else self.source.store
+        if not missing and store is None:
+            if done:  # so that the job counts it as encoded, once
                 row = {**row, "encode_ms": next(iter(done.values())).encode_ms}
             return Compressed(without_frames({**row, "compress_ms": json.dumps({})}), times)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
-        clip = identity_of(row)
-        if stores:
-            frames = frames_of(row) if row["encode"] else None
-            source = self.source.get(
-                clip, row["stored"], row["encode"], needs, frames, row["decode_video_ms"]
-            )
+        frames, decode_video_ms = frames_of(row), row["decode_video_ms"]
+        if store is None:
+            source = self.source.encoded(frames, needs)
         else:
-            source = self.source.encoded(frames_of(row), needs, row["decode_video_ms"])
+            source = self.source.completed(
+                clip, row["stored"], row["encode"], needs, frames, decode_video_ms
+            )
+        held = held_by(source.stored)
         writings: dict[str, Writing] = {}
 
         def compress(name: str) -> None:
-            ms, write = self._made(name, clip, source)
-            writings[name] = self.writers.begin(write)
-            times[name] = ms
+            if serves(self.compressors[name], held):
+                times[name] = None
+                return
+            found = ReadFeatures(source.features, clip, decode_video_ms, source.encode_ms)
+            entry = derived(self.compressors[name], found)
+            writings[name] = self.writers.begin(partial(self.caches[name].write, clip, entry))
+            times[name] = entry.compress_ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
-        row = {**row, "encode_ms": source.encoded_ms, "compress_ms": json.dumps({})}
+        row = {
+            **row,
+            "encode_ms": source.encode_ms,
+            "compress_ms": json.dumps({}),
+            "stored": list(source.stored),
+        }
         return Compressed(without_frames(row), times, errors, writings, source.writing)
 
     def _written_before(self, name: str, row: Row) -> Entry | None:
         """The token set of a clip that an attempt wrote whose worker died; `None` for none."""
         cache = self.caches[name]
-        if not cache.holds_tokens(row["clip_key"]):
+        if not cache.holds_file(row["clip_key"]):
             return None
         with suppress(FileNotFoundError, CacheError):
-            return cache.read_tokens(row["clip_key"]).entry
+            return cache.read(row["clip_key"])
         return None
-
-    def _made(
-        self, name: str, clip: ClipIdentity, source: ClipFeatures
-    ) -> tuple[float, Callable[[], None]]:
-        """Compress a clip for one cache; milliseconds of the method, and what writes the result."""
-        compressor, cache = self.compressors[name], self.caches[name]
-        times = source.decode_video_ms, source.encode_ms
-        tokens = source.features.tokens
-        started = time.perf_counter()
-        if source.digest and (compressor.has_plan or compressor.outer_retention >= 1):
-            assert cache.features is not None
-            plan = on_cpu(compressor.plan(source.features))
-            ms = _ms_since(started)
-            entry = PlanEntry(
-                plan=plan,
-                features=cache.features.name,
-                tokens_digest=source.digest,
-                dtype=str(tokens.dtype).removeprefix("torch."),
-                width=tokens.shape[2],
-                source=source.features.source,
-                decode_video_ms=times[0],
-                encode_ms=times[1],
-                compress_ms=ms,
-            )
-            return ms, partial(cache.write_plan, clip, entry)
-        video = compressor.compress(source.features)
-        synchronize(video.tokens)
-        ms = _ms_since(started)
-        raise_if_overflowed(video)
-        return ms, partial(cache.write, clip, Entry(tokens_on_cpu(video), *times, ms))
-
-
-def raise_if_overflowed(video: CompressedVideo) -> None:
-    """Raise `NotFiniteError` if merging finite tokens gave NaN or infinity."""
-    if not bool(video.tokens.sum(dtype=torch.float32).isfinite()) and not bool(
-        video.tokens.isfinite().all()
-    ):
-        dtype = str(video.tokens.dtype).removeprefix("torch.")
-        raise NotFiniteError(
-            f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
-            "float32 or bfloat16"
-        )
 
 
 def with_errors(row: Row, errors: Mapping[str, str], num_caches: int) -> Row:
@@ -288,32 +252,3 @@ def without_frames(row: Row) -> Row:
 def root_of(caches: Mapping[str, TokenCache]) -> str:
     """The directory or bucket of all caches of a job, for messages."""
     return next((c.storage.root.rpartition("/")[0] for c in caches.values()), "the token cache")
-
-
-def on_cpu(plan: Combination) -> Combination:
-    """The same plan in host memory, copied in one piece."""
-    parts = _tensors_of(plan)
-    drawn: dict[str, Any] = {} if plan.drawing is None else _tensors_of(plan.drawing)
-    moved = iter(download_together([*parts.values(), *drawn.values()]))
-    parts = {name: next(moved) for name in parts}
-    drawn = {name: next(moved) for name in drawn}
-    drawing = plan.drawing and replace(plan.drawing, **drawn)
-    return replace(plan, **parts, drawing=drawing)
-
-
-def _tensors_of(record: object) -> dict[str, Any]:
-    """The attributes that are tensors, by name."""
-    return {name: part for name, part in vars(record).items() if isinstance(part, torch.Tensor)}
-
-
-def tokens_on_cpu(video: CompressedVideo) -> CompressedVideo:
-    """The same tokens in host memory, copied in one piece."""
-    parts = _tensors_of(video)
-    moved = iter(download_together([*parts.values()]))
-    parts = {name: next(moved) for name in parts}
-    return replace(video, **parts)
-
-
-def _ms_since(started: float) -> float:
-    """Milliseconds since a `perf_counter` reading."""
-    return (time.perf_counter() - started) * 1000

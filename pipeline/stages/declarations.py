@@ -43,7 +43,6 @@ class Stage:
         failure: Status of a row that this stage failed on.
         on_hits: Whether clips that every cache holds go through it, too. A job that only
             fills caches has no such stage.
-        on_stored: Whether clips go through it of which nothing is to be encoded.
         profile_code: What stands for `code` in a job that measures latencies; `None` for `code`.
     """
 
@@ -54,20 +53,17 @@ class Stage:
     output: pa.Schema
     failure: str
     on_hits: bool = False
-    on_stored: bool = False
     profile_code: str | None = None
 
     def takes(self, row: Mapping[str, Any]) -> bool:
         """Whether a clip (`rows.CLIP`) goes through it."""
-        return self.on_hits or bool(row["encode"]) or (self.on_stored and bool(row["missing"]))
+        return self.on_hits or bool(row["encode"])
 
     def taken(self, clips: pa.Table) -> pa.ChunkedArray:
         """`takes` of every row of a table."""
         if self.on_hits:
             return pc.is_valid(clips["status"])
-        columns = ("encode", "missing") if self.on_stored else ("encode",)
-        first, *others = (pc.greater(pc.list_value_length(clips[name]), 0) for name in columns)
-        return pc.or_(first, others[0]) if others else first
+        return pc.greater(pc.list_value_length(clips["encode"]), 0)
 
     def load(self, *, profile: bool = False) -> Callable[..., Any]:
         """Import the function or the class."""
@@ -111,6 +107,7 @@ def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
         "model": placed(plan.model, settings, "answer"),
         "methods": plan.methods,
         "caches": plan.caches,
+        "features": plan.features,
         "protocols": plan.protocols,
         "share_prefix": settings.share_prefix,
         "batch_tokens": 1 if settings.profile else settings.batch_tokens,
@@ -133,7 +130,6 @@ COMPRESS_VIDEO = Stage(
     input=DECODED,
     output=ENCODED,
     failure="encode_failed",
-    on_stored=True,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )
 ANSWER_QUESTIONS = Stage(
@@ -144,7 +140,6 @@ ANSWER_QUESTIONS = Stage(
     output=RESULT,
     failure="answer_failed",
     on_hits=True,
-    on_stored=True,
     profile_code="pipeline.stages.profile:ProfileAnswers",
 )
 

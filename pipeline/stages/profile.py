@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pipeline.cache.sealed_rows import identity_of
-from pipeline.cache.tokens import Entry
+from pipeline.cache.derived import on_cpu
+from pipeline.cache.rows import Entry, identity_of
 from pipeline.rows import Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import (
@@ -20,7 +20,6 @@ from pipeline.stages.compress import (
     CompressVideo,
     frames_of,
     root_of,
-    tokens_on_cpu,
     without_frames,
 )
 from pipeline.stages.device_faults import each_on_its_own
@@ -57,9 +56,7 @@ class ProfileCompression(CompressVideo):
                 with profile.stage("compress"):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
-            entry = Entry(
-                tokens_on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"]
-            )
+            entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
             self.caches[name].write(clip, entry)
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
 
@@ -71,7 +68,9 @@ class ProfileCompression(CompressVideo):
             "compress_ms": json.dumps({}),
             "profile": json.dumps(measured),
         }
-        compress_ms = {name: times["compress"] for name, times in measured.items()}
+        compress_ms: dict[str, float | None] = {
+            name: times["compress"] for name, times in measured.items()
+        }
         return Compressed(without_frames(row), compress_ms, errors)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tango_core.analysis.sinks import SinkCalibration, SinkReport, SinkRule
-from tango_core.models.trace import TowerTrace
+from tango_core.models.towers.trace import TowerTrace
 
 STATISTICS = ("top 1", "top 2", "top 3", "top 1 %", "top 10 %", "top 25 %", "mean", "SD", "median")
 """Of the C absolute activations of a patch; "top 10 %" is the one that a tenth of them reach."""

@@ -3,15 +3,15 @@
 A model is two halves that load separately; a description needs neither of them. README.md says
 how a model is added, here or in a package of one's own.
 
-Rooms, each importing only from those before it:
+Packages and modules, each importing only from those before it:
 
-    options, sinks, placement, base, family    interfaces: no family, no transformers
-    frame_batches, upload, patches,
-    patch_signals                              what encoders do with a clip
-    checkpoints/                               files: directories, tensors, tokenizers
+    options, sinks, session, base, family      interfaces: no family, no transformers
+    placement, memory_faults, compiling,
+    fused_attention                            devices and kernels
+    checkpoints/                               directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine that answers
-    extras                                     tango.json of a checkpoint
-    internvl/, llava/, qwen2_5_vl/, qwen3_vl/  one room per family; none imports another
+    files, towers/, language_half              what the halves of all families share
+    internvl/, llava/, qwen2_5_vl/, qwen3_vl/  a package per family; none imports another
     random_weights/                            checkpoints of published sizes without a download
     tiny                                       the embedded model
 """
@@ -131,7 +131,8 @@ def describe_model(
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
             (`QwenOptions`); `max_pixels`, `min_pixels`, `frame_area`, `empty_blocks`,
-            `outer_marks`, `system_turn` and `companions` of Qwen3-VL (`Qwen3Options`);
+            `outer_marks`, `system_turn`, `companions` and `frame_times` of Qwen3-VL
+            (`Qwen3Options`);
             `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's own.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.models.sinks import SinkList
-from tango_core.models.trace import TowerTrace
+from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
 
@@ -86,7 +86,7 @@ class ModelSpec:
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
         sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
         encode_batch: Frames that go through the tower together, or `"auto"` (decided in the process
-            that encodes, see `frame_batches.py`); not part of the identity.
+            that encodes, see `towers/frame_batches.py`); not part of the identity.
         compile: Whether `torch.compile` is used where it pays (`compiling.py`); not part of the
             identity, as the device is not.
         companions: Rows that go with every token into the first layers (DeepStack); 0 for none.

@@ -18,6 +18,7 @@ from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
     from tango_core.models.checkpoints.directory import Checkpoint
+    from tango_core.models.files import FamilyFiles
 
 Half = Literal["encoder", "language"]
 
@@ -104,6 +105,47 @@ class ModelFamily(ABC):
         """What the harness of a protocol sets otherwise than VLMEvalKit does."""
         found = (own for start, own in self.harness.items() if protocol.startswith(start))
         return next(found, _NOTHING)
+
+
+class CheckpointFamily(ModelFamily):
+    """A family of this package, made of three modules of its own package.
+
+    `files` holds `FILES`, a `FamilyFiles`; `encoder` holds `Encoder`, made from a description and
+    the files; `layout` holds `make_layout`.
+
+    Attributes:
+        package: Dotted path of the family's package.
+    """
+
+    package: str
+
+    def files(self) -> FamilyFiles:
+        """What reads the files of the family's checkpoints."""
+        return import_module(f"{self.package}.files").FILES  # type: ignore[no-any-return]
+
+    def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
+        """Describe a checkpoint; see `ModelFamily.describe`."""
+        return self.files().describe(request, options)
+
+    def load_encoder(self, spec: ModelSpec) -> VisionEncoder:
+        """Load the vision half."""
+        module = import_module(f"{self.package}.encoder")
+        return module.Encoder(spec, self.files())  # type: ignore[no-any-return]
+
+    def load_language_model(self, spec: ModelSpec) -> LanguageModel:
+        """Load the language half."""
+        from tango_core.models.language_half import load_language_half
+
+        module = import_module(f"{self.package}.layout")
+        return load_language_half(spec, self.files(), module.make_layout)
+
+    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
+        """Weight files of one half; see `ModelFamily.half_files`."""
+        from tango_core.models.checkpoints.weights import files_of_half
+
+        files = self.files()
+        files.read_config(checkpoint)
+        return files_of_half(checkpoint, files.rename(half))
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,20 @@ def decode_frames(
 
     Returns:
         `spec.num_frames` frames (fewer on short clips where the sampling does not repeat frames),
-        with the stream's own time stamps.
+        with the time stamps that `spec.times` says.
 
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
         DecoderUnavailableError: If `spec.decoder` is not installed.
+        TypeError: If `spec` is no `FrameSpec`.
         ValueError: If the clip is not 0 <= start <= end.
     """
     path = os.fspath(path)
+    if not isinstance(spec, FrameSpec):
+        raise TypeError(
+            f"decode_frames takes a FrameSpec, such as encoder.spec.frames or FrameSpec(8), got "
+            f"{spec!r}"
+        )
     start, end = (0.0, math.inf) if clip is None else clip
     if not 0 <= start <= end or math.isinf(start):
         raise ValueError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
@@ -77,7 +83,7 @@ def decode_frames(
         if spec.sampling == "per_second":
             # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
             spec = replace(spec, sampling="truncate")
-        return _collect(path, reader, spec, window, [], spec.folder_fps)
+        return _collect(path, reader, spec, window, [], spec.folder_fps, start)
     index = read_index(path)
     warnings = [index.problem] if index.problem else []
     *others, last = _candidates(path, spec, index, warnings)
@@ -148,9 +154,14 @@ def _candidates(
     if spec.decoder == "torchcodec":
         from tango_core.video.readers.torchcodec import TorchcodecReader
 
-        return [partial(TorchcodecReader, path, index)]
+        return [partial(TorchcodecReader, path, index), *_pyav_readers(path, index)]
     if spec.decoder == "decord":
         return [_decord_reader(path, index, warnings)]
+    return _pyav_readers(path, index)
+
+
+def _pyav_readers(path: str, index: PacketIndex) -> list[Callable[[], FrameReader]]:
+    """PyAV by time stamps where they can be trusted, and in the order of the file."""
     in_order = partial(SequentialReader, path, index)
     return [partial(pyav.IndexedReader, path, index), in_order] if index.trusted else [in_order]
 
@@ -188,7 +199,8 @@ def _decode_file(
     with closing(open_reader()) as reader:
         by_number = spec.sampling == "middles"
         window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
-        frames = _collect(path, reader, spec, window, (*warnings, *notes), index.info.rate)
+        warnings = (*warnings, *notes)
+        frames = _collect(path, reader, spec, window, warnings, index.info.rate, clip[0])
     lost = [
         f"the file has lost frames between {before:.2f} s and {after:.2f} s"
         for before, after in index.seconds(index.holes)
@@ -204,6 +216,7 @@ def _collect(
     window: tuple[int, int],
     warnings: Sequence[str],
     rate: float | None,
+    start_s: float,
 ) -> VideoFrames:
     """Sample a window of frames, resize each as it arrives, and repeat what sampling repeats."""
     first, stop = window
@@ -223,9 +236,12 @@ def _collect(
             f"{path}: {len(pictures)} of {len(unique)} frames decoded; "
             "the file is probably truncated"
         )
+    times = reader.times[positions]
+    if spec.times == "average_rate":
+        times = start_s + (positions - first) / rate
     return VideoFrames(
         pixels=np.stack([pictures[slot] for slot in slots]),
-        timestamps=reader.times[positions].astype(np.float64),
+        timestamps=times.astype(np.float64),
         decoder=reader.name,
         warnings=(*warnings, *_counted(reader.problems)),
         source=source,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tango_core.video.sampling import REPEATING, SAMPLINGS, Sampling, fit_size, size_of_area
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
+FrameTimes = Literal["own", "average_rate"]
 DECODERS = ("auto", "decord", "pyav", "torchcodec")
 
 
@@ -32,6 +33,9 @@ class FrameSpec:
         area: With `max_pixels`: instead of fitting between the two bounds, bring every frame to
             this area at its own shape, and round both sides to `multiple` (Video-MME-v2 in
             VLMEvalKit).
+        times: Time stamps of the frames: `"own"`, those of the stream, or `"average_rate"`, number
+            of the frame in the clip / average rate of the file, as processors of transformers
+            compute them. They differ where the frame rate varies.
     """
 
     num_frames: int
@@ -44,6 +48,7 @@ class FrameSpec:
     folder_fps: float = 3.0
     total_pixels: int | None = None
     area: int | None = None
+    times: FrameTimes = "own"
 
     def __post_init__(self) -> None:
         """Refuse settings that no clip could satisfy."""
@@ -134,6 +139,8 @@ class FrameSpec:
         for name in ("total_pixels", "area"):  # caches are older than these fields
             if identity[name] is None:
                 del identity[name]
+        if self.times == "own":
+            del identity["times"]
         if (self.sampling, self.num_frames) == ("thinned", 1):
             identity["rule"] = 2  # 0.1 showed the first frame alone
         return identity

@@ -20,8 +20,8 @@ from torch import nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
 from tango_core.models import ModelSpec, describe_model, load_encoder, load_language_model
+from tango_core.models.placement import modules_of
 from tango_core.models.random_weights import GEOMETRIES, write_random_checkpoint
-from tango_core.models.weight_bytes import modules_of
 from tango_core.types import VideoFrames
 
 

@@ -15,7 +15,6 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,10 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from s3_server import S3Server, environment, s3_server
 
 from pipeline.cache.compact import MAX_CLIPS
-from pipeline.cache.contents import Content
 from pipeline.cache.fingerprint import digest
-from pipeline.cache.index import write_index
-from pipeline.cache.shards import KEYS, hash_of, shard_name
+from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
 from pipeline.cache.tokens import TokenCache
 
 RESULTS = Path(__file__).parent / "results" / "store_requests.md"
@@ -44,14 +41,14 @@ def measure(server: S3Server, clips: int, kind: str) -> tuple[dict[str, int], fl
     folder = f"cache/{cache.name}"
     backend = s3_backends["123456789012"]["aws"]
     keys = [digest(str(number), 20) for number in range(clips)]
-    shards: dict[str, Content] = {}
+    shards: dict[str, tuple[str, ...]] = {}
     if kind == "single":
         for key in keys:
             backend.put_object(bucket, f"{folder}/{key}.parquet", b"x")
     else:
         for start in range(0, clips, MAX_CLIPS):
             name, own = shard_name(datetime.now(UTC)), keys[start : start + MAX_CLIPS]
-            shards[name] = Content(tuple(own), np.ones(len(own), np.uint64))
+            shards[name] = tuple(own)
             backend.put_object(bucket, f"{folder}/{name}", _shard(own, small=kind == "index"))
     if kind == "index":
         write_index(cache.storage, shards, hash_of(cache.storage))

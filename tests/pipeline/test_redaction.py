@@ -75,6 +75,67 @@ def test_tokens_and_headers_are_known_by_their_form():
     assert redacted("Authorization: Bearer abc.def-ghi", {}) == "Authorization: Bearer ***"
 
 
+HIDDEN_IN = [
+    "password={}",
+    "password: {}",
+    "--token {}",
+    "--token={}",
+    "tango x --mlflow-password {} y",
+    '{{"token": "{}"}}',
+    "{{'api_key': '{}'}}",
+    "AWS_SECRET_ACCESS_KEY={}",
+    "export HF_TOKEN={} && run",
+    "accessToken={}",
+    "clientSecret: {}",
+    "http://127.0.0.1:5000/#access_token={}",
+    "https://host/a?x=1&api_key={}&y=2",
+    "https://host/a?password={} with a space",
+    "api-key: '{}'",
+]
+SHOWN = [
+    "num_tokens=12, batch_tokens: auto, tokens_total: 8192",
+    "tokens: 26.0 %",
+    "eos_token: <|im_end|>",
+    "max_new_tokens=16",
+    "the token set of clip a",
+    "token 5 of 6",
+    "key=value",
+    "https://host/a?start=1&end=2#part",
+    "policy: keep",
+    "password: none",
+    "HF_TOKEN_PATH=/home/me/token",
+]
+
+
+@pytest.mark.parametrize("form", HIDDEN_IN)
+def test_a_secret_that_is_assigned_is_hidden(form):
+    text = redacted(form.format(SECRET), {})
+    assert SECRET not in text
+    assert "with a space" not in text
+    assert "***" in text
+    assert redacted(text, {}) == text
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_a_name_that_only_looks_like_one_is_shown(text):
+    assert redacted(text, {}) == text
+
+
+def test_keys_of_well_known_services_are_hidden():
+    for token in ("AIza" + "x" * 35, "ghp_" + "a" * 36, "sk-" + "b" * 40, "glpat-" + "c" * 20):
+        assert redacted(f"https://host/?key={token} is wrong", {}).endswith("?key=*** is wrong")
+        assert redacted(f"{token} is wrong", {}) == "*** is wrong"
+
+
+@pytest.mark.parametrize(
+    "repeated", ["token_", "token=", "a.a:", "a://", "?token_", "x@", "--token ", '"token": ']
+)
+def test_a_long_text_without_an_end_is_read_in_linear_time(repeated):
+    """Quadratic time would be minutes here, and the suite's limit per test would end it."""
+    text = repeated * (240_000 // len(repeated))
+    assert redacted(text, {}).startswith(repeated[:3])
+
+
 def test_a_log_has_no_secret_in_its_message_nor_in_its_traceback(caplog):
     def fail(at):
         raise ValueError(f"cannot open {URLS[0]} at {at}")

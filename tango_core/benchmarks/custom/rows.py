@@ -121,6 +121,8 @@ def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
     video = _text(fields, "video")
     if not video:
         raise ValueError("no video; name a file, or leave the whole row out")
+    if video.lower().startswith(("http://", "https://")):
+        raise ValueError(f"video {video!r}: videos are not read from http and https; download it")
     clip = _clip(fields)
     text = _text(fields, "question")
     choices = _choices(fields.get("options"))

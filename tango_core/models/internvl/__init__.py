@@ -1,5 +1,5 @@
-"""InternVL3.5: an InternViT per frame, a pixel shuffle, text between frames, Qwen3.
+"""InternVL3.5: one tile of 448 x 448 pixels per frame, 256 tokens each, text between frames, Qwen3.
 
-May import the interfaces of `tango_core.models`, `checkpoints` and `language`; no other family.
-`family.py` is what the table of models names. Checkpoints come in two layouts (`checkpoint.py`).
+`family` holds the options, `files` reads checkpoints in both layouts, `encoder` is the vision half,
+`layout` the order of a prompt. Imports what all models share, and no other family.
 """

@@ -1,8 +1,14 @@
-"""The vision half of InternVL: stock tower, pixel shuffle and projector, one tile per frame."""
+"""The vision half of InternVL: stock tower, pixel shuffle, projector and signals.
+
+Stock modules in our own loop: the input of the last block is then at hand, and its attention can be
+computed beside the fused kernel. The tower sees a frame, one tile, as its patches in raster order
+behind a CLS token, which attends to what matters in the whole frame.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,40 +16,128 @@ from torch import Tensor, nn
 from transformers import InternVLConfig, InternVLVisionModel
 from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
 
-from tango_core.models.base import (
-    ModelSpec,
-    VisionEncoder,
-    raise_if_not_provided,
-    raise_if_wrong_size,
-)
-from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.checkpoints.normalisation import NormalisedPixels
-from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.compiling import can_compile, compile_blocks
-from tango_core.models.frame_batches import FrameBatches
-from tango_core.models.internvl.checkpoint import (
-    merge_of,
-    read_imagenet_normalisation,
-    read_internvl_config,
-    read_internvl_extras,
-    tower_grid,
-    vision_half,
-)
-from tango_core.models.internvl.tower import (
-    InternTowerOutput,
-    activation_bytes,
-    cls_saliency,
-    mean_patch_keys,
-    pixel_shuffle,
-    received_by_patches,
-    received_patch_attention,
-    run_intern_tower,
-)
-from tango_core.models.placement import resolve_device
-from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, TowerTrace, raise_if_no_layer, trace_of
-from tango_core.models.upload import upload_clip
-from tango_core.types import VideoFrames, VisualFeatures
+from tango_core.models.internvl.files import merge_of, tower_grid
+from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.trace import Observer
+
+# Attention probabilities of this many frames are in memory at once: 16 heads x 1025 x 1025 in
+# float32 are 67 MB per frame.
+_FRAMES_AT_ONCE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class InternTowerOutput:
+    """What one pass through the tower leaves.
+
+    Attributes:
+        patches: (F, P, Dv) output of the tower without CLS, raster order.
+        cls: (F, Dv) output of the last block at CLS.
+        block_input: (F, 1 + P, Dv) input of the last block, CLS first.
+        block: The last block.
+        grid: (H, W) patches of a frame.
+        merge: Patches of a token along each axis.
+    """
+
+    patches: Tensor
+    cls: Tensor
+    block_input: Tensor
+    block: nn.Module
+    grid: tuple[int, int]
+    merge: int
+
+
+def pixel_shuffle(output: InternTowerOutput) -> Tensor:
+    """Join the patches of a token: (F, L, merge^2 * Dv), tokens in raster order.
+
+    The channels of a token are those of its patches row by row.
+    """
+    num_frames, _, width = output.patches.shape
+    squares = _squares(output.patches, output)
+    joined = squares.permute(0, 1, 3, 2, 4, 5)
+    return joined.reshape(num_frames, -1, output.merge**2 * width)
+
+
+def cls_saliency(output: InternTowerOutput) -> Tensor:
+    """Attention of CLS to each token's patches in the last block ("p-attn").
+
+    Softmax in float32 over CLS and all patches, mean over heads, sum over the patches of a token:
+    the score by which VisionZip and FlashVID rank the tokens of towers with CLS.
+
+    Returns:
+        (F, L) float32; a row sums to 1 minus what CLS pays to itself.
+    """
+    normed = _normed(output)
+    queries, keys = _heads(output, "q", normed[:, :1]), _heads(output, "k", normed)
+    paid = _probabilities(output, queries, keys).mean(dim=(1, 2))
+    return _summed(paid[:, 1:], output)
+
+
+def received_patch_attention(output: InternTowerOutput) -> Tensor:
+    """Mean self-attention that each token's patches receive together in the last block ("attn").
+
+    Softmax in float32, mean over heads and over all queries, CLS included, sum over the patches of
+    a token.
+
+    Returns:
+        (F, L) float32; a row sums to 1 minus what CLS receives.
+    """
+    return _summed(received_by_patches(output), output)
+
+
+def received_by_patches(output: InternTowerOutput) -> Tensor:
+    """The same of every patch.
+
+    Returns:
+        (F, P) float32; a row sums to 1 minus what CLS receives.
+    """
+    received = []
+    for normed in torch.split(_normed(output), _FRAMES_AT_ONCE):
+        queries, keys = (_heads(output, kind, normed) for kind in "qk")
+        received.append(_probabilities(output, queries, keys).mean(dim=(1, 2)))
+    return torch.cat(received)[:, 1:]
+
+
+def mean_patch_keys(output: InternTowerOutput) -> Tensor:
+    """Keys of the last block, averaged over heads and over the patches of a token.
+
+    Returns:
+        (F, L, head_dim) float32.
+    """
+    keys = _heads(output, "k", _normed(output))[:, :, 1:].float().mean(dim=1)
+    return _squares(keys, output).mean(dim=(2, 4)).flatten(1, 2)
+
+
+def _squares(maps: Tensor, output: InternTowerOutput) -> Tensor:
+    """(F, P, C) of patches -> (F, H / m, m, W / m, m, C)."""
+    (height, width), merge = output.grid, output.merge
+    return maps.reshape(len(maps), height // merge, merge, width // merge, merge, -1)
+
+
+def _summed(scores: Tensor, output: InternTowerOutput) -> Tensor:
+    """(F, P) scores of patches -> (F, L) of tokens."""
+    return _squares(scores, output).sum(dim=(2, 4)).flatten(1)
+
+
+def _normed(output: InternTowerOutput) -> Tensor:
+    """What the attention of the last block is given."""
+    block: Any = output.block
+    return block.layernorm_before(output.block_input)  # type: ignore[no-any-return]
+
+
+def _heads(output: InternTowerOutput, kind: str, normed: Tensor) -> Tensor:
+    """Queries ("q") or keys ("k") of (F, n, Dv) states: (F, heads, n, head_dim)."""
+    block: Any = output.block
+    attention = block.attention
+    projected = getattr(attention, f"{kind}_norm")(getattr(attention, f"{kind}_proj")(normed))
+    return projected.view(*normed.shape[:2], -1, attention.head_dim).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def _probabilities(output: InternTowerOutput, queries: Tensor, keys: Tensor) -> Tensor:
+    """(F, heads, n, 1 + P) float32."""
+    block: Any = output.block
+    logits: Tensor = queries.float() @ keys.float().mT * block.attention.scale
+    return logits.softmax(dim=-1)
+
 
 _SIGNALS: dict[str, Callable[[InternTowerOutput], Tensor]] = {
     "attention": received_patch_attention,
@@ -53,7 +147,7 @@ _SIGNALS: dict[str, Callable[[InternTowerOutput], Tensor]] = {
 }
 
 
-class InternVLVisionHalf(nn.Module):
+class VisionHalf(nn.Module):
     """Tower and projector, named as in the checkpoint."""
 
     def __init__(self, config: InternVLConfig) -> None:
@@ -64,107 +158,64 @@ class InternVLVisionHalf(nn.Module):
         self.multi_modal_projector = InternVLMultiModalProjector(config)
 
 
-class InternVLEncoder(VisionEncoder):
-    """Tower, pixel shuffle and projector of InternVL; a frame is one tile.
+class Encoder(FrameEncoder):
+    """Tower, pixel shuffle and projector of InternVL; a frame is one tile."""
 
-    Args:
-        spec: From `describe_model`.
+    def build(self) -> nn.Module:
+        """Tower and projector."""
+        return VisionHalf(self.config)
 
-    Raises:
-        FileNotFoundError: If weights are missing.
-        ValueError: If weights and configuration do not fit.
-    """
-
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.device = resolve_device(spec.device)
-        self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self.config = read_internvl_config(checkpoint)
-        self.model = load_module(
-            lambda: InternVLVisionHalf(self.config),
-            checkpoint,
-            vision_half,
-            dtype=self._dtype,
-            device=self.device,
-        )
-        if can_compile(spec.compile, self.device):
-            compile_blocks(self.model.vision_tower.encoder.layer)
-        self._batches = FrameBatches(spec.encode_batch, self.device)
-        normalisation = read_imagenet_normalisation(checkpoint)
-        self._normalise = NormalisedPixels(normalisation, self.device, self._dtype)
-        self._patches, self._merge = tower_grid(self.config), merge_of(self.config)
-        self._own_sinks = read_internvl_extras(checkpoint).sinks
-
-    @torch.no_grad()
-    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
-        """Encode one clip; see `VisionEncoder.encode`."""
-        return self._encode(frames, needs, tokens=True)
-
-    @torch.no_grad()
-    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
-        """Without shuffle and projector; see `VisionEncoder.encode_signals`."""
-        return self._encode(frames, needs, tokens=False)
-
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`."""
-        return activation_bytes(self.config.vision_config, self._dtype.itemsize)
+    def blocks(self) -> Iterable[nn.Module]:
+        """Blocks of the tower."""
+        return self.model.vision_tower.encoder.layer  # type: ignore[no-any-return]
 
     @property
     def num_layers(self) -> int:
         """Blocks of the tower."""
         return len(self.model.vision_tower.encoder.layer)
 
-    @torch.no_grad()
-    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
-        """What the tower's layers hold of a clip, without CLS; see `VisionEncoder.trace`."""
-        raise_if_wrong_size(self.spec, frames)
-        raise_if_no_layer(layers, self.num_layers, self.spec.name)
-        tower = self.model.vision_tower
+    def patch_grid(self, grid: Grid) -> Grid:
+        """See `TowerEncoder.patch_grid`."""
+        return tower_grid(self.config)
 
-        def look(pixels: Tensor) -> dict[str, Tensor]:
-            notes = LayerNotes(layers, lambda hidden: hidden[:, 1:])
-            pixels = self._normalise(pixels)
-            output = run_intern_tower(tower, pixels, self._patches, self._merge, notes)
-            return notes.maps(received_by_patches(output))
+    def run(self, pixels: Tensor, *observe: Observer) -> InternTowerOutput:
+        """All blocks; observers are shown every layer's output, (F, 1 + P, Dv), CLS first."""
+        stock = self.model.vision_tower
+        hidden = stock.embeddings(pixels)
+        for look in observe:
+            look(0, hidden)
+        for index, block in enumerate(stock.encoder.layer):
+            block_input = hidden
+            hidden = block(hidden)
+            for look in observe:
+                look(index + 1, hidden)
+        patches = stock.layernorm(hidden)[:, 1:]
+        grid, merge = tower_grid(self.config), merge_of(self.config)
+        return InternTowerOutput(patches, hidden[:, 0], block_input, block, grid, merge)
 
-        maps, _ = self._in_batches(frames, look)
-        return trace_of(maps, self._patches)
+    def signal(self, name: str, output: InternTowerOutput) -> Tensor:
+        """See `FrameEncoder.signal`."""
+        return _SIGNALS[name](output)
 
-    def _in_batches(
-        self, frames: VideoFrames, look: Callable[[Tensor], dict[str, Tensor]]
-    ) -> tuple[dict[str, Any], Tensor]:
-        """Maps of all frames of a clip, and their times."""
-        pixels, timestamps = upload_clip(frames.pixels, frames.timestamps, self.device)
-        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
-        return self._batches.run(pixels, look, row_bytes=row_bytes), timestamps
+    def project(self, output: InternTowerOutput) -> Tensor:
+        """Pixel shuffle and projector."""
+        return self.model.multi_modal_projector(pixel_shuffle(output))  # type: ignore[no-any-return]
 
-    def _encode(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
-        """Signals and, if asked for, tokens; else those have no width."""
-        raise_if_wrong_size(self.spec, frames)
-        raise_if_not_provided(self.spec, needs)
-        assert self.spec.grid is not None
-        maps, timestamps = self._in_batches(
-            frames, lambda part: self._encode_batch(part, needs, tokens)
-        )
-        return VisualFeatures(
-            grid=self.spec.grid,
-            timestamps=timestamps,
-            sinks=sinks_on(self.spec.grid, self.spec.name, self.spec.sinks, self._own_sinks),
-            source=frames.source,
-            **maps,
-        )
+    def received(self, output: InternTowerOutput) -> Tensor:
+        """See `FrameEncoder.received`."""
+        return received_by_patches(output)
 
-    def _encode_batch(
-        self, pixels: Tensor, needs: frozenset[str], tokens: bool
-    ) -> dict[str, Tensor]:
-        """Tokens and signals of some frames, (f, h, w, 3) uint8 on the device."""
-        tower = self.model.vision_tower
-        output = run_intern_tower(tower, self._normalise(pixels), self._patches, self._merge)
-        maps = {name: _SIGNALS[name](output) for name in sorted(needs)}
-        if tokens:
-            maps["tokens"] = self.model.multi_modal_projector(pixel_shuffle(output))
-        else:
-            num_tokens = output.patches.shape[1] // self._merge**2
-            maps["tokens"] = output.patches.new_empty(len(pixels), num_tokens, 0)
-        return maps
+    def of_patches(self, hidden: Tensor) -> Tensor:
+        """All but CLS."""
+        return hidden[:, 1:]
+
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Of one frame; see `VisionEncoder.frame_bytes`.
+
+        Residual stream, normalised input, queries, keys, values, their attention and both sides of
+        the activation of the MLP.
+        """
+        config, (rows, columns) = self.config.vision_config, tower_grid(self.config)
+        block: int = 8 * config.hidden_size + 2 * config.intermediate_size
+        signals: int = 8 * config.hidden_size * 4
+        return (1 + rows * columns) * (block * self._dtype.itemsize + signals)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.internvl.options import FrameLabel, options_of
-from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
+from tango_core.models.internvl.family import FrameLabel, InternVLOptions
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens
+from tango_core.models.language.prompt import (
+    BlockText,
+    LaidOutPrompt,
+    PromptLayout,
+    TextTokens,
+    block_positions,
+    lay_out_blocks,
+)
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")
@@ -57,7 +64,8 @@ class InternVLPromptLayout(PromptLayout):
                 "puts around every frame; copy the tokenizer's files of the checkpoint again"
             )
         self._begin, self._end = (known[mark] for mark in _MARKS)
-        self._options = options_of(spec)
+        assert isinstance(spec.options, InternVLOptions)
+        self._options = spec.options
         self._next_line = self.tokenize("\n")
         self._labels = lru_cache(maxsize=_LENGTHS)(self._tokenize_labels)
 
@@ -119,3 +127,10 @@ class InternVLPromptLayout(PromptLayout):
         numbers = range(1, num_frames + 1)
         labels = [frame_label(one, num_frames, self._options.frame_label) for one in numbers]
         return tuple(self.tokenize(label) for label in labels)
+
+
+def make_layout(
+    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: object, half: object
+) -> PromptLayout:
+    """The layout of a loaded language half."""
+    return InternVLPromptLayout(spec, tokenizer, chat)

@@ -2,8 +2,10 @@
 
 Requests wait until there is room for them among the tokens whose keys and values are held at once.
 Then those that fit are prefilled in one packed pass (`prefill.py`), and all sequences there are
-decode together (`decoding.py`); one that ends makes room for the next. Where a slot costs its whole
-capacity, those of similar length are served together (`sizes.py`).
+decode together (`decoding.py`); one that ends makes room for the next. A slot may cost its whole
+capacity wherever a step reads all of it: then sequences of similar length are served together, each
+size keeps an arena of its own, and one that is set aside is found again with the graph of its
+steps.
 
 A request that fails does so alone. A pass that fails is repeated in halves, down to the request
 that makes it fail; after a lack of memory, batches are half as large from then on.
@@ -11,13 +13,16 @@ that makes it fail; after a lack of memory, batches are half as large from then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import torch
 
-from tango_core.models.language.choosing import Choosing
+from tango_core.models.language.arena import KVArena
+from tango_core.models.language.budget import MAX_SEQUENCES
 from tango_core.models.language.decoding import Decoding
+from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.parts import (
     LaidOutRequest,
     Part,
@@ -26,21 +31,91 @@ from tango_core.models.language.parts import (
     parts_of,
     single_parts,
 )
-from tango_core.models.language.pass_layout import DecodedSequence, PassLayout
-from tango_core.models.language.prefill import Prefill
+from tango_core.models.language.prefill import DecodedSequence, PassLayout, Prefill
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.session import AnswerSession
-from tango_core.types import Answer
+from tango_core.types import Answer, NotFiniteError
 
-if TYPE_CHECKING:
-    from tango_core.models.language.native import NativeEngine
+ANY = 0
+"""The only size where a slot costs no more than what is written to it."""
+
+_SMALLEST = 256
+# Capacities are multiples of this, so that an arena fits the next batch, too.
+_ROUNDED_TO = 64
+
+
+def size_of(need: int) -> int:
+    """The size of a sequence that needs so many tokens: the power of 2 that holds them."""
+    return max(_SMALLEST, 1 << (need - 1).bit_length())
+
+
+def capacity_of(need: int, size: int) -> int:
+    """The capacity of an arena for sequences of a size, the longest of which needs so much."""
+    step = max(_ROUNDED_TO, size // 8)
+    return -(-need // step) * step
+
+
+class Shelf:
+    """Arenas that are set aside, with what decodes in them; the one set aside last is the last."""
+
+    def __init__(self) -> None:
+        self._arenas: dict[int, tuple[KVArena, Decoding | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._arenas)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all of them have room for."""
+        return sum(arena.tokens for arena, _ in self._arenas.values())
+
+    def arena(self, size: int) -> KVArena | None:
+        """The arena of a size, which stays here."""
+        return self._arenas.get(size, (None, None))[0]
+
+    def put(self, size: int, arena: KVArena, decoding: Decoding | None) -> None:
+        """Set an arena aside; no sequence may be decoding in it."""
+        self._arenas[size] = arena, decoding
+
+    def take(self, size: int) -> tuple[KVArena | None, Decoding | None]:
+        """The arena of a size, if there is one."""
+        return self._arenas.pop(size, (None, None))
+
+    def shrink(self, tokens: int) -> list[int]:
+        """Give memory back until the others have room for so many tokens; the sizes given up."""
+        given_up = []
+        while self._arenas and self.tokens > tokens:
+            given_up.append(next(iter(self._arenas)))
+            del self._arenas[given_up[-1]]
+        return given_up
+
+
+# Parts of another size that are served before one that came earlier.
+_MAX_OVERTAKING = 64
+
 
 # Steps of decoding between two looks at the tokens on a device; each look waits for it. As many
 # first tokens of a reply are looked at one by one: most replies end there.
 _STEPS_PER_LOOK = 4
 
 
-class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
+class BatchEngine(Protocol):
+    """What a session needs of an engine."""
+
+    layer_loop: LayerLoop
+    eos_ids: frozenset[int]
+
+    def clock(self) -> float:
+        """Seconds, after the device has finished what it was asked to do."""
+
+    def finish(self, reply: Reply) -> Answer:
+        """Turn token ids and seconds into an answer."""
+
+    def not_finite(self) -> NotFiniteError:
+        """The error of a prompt whose logits are NaN or infinite."""
+
+
+class BatchSession(AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
@@ -54,15 +129,24 @@ class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
 
     def __init__(
         self,
-        engine: NativeEngine,
+        engine: BatchEngine,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
         padded: bool | None = None,
     ) -> None:
-        loop = engine.layer_loop
-        padded = loop.device.type != "cpu" if padded is None else padded
-        super().__init__(loop, batch_tokens, guard, padded)
         self._engine = engine
+        self._loop = engine.layer_loop
+        self._budget = batch_tokens
+        self._guard = guard
+        self._padded = self._loop.device.type != "cpu" if padded is None else padded
+        self._waiting: deque[Part] = deque()
+        self._running: list[DecodedSequence] = []
+        self._arena: KVArena | None = None
+        self._decoding: Decoding | None = None
+        self._size = ANY
+        self._shelf = Shelf()
+        self._overtaking = 0
+        self._one_by_one = 0
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
 
     @property
@@ -101,6 +185,122 @@ class BatchSession(Choosing, AnswerSession[LaidOutRequest]):
             self._forget_arena()  # elsewhere its graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
+
+    # Which waiting requests are prefilled next, and the memory that they get
+
+    def _choose(self) -> list[Part]:
+        """The parts that are prefilled next, by size in the order of their arrival, or none."""
+        if not self._waiting:
+            return []
+        held = sum(one.tokens for one in self._running)
+        if self._running:
+            # Half the budget at once: many small passes would cost more than they gain.
+            if self._one_by_one or held > self._budget / 2:
+                return []
+            assert self._arena is not None
+            return self._take(self._arena.capacity, self._arena.num_free, self._budget - held)
+        front = self._waiting[0]
+        self._enter(self._size_of(front))
+        most = 1 if self._one_by_one else MAX_SEQUENCES
+        slots = capacity = tokens = 0
+        chosen: list[Part] = []
+        for part in self._of_this_size():
+            larger, more = max(capacity, part.need), slots + len(part.members)
+            room = capacity_of(larger, self._size) * more
+            tokens = room if self._padded else tokens + part.tokens
+            if part is not front and (more > most or tokens > self._budget):
+                break
+            slots, capacity = more, larger
+            chosen.append(part)
+        if not self._arena_for(slots, capacity, front, self._held(chosen)):
+            return []
+        return self._take(capacity, slots, self._budget)
+
+    def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
+        """Take the first parts of this size that fit; the front one only has to have slots."""
+        taken: list[Part] = []
+        for part in self._of_this_size():
+            fits = part.tokens <= tokens or not (taken or self._running)
+            if part.need > capacity or len(part.members) > slots or not fits:
+                break
+            behind = part is not self._waiting[0]
+            if (self._one_by_one and taken) or (behind and self._overtaking >= _MAX_OVERTAKING):
+                break
+            self._overtaking = self._overtaking + 1 if behind else 0
+            self._waiting.remove(part)
+            taken.append(part)
+            slots, tokens = slots - len(part.members), tokens - part.tokens
+        self._one_by_one = max(0, self._one_by_one - len(taken))
+        return taken
+
+    def _size_of(self, part: Part) -> int:
+        """Which parts it is served with."""
+        return size_of(part.need) if self._padded else ANY
+
+    def _of_this_size(self) -> list[Part]:
+        """Waiting parts that the arena is for, in the order of their arrival."""
+        return [part for part in self._waiting if self._size_of(part) == self._size]
+
+    def _enter(self, size: int) -> None:
+        """Serve sequences of a size from now on, when no other one is being decoded."""
+        if size != self._size:
+            if self._arena is not None:
+                self._shelf.put(self._size, self._arena, self._decoding)
+            self._arena, self._decoding = self._shelf.take(size)
+            self._size = size
+
+    @staticmethod
+    def _held(parts: Iterable[Part]) -> int:
+        """Slots of prefixes whose sequence has ended, in which questions of these parts go on."""
+        prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
+        return sum(one.slot is not None and not one.decoding for one in prefixes.values())
+
+    def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
+        """Make sure that there is an arena; `False` if not even the front part has room."""
+        capacity, arena = capacity_of(capacity, self._size), self._arena
+        if arena is not None and capacity <= arena.capacity and slots <= arena.num_free + held:
+            self._keep_aside(self._budget - arena.tokens)
+            return True
+        self._forget_arena()
+        self._keep_aside(self._budget - slots * capacity)
+        try:
+            self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
+            return True
+        except Exception as caught:
+            self._guard(caught)
+            if not is_out_of_memory(caught):
+                raise
+            error = caught.with_traceback(None)  # whose frames hold the layers made so far
+        self._keep_aside(0)
+        free_memory()
+        self._budget = max(1, min(self._budget, slots * capacity) // 2)
+        if slots <= len(front.members):
+            self._waiting.popleft()
+            self._split_or_fail(front, error)
+        return False
+
+    def _forget_arena(self) -> None:
+        """Give its memory back; prefixes that it held are computed again."""
+        self._arena = self._decoding = None
+        self._forget_prefixes(self._size)
+
+    def _keep_aside(self, tokens: int) -> None:
+        """Keep arenas of other sizes for so many tokens at most."""
+        for size in self._shelf.shrink(tokens):
+            self._forget_prefixes(size)
+
+    def _forget_prefixes(self, size: int) -> None:
+        """The arena of a size is gone."""
+        for part in self._waiting:
+            if part.prefix is not None and self._size_of(part) == size:
+                part.prefix.slot, part.prefix.decoding = None, False
+
+    def _arena_of(self, part: Part) -> KVArena:
+        """The arena that holds the prefix of a part."""
+        size = self._size_of(part)
+        arena = self._arena if size == self._size else self._shelf.arena(size)
+        assert arena is not None
+        return arena
 
     # Prefill
 

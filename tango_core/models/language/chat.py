@@ -34,7 +34,7 @@ class ChatFormat:
 
         Args:
             prompt: The protocol's words.
-            about_clip: Words about the clip itself, in front of these (`time_instruction.py`).
+            about_clip: Words about the clip itself, in front of these (LLaVA-Video).
         """
         return self.after_clip + about_clip + prompt.before + prompt.after + self.closing
 

@@ -11,7 +11,8 @@ for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,16 +21,20 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.compiling import can_compile, compiled
-from tango_core.models.language.attention import raise_if_unsupported
-from tango_core.models.language.between_layers import BetweenLayers
-from tango_core.models.language.deepstack import Additions
-from tango_core.models.language.packed_attention import Work
-from tango_core.models.language.pruned_rows import PrunedRows, VisualSpan, go_on
-from tango_core.models.language.recording import Recorder
+from tango_core.models.language.attention import Work, raise_if_unsupported
+from tango_core.models.language.pruning import (
+    Additions,
+    BetweenLayers,
+    PrunedRows,
+    VisualSpan,
+    go_on,
+)
 from tango_core.models.language.spread import Spread, device_of
 from tango_core.ops.transfer import upload
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
+
+logger = logging.getLogger(__name__)
 
 
 class LayerLoop:
@@ -207,3 +212,47 @@ class LayerLoop:
         if not self.spread.is_one:
             hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
         return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
+
+
+class Recorder:
+    """Records work of one device, one piece after another.
+
+    All pieces are recorded on one stream: cuBLAS keeps 32 MiB of the device for every stream that
+    it has worked on, for as long as the process lives.
+
+    Args:
+        device: Of the work. It need not be the current one, on which PyTorch would record.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+
+    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """The work as a graph, not done yet; `None`, with a warning, if it cannot be recorded.
+
+        Other threads may go on using the device meanwhile: what they do is no part of the graph and
+        does not spoil it.
+
+        Args:
+            work: Has been done before, allocates nothing that outlives it, and nothing in it waits
+                for the device.
+        """
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.current_stream()
+            try:
+                return self._recorded(work)
+            except RuntimeError as error:
+                reason = str(error).split("\n")[0]
+            torch.cuda.set_stream(stream)  # a recording that broke off stays on its own
+        logger.warning("decoding goes on without a CUDA graph: %s", reason)
+        return None
+
+    def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """The graph."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph

@@ -10,19 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
-from tango_core.models.frame_batches import free_bytes
 from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token
+from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.batching import BatchSession
-from tango_core.models.language.decoding import most_likely
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.model import Engine
-from tango_core.models.language.packed_attention import use_packed_attention
 from tango_core.models.language.parts import LaidOutRequest, Reply
-from tango_core.models.language.prefill import additions, embed_spans, visual_span
+from tango_core.models.language.prefill import embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, Span
 from tango_core.models.memory_faults import cuda_is_in_use
-from tango_core.models.session import OneByOne
+from tango_core.models.towers.frame_batches import free_bytes
 from tango_core.types import Answer, NotFiniteError
 
 
@@ -91,7 +89,6 @@ class NativeEngine(Engine):
         pruner: LayerPruner | None = None,
         max_new_tokens: int = 16,
         share_prefix: bool = True,
-        use_cache: bool = True,
     ) -> list[Answer]:
         """Answer prompts about one clip; see `Engine.answer`.
 
@@ -104,67 +101,24 @@ class NativeEngine(Engine):
             pruner: Drops visual tokens between layers; every prompt is then prefilled on its own.
             max_new_tokens: Upper bound per reply, 1 or larger.
             share_prefix: `False` prefills every prompt on its own.
-            use_cache: `False` computes every new token from the whole sequence; slow, for checking.
-                Implies no sharing.
 
         Raises:
             ValueError: If `max_new_tokens` is smaller than 1, or a prompt with several clips is to
                 be pruned.
         """
         request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
-        session = self._alone if use_cache else OneByOne(self._without_cache)
-        answers = self._answered(session, request)
-        if isinstance(answers, Exception):
-            raise answers
-        return answers
-
-    def _answered(
-        self, session: BatchSession | OneByOne[LaidOutRequest], request: LaidOutRequest
-    ) -> list[Answer] | Exception:
-        """What a session gives for a request."""
         try:
-            session.add(request)
+            self._alone.add(request)
             while True:
-                for done, answers in session.step():
-                    if done is request:
-                        return answers
+                found = next((got for done, got in self._alone.step() if done is request), None)
+                if found is not None:
+                    break
         except BaseException:  # Ctrl-C in a notebook: what is half done must not meet the next one
             self._alone = BatchSession(self, 1)
             raise
-
-    @torch.inference_mode()
-    def _without_cache(self, request: LaidOutRequest) -> list[Answer]:
-        """Every token from the whole sequence, prompt by prompt."""
-        return [self.finish(self._reply_without_cache(request, one)) for one in request.prompts]
-
-    def _reply_without_cache(self, request: LaidOutRequest, prompt: LaidOutPrompt) -> Reply:
-        """One reply."""
-        start = self.clock()
-        loop, reply = self.layer_loop, Reply(prompt)
-        hidden = embed_spans(loop, prompt.spans)[None]
-        positions = prompt.positions.to(hidden.device)[..., None, :]
-        span = None if request.pruner is None else visual_span(prompt.spans, hidden.device)
-        while not (reply.tokens and reply.tokens[-1] in self.eos_ids):
-            output = loop.run(
-                hidden,
-                positions,
-                pruner=request.pruner,
-                visual=span,
-                prompt_length=len(prompt),
-                added=additions(prompt.spans, loop.device),
-            )
-            token = int(most_likely(loop.logits(output[0, -1:])))
-            if token < 0:
-                raise self.not_finite()
-            reply.tokens.append(token)
-            hidden = torch.cat([hidden, loop.embed(reply.tokens[-1:])[None]], dim=1)
-            positions = torch.cat([positions, positions[..., -1:] + 1], dim=-1)
-            if len(reply.tokens) == 1:
-                reply.prefill = reply.first = self.clock() - start
-            if len(reply.tokens) >= request.max_new_tokens:
-                break
-        reply.decode = self.clock() - start - reply.first
-        return reply
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def clock(self) -> float:
         """Seconds, after the device has finished what it was asked to do."""

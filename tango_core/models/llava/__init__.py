@@ -1,8 +1,6 @@
 """LLaVA-OneVision and LLaVA-Video: SigLIP tower, projector, pooling, newline tokens, Qwen2.
 
-`onevision.py` and `video.py` are the two families; `family.py` and `options.py` say what they share
-and differ in. The rest is one module per concern: files (`checkpoint`, `original`), description,
-encoder (`encoder`, `siglip`), prompt (`layout`, `newlines`, `time_instruction`), weights of the
-language half (`language_model`). Another LLaVA is a module like `video.py`. This room imports what
-all models share, and no other family.
+`onevision` and `video` are the two families, `family` what they share and differ in; another LLaVA
+is a module like `video`. `files` reads checkpoints in both layouts, `siglip` and `encoder` are the
+vision half, `layout` is the order of a prompt. Imports what all models share, and no other family.
 """

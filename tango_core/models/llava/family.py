@@ -1,27 +1,87 @@
-"""The LLaVA families: one architecture with other newlines, options and harness settings."""
+"""What the LLaVA families share and differ in: newlines, options and harness settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from tango_core.models.base import ModelSpec
-from tango_core.models.family import Half, ModelFamily, ModelRequest
-from tango_core.models.llava.options import LlavaOptions, Newlines
+from tango_core.models.base import LanguageModel, ModelSpec
+from tango_core.models.family import CheckpointFamily
+from tango_core.models.options import FamilyOptions
 
 if TYPE_CHECKING:
-    from tango_core.models.checkpoints.directory import Checkpoint
-    from tango_core.models.language.model import LayoutAndEngine
-    from tango_core.models.llava.encoder import LlavaEncoder
+    from tango_core.models.llava.files import LlavaFiles
+
+# Positions of the tower per token and axis in the publications.
+PUBLISHED_STEP = 2
+# Where newline tokens go among the tokens of a clip, see `layout.lay_out_clip`.
+Newlines = Literal["one_token", "grid"]
+# Whose sentence about a clip's length and frames precedes the question.
+TimeInstruction = Literal["none", "correct", "vlmevalkit", "lmms_eval"]
 
 
 @dataclass(frozen=True)
-class LlavaFamily(ModelFamily):
+class LlavaOptions(FamilyOptions):
+    """LLaVA-OneVision: how much of the input it sees.
+
+    Attributes:
+        pooling: How the grid of the tower shrinks.
+        time_instruction: Whose sentence about a clip's length and frames precedes the question
+            (`layout.time_instruction`). Cached tokens do not depend on it.
+        pooling_step: Positions of the tower per token and axis, 2 as published. A larger step
+            gives fewer tokens of the same pixels, since the tower always sees its one size.
+    """
+
+    pooling: Literal["average", "bilinear"] = field(default="bilinear", init=False)
+    time_instruction: TimeInstruction = field(default="none", init=False)
+    pooling_step: int = PUBLISHED_STEP
+
+    def __post_init__(self) -> None:
+        """Check the range; whether the grid is large enough, the checkpoint says."""
+        if self.pooling_step < PUBLISHED_STEP:
+            raise ValueError(
+                f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """The pooling, and its step where it is not the published one."""
+        if self.pooling_step == PUBLISHED_STEP:
+            return {"pooling": self.pooling}
+        return {"pooling": self.pooling, "pooling_step": self.pooling_step}
+
+    def input_size(self) -> str:
+        """Another step of the pooling."""
+        step = self.pooling_step
+        return "" if step == PUBLISHED_STEP else f"pooling_step={step}"
+
+
+@dataclass(frozen=True)
+class LlavaVideoOptions(LlavaOptions):
+    """LLaVA-Video; the defaults are those of the publications.
+
+    Attributes:
+        pooling: `"average"`, 27 x 27 to 13 x 13, or `"bilinear"`, to 14 x 14.
+        time_instruction: `"none" | "correct" | "vlmevalkit" | "lmms_eval"`.
+        pooling_step: As for LLaVA-OneVision.
+    """
+
+    pooling: Literal["average", "bilinear"] = "average"
+    time_instruction: TimeInstruction = "vlmevalkit"
+
+
+def options_of(spec: ModelSpec) -> LlavaOptions:
+    """The options of a LLaVA model."""
+    assert isinstance(spec.options, LlavaOptions)
+    return spec.options
+
+
+@dataclass(frozen=True)
+class LlavaFamily(CheckpointFamily):
     """SigLIP, two-layer projector, pooling, newline tokens, Qwen2.
 
     Attributes:
-        newlines: Where newline tokens go among a clip's tokens (`newlines.py`).
+        newlines: Where newline tokens go among a clip's tokens (`layout.lay_out_clip`).
         options: Class of the options.
         harness: As in `ModelFamily`.
     """
@@ -29,29 +89,19 @@ class LlavaFamily(ModelFamily):
     newlines: Newlines
     options: type[LlavaOptions] = LlavaOptions
     harness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    package = "tango_core.models.llava"
 
-    def describe(self, request: ModelRequest, options: LlavaOptions) -> ModelSpec:
-        """Describe a checkpoint; see `ModelFamily.describe`."""
-        from tango_core.models.llava.description import describe_llava
+    def files(self) -> LlavaFiles:
+        """What reads the files of LLaVA checkpoints."""
+        from tango_core.models.llava.files import LlavaFiles
 
-        return describe_llava(request, options, self.newlines)
+        return LlavaFiles(self.newlines)
 
-    def load_encoder(self, spec: ModelSpec) -> LlavaEncoder:
-        """Load tower, projector and pooling."""
-        from tango_core.models.llava.encoder import LlavaEncoder
-
-        return LlavaEncoder(spec)
-
-    def load_language_model(self, spec: ModelSpec) -> LayoutAndEngine:
+    def load_language_model(self, spec: ModelSpec) -> LanguageModel:
         """Load Qwen2 and the newline token."""
-        from tango_core.models.llava.language_model import load_llava_language_model
+        from functools import partial
 
-        return load_llava_language_model(spec, self.newlines)
+        from tango_core.models.language_half import load_language_half
+        from tango_core.models.llava.layout import make_layout
 
-    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
-        """Weight files of one half; see `ModelFamily.half_files`."""
-        from tango_core.models.checkpoints.weights import files_of_half
-        from tango_core.models.llava.checkpoint import LANGUAGE, VISION, half_of, read_config
-
-        read_config(checkpoint)
-        return files_of_half(checkpoint, half_of(VISION if half == "encoder" else LANGUAGE))
+        return load_language_half(spec, self.files(), partial(make_layout, newlines=self.newlines))

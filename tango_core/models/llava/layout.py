@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -9,10 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens, VisualTokens
-from tango_core.models.llava.newlines import lay_out_clip
-from tango_core.models.llava.options import Newlines, options_of
-from tango_core.models.llava.time_instruction import time_instruction
-from tango_core.types import CompressedVideo, Positions, Prompt
+from tango_core.models.llava.family import LlavaOptions, Newlines, TimeInstruction
+from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
 
 
 class LlavaPromptLayout(PromptLayout):
@@ -42,7 +43,8 @@ class LlavaPromptLayout(PromptLayout):
         self.newline = newline
         self.newlines = newlines
         self._frame_height = frame_height
-        self._wording = options_of(spec).time_instruction
+        assert isinstance(spec.options, LlavaOptions)
+        self._wording = spec.options.time_instruction
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -85,3 +87,103 @@ class LlavaPromptLayout(PromptLayout):
                 ]
             ),
         )
+
+
+def make_layout(
+    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: Any, newlines: Newlines
+) -> PromptLayout:
+    """The layout of a loaded language half."""
+    height = config.vision_config.image_size
+    return LlavaPromptLayout(spec, tokenizer, chat, half.image_newline, newlines, height)
+
+
+@dataclass(frozen=True, eq=False)
+class ClipLayout:
+    """A clip's part of the sequence, newlines included.
+
+    Attributes:
+        order: (V,) int64, which kept token stands here; -1 for a newline.
+        positions: (V,) int64, where this would be in the clip's part of the full sequence,
+            ascending.
+        full_length: Tokens of the clip's part of the full sequence.
+    """
+
+    order: Tensor
+    positions: Tensor
+    full_length: int
+
+
+def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines) -> ClipLayout:
+    """Put the newlines of a clip where they belong.
+
+    `"one_token"` is LLaVA-OneVision: one newline after the clip. `"grid"` is LLaVA-Video: one after
+    every row of the grid, of which a row keeps its own as long as it keeps a token. Both are names
+    of `mm_newline_position` in the original checkpoints. Newlines do not count as kept tokens: at
+    10 % of 13 x 13 tokens they are half as many again.
+
+    Args:
+        indices: (K,) int64 ascending flat positions of the kept tokens.
+        grid: (T, H, W) before compression.
+        newlines: Where they go.
+    """
+    num_frames, height, width = grid
+    order = torch.arange(len(indices))
+    indices = indices.cpu()
+    if newlines == "one_token":
+        num_total = num_frames * height * width
+        return ClipLayout(
+            order=torch.cat([order, order.new_tensor([-1])]),
+            positions=torch.cat([indices, indices.new_tensor([num_total])]),
+            full_length=num_total + 1,
+        )
+    rows = indices // width
+    occupied = torch.unique_consecutive(rows)
+    # In the full sequence a row is `width` tokens and its newline, and so are positions unique.
+    positions = torch.cat([indices + rows, occupied * (width + 1) + width])
+    sources = torch.cat([order, torch.full_like(occupied, -1)])
+    positions, ascending = positions.sort()
+    return ClipLayout(sources[ascending], positions, num_frames * height * (width + 1))
+
+
+_TIGHT = (
+    "The video lasts for {duration:.2f} seconds,and {count} frames are uniformly sampled from it."
+    "These frames are located at {times}."
+    "Please answer the following questions related to this video.\n"
+)
+_SPACED = (
+    "The video lasts for {duration:.2f} seconds, and {count} frames are uniformly sampled from it. "
+    "These frames are located at {times}."
+    "Please answer the following questions related to this video.\n"
+)
+
+
+def time_instruction(video: CompressedVideo, wording: TimeInstruction, frame_height: int) -> str:
+    """Words to put between the clip and the question.
+
+    `"vlmevalkit"` is what VLMEvalKit writes, and with it the publications: where the number of
+    frames belongs stands the height of the file's frames in pixels, because the harness takes the
+    length of one frame's array. `"correct"` is the same with the number of frames, `"lmms_eval"`
+    the sentence of lmms-eval, which counts right and sets spaces.
+
+    Both harnesses write the time of a frame as its index over the average rate, from the first
+    frame of the clip (they cut bounded clips out first). Here it is the frame's own time from that
+    of the first frame: the same number wherever the rate is constant.
+
+    Args:
+        video: Its `timestamps` and `source` are read. Without a source the last frame's time is the
+            length.
+        wording: Whose sentence; `"none"` for no words.
+        frame_height: Stands in for `source.frame_height` where there is no source.
+
+    Returns:
+        The sentence with the line break that ends it, or "".
+    """
+    if wording == "none":
+        return ""
+    seconds = (video.timestamps - video.timestamps[0]).tolist()
+    source = video.source or ClipSource(seconds[-1], frame_height)
+    return (_SPACED if wording == "lmms_eval" else _TIGHT).format(
+        duration=source.duration_s,
+        count=source.frame_height if wording == "vlmevalkit" else len(seconds),
+        times=",".join(f"{second:.2f}s" for second in seconds),
+    )

@@ -18,8 +18,8 @@ from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionP
 
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
-from tango_core.models.llava.siglip_config import SIGLIP_OF_LLAVA, siglip_config
-from tango_core.models.trace import Observer
+from tango_core.models.llava.files import SIGLIP_OF_LLAVA, siglip_config
+from tango_core.models.towers.trace import Observer
 from tango_core.ops.saliency import pooling_head_attention
 
 # Attention logits of this many frames are in memory at once: 16 heads x 729 x 729 in float32 are 34

@@ -8,8 +8,7 @@ which the published accuracies of the pruning methods were measured.
 
 from __future__ import annotations
 
-from tango_core.models.llava.family import LlavaFamily
-from tango_core.models.llava.options import LlavaVideoOptions
+from tango_core.models.llava.family import LlavaFamily, LlavaVideoOptions
 
 FAMILY = LlavaFamily(
     newlines="grid",

@@ -1,7 +1,5 @@
 """Qwen2.5-VL: windowed tower, pairs of frames, positions in time, row and column.
 
-`family.py` is the family, `options.py` what only it can be told. The rest is one module per
-concern: files (`checkpoint`), description, encoder (`preprocessing`, `tower`, `encoder`), prompt
-(`layout`, `positions`), weights of the language half (`language_model`). This room imports what all
-models share, and no other family.
+`family` holds the options, `files` reads checkpoints, `encoder` is the vision half, `layout` the
+order and positions of a prompt. Imports what all models share, and no other family.
 """

@@ -1,171 +1,181 @@
-"""The vision half of Qwen2.5-VL: stock tower with its patch merger, frames taken in pairs."""
+"""The vision half of Qwen2.5-VL: stock tower in our own loop, with windows of equal size together.
+
+Most blocks attend within windows of 8 x 8 patches, 256 of them in a clip of 16 pairs of frames.
+The stock module calls its kernel once per window: 7,168 small calls for a clip. Windows at the
+right and lower edge of a frame are smaller, so there are at most four sizes and as many calls in a
+block. The tower works in window order, in which the patches of a window are contiguous; everything
+that leaves this module is in raster order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
 )
+from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
-from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
-from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.frame_batches import FrameBatches
-from tango_core.models.patch_blocks import block_halves
-from tango_core.models.patch_signals import received_by_patches
-from tango_core.models.patches import pair_frames, pair_timestamps, to_patches
-from tango_core.models.placement import resolve_device
-from tango_core.models.qwen2_5_vl.checkpoint import (
-    read_clip_normalisation,
-    read_patch_layout,
-    read_qwen_config,
-    read_qwen_extras,
-    vision_half,
+from tango_core.models.towers.encoder import Grid
+from tango_core.models.towers.patch_tower import (
+    STOCK,
+    BlockHalves,
+    LastBlock,
+    PatchEncoder,
+    PatchTowerOutput,
+    attend_within,
 )
-from tango_core.models.qwen2_5_vl.tower import (
-    QwenTowerOutput,
-    activation_bytes,
-    mean_patch_keys,
-    mean_query_saliency,
-    patches_in_raster_order,
-    received_patch_attention,
-    run_qwen_tower,
-)
-from tango_core.models.qwen2_5_vl.windows import WindowPlan, plan_windows
-from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer, trace_of
-from tango_core.models.upload import upload_clip
-from tango_core.types import VideoFrames, VisualFeatures
-
-# Shapes of clips whose windows are remembered: all of a benchmark's have a few.
-_SHAPES = 8
-
-_SIGNALS: dict[str, Callable[[QwenTowerOutput], Tensor]] = {
-    "attention": received_patch_attention,
-    "frame_embeddings": lambda output: output.tokens.float().mean(dim=1),
-    "keys": mean_patch_keys,
-    "saliency": mean_query_saliency,
-}
+from tango_core.models.towers.patches import pair_timestamps
+from tango_core.models.towers.trace import Observer
 
 
-class QwenEncoder(VisionEncoder):
-    """Tower and patch merger of Qwen2.5-VL.
+@dataclass(frozen=True, eq=False)
+class WindowPlan:
+    """Where the patches of a clip are in the tower; the same for all clips of one shape.
 
-    T is the number of frame pairs, an odd last frame being repeated; the grid is that of the merged
-    tokens and follows the shape of the clip. `timestamps` are interpolated, see `pair_timestamps`.
+    Window order is that of the stock tower: frame by frame, the patches of a window contiguous.
 
-    Args:
-        spec: From `describe_model`.
-
-    Raises:
-        FileNotFoundError: If weights are missing.
-        ValueError: If weights and configuration do not fit.
+    Attributes:
+        num_positions: T.
+        order: (T * L,) int64: entry i is the raster token at place i in window order.
+        raster: (T * L,) int64: entry i is the place of raster token i in window order.
+        rotary: Cosine and sine of every patch, (T * P, head_dim) each, window order.
+        sizes: (windows, patches of each) for every size of window, the largest first.
+        grouped: (T * P,) int64 places in window order such that windows of equal size are
+            contiguous; `None` if all are equal.
+        ungrouped: (T * P,) int64, the inverse.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.device = resolve_device(spec.device)
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        config = read_qwen_config(checkpoint)
-        self.tower: Qwen2_5_VisionTransformerPretrainedModel = load_module(
-            lambda: Qwen2_5_VisionTransformerPretrainedModel._from_config(
-                config.vision_config, attn_implementation="sdpa"
-            ),
-            checkpoint,
-            vision_half,
-            dtype=getattr(torch, spec.dtype),
-            device=self.device,
+    num_positions: int
+    order: Tensor
+    raster: Tensor
+    rotary: tuple[Tensor, Tensor]
+    sizes: tuple[tuple[int, int], ...]
+    grouped: Tensor | None
+    ungrouped: Tensor | None
+
+
+def plan_windows(
+    tower: nn.Module, num_positions: int, grid: tuple[int, int], like: Tensor
+) -> WindowPlan:
+    """Find the windows of a clip.
+
+    Args:
+        tower: Stock vision tower.
+        num_positions: T.
+        grid: (H, W) tokens.
+        like: A tensor of the device and dtype that the tower computes in.
+    """
+    stock: Any = tower
+    side, device = stock.spatial_merge_size, like.device
+    thw = torch.tensor([[num_positions, grid[0] * side, grid[1] * side]])
+    order, ends = get_vision_window_index(thw, side, stock.window_size, stock.patch_size)
+    lengths = ends.diff()
+    sizes = sorted(set(lengths.tolist()), reverse=True)
+    windows = torch.split(torch.arange(int(ends[-1])), lengths.tolist())
+    by_size = [torch.stack([one for one in windows if len(one) == size]) for size in sizes]
+    grouped = torch.cat([windows.flatten() for windows in by_size])
+    all_equal = len(sizes) == 1
+    cosine, sine = stock.rotary_pos_emb(like, get_vision_position_ids(thw, side).to(device))
+    order = order.to(device)
+    return WindowPlan(
+        num_positions=num_positions,
+        order=order,
+        raster=torch.argsort(order),
+        rotary=(in_window_order(cosine, order), in_window_order(sine, order)),
+        sizes=tuple((len(windows), windows.shape[1]) for windows in by_size),
+        grouped=None if all_equal else grouped.to(device),
+        ungrouped=None if all_equal else torch.argsort(grouped).to(device),
+    )
+
+
+def in_window_order(values: Tensor, order: Tensor) -> Tensor:
+    """Bring (T * P, C) values of patches, token by token in raster order, into window order."""
+    return values.view(len(order), -1)[order].view(len(values), -1)
+
+
+def run_block(
+    block: nn.Module,
+    hidden: Tensor,
+    plan: WindowPlan,
+    *,
+    whole_frames: bool,
+    halves: BlockHalves = STOCK,
+) -> Tensor:
+    """One block of the tower, as the stock block computes it.
+
+    Args:
+        block: Stock block.
+        hidden: (T * P, Dv) in window order.
+        plan: Of the clip.
+        whole_frames: Attend within frames instead of windows.
+        halves: What surrounds the attention.
+    """
+    stock: Any = block
+    scaling = stock.attn.scaling
+    queries, keys, values = halves.before(block, hidden, plan.rotary)
+    if whole_frames:
+        num_patches = len(hidden) // plan.num_positions
+        attended = attend_within(
+            (queries, keys, values), ((plan.num_positions, num_patches),), scaling
         )
-        self.layout = read_patch_layout(config)
-        self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        self._halves = block_halves(spec.compile, self.device)
-        self._batches = FrameBatches(spec.encode_batch, self.device)
-        self._plan = lru_cache(maxsize=_SHAPES)(self._find_windows)
-        normalisation = read_clip_normalisation(checkpoint)
-        self._scale = normalisation.scale
-        self._mean, self._std = normalisation.on(self.device)
-        self._own_sinks = read_qwen_extras(checkpoint).sinks
+    elif plan.grouped is None:
+        attended = attend_within((queries, keys, values), plan.sizes, scaling)
+    else:
+        parts = (queries[plan.grouped], keys[plan.grouped], values[plan.grouped])
+        attended = attend_within(parts, plan.sizes, scaling)[plan.ungrouped]
+    return halves.after(block, hidden, attended)
 
-    @torch.no_grad()
-    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
-        """Encode one clip; see `VisionEncoder.encode`."""
-        raise_if_not_provided(self.spec, needs)
-        grid = self.layout.grid(*frames.pixels.shape[1:3])
-        pairs = pair_frames(frames.pixels, self.layout.frames)
-        times = pair_timestamps(frames.timestamps, len(pairs))
-        groups, timestamps = upload_clip(pairs, times, self.device)
-        maps: dict[str, Any] = self._batches.run(
-            groups,
-            lambda part: self._encode_batch(part, grid, needs),
-            row_bytes=self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames,
-            frames_per_row=self.layout.frames,
-        )
-        return VisualFeatures(
-            grid=grid,
-            timestamps=timestamps,
-            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks),
-            source=frames.source,
-            **maps,
+
+class Encoder(PatchEncoder):
+    """Tower and patch merger of Qwen2.5-VL; `timestamps` are those of `pair_timestamps`."""
+
+    def build(self) -> nn.Module:
+        """The stock tower."""
+        return Qwen2_5_VisionTransformerPretrainedModel._from_config(  # type: ignore[no-any-return]
+            self.config.vision_config, attn_implementation="sdpa"
         )
 
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`."""
-        height, width = (side // self.layout.patch for side in (height, width))
-        row_bytes = activation_bytes(self.tower.config, height * width, self._dtype.itemsize)
-        return row_bytes // self.layout.frames
+    def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
+        """Interpolated, as in the Tango release."""
+        return pair_timestamps(timestamps, num_positions)
 
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.tower.blocks)
-
-    @torch.no_grad()
-    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
-        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
-        raise_if_no_layer(layers, self.num_layers, self.spec.name)
-        grid = self.layout.grid(*frames.pixels.shape[1:3])
-        merge = self.layout.merge
-
-        def look(groups: Tensor) -> dict[str, Tensor]:
-            plan = self._plan(len(groups), grid)
-            notes = LayerNotes(layers, lambda out: patches_in_raster_order(out, plan, grid))
-            output = self._run(groups, plan, notes)
-            attention = received_by_patches(output.last_block).reshape(-1, 1)
-            return notes.maps(patches_in_raster_order(attention, plan, grid).squeeze(-1))
-
-        pairs = pair_frames(frames.pixels, self.layout.frames)
-        times = pair_timestamps(frames.timestamps, len(pairs))
-        groups, _ = upload_clip(pairs, times, self.device)
-        maps = self._batches.run(
-            groups,
-            look,
-            row_bytes=self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames,
-            frames_per_row=self.layout.frames,
-        )
-        return trace_of(maps, (grid[0] * merge, grid[1] * merge))
-
-    def _encode_batch(
-        self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
-    ) -> dict[str, Tensor]:
-        """Tokens and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        output = self._run(groups, self._plan(len(groups), grid))
-        return {"tokens": output.tokens, **{name: _SIGNALS[name](output) for name in needs}}
-
-    def _run(self, groups: Tensor, plan: WindowPlan, *observe: Observer) -> QwenTowerOutput:
-        """The tower, from (t, frames, h, w, 3) uint8; see `run_qwen_tower`."""
-        patches = self._patches(groups)
-        return run_qwen_tower(self.tower, patches, plan, *observe, halves=self._halves)
-
-    def _patches(self, groups: Tensor) -> Tensor:
-        """Normalised patches, see `to_patches`."""
-        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
-
-    def _find_windows(self, num_positions: int, grid: tuple[int, int]) -> WindowPlan:
+    def plan(self, num_positions: int, grid: Grid) -> WindowPlan:
         """Windows of the clips of a shape."""
-        like = torch.empty(0, dtype=self._dtype, device=self.device)
-        return plan_windows(self.tower, num_positions, grid, like)
+        return plan_windows(self.model, num_positions, grid, self.like)
+
+    def run(self, patches: Tensor, plan: WindowPlan, *observe: Observer) -> PatchTowerOutput:
+        """All blocks and the merger; observers are shown (T * P, Dv) in window order."""
+        stock = self.model
+        hidden = in_window_order(stock.patch_embed(patches), plan.order)
+        for look in observe:
+            look(0, hidden)
+        for index, block in enumerate(stock.blocks):
+            block_input = hidden
+            whole_frames = index in stock.fullatt_block_indexes
+            hidden = run_block(block, hidden, plan, whole_frames=whole_frames, halves=self._halves)
+            for look in observe:
+                look(index + 1, hidden)
+        tokens = stock.merger(hidden)[plan.raster]
+        last = LastBlock(
+            block, block_input, plan.rotary, plan.num_positions, stock.spatial_merge_size**2
+        )
+        return PatchTowerOutput(
+            tokens.view(plan.num_positions, -1, tokens.shape[-1]), last, raster=plan.raster
+        )
+
+    def position_bytes(self, num_patches: int) -> int:
+        """See `PatchEncoder.position_bytes`.
+
+        Residual stream, normalised input, queries, keys, values before and after their rotary
+        embedding, which is computed in float32, their attention and three sides of the gated MLP.
+        """
+        config = self.model.config
+        block: int = 10 * config.hidden_size + 3 * config.intermediate_size
+        signals: int = 8 * config.hidden_size * 4
+        return num_patches * (block * self._dtype.itemsize + signals)

@@ -1,59 +1,68 @@
-"""Qwen2.5-VL: windowed tower, pairs of frames, Qwen2.5 with positions in time, row and column."""
+"""Qwen2.5-VL as a family of models, and the options that only it has."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from tango_core.models.base import ModelSpec
-from tango_core.models.family import Half, ModelFamily, ModelRequest
-from tango_core.models.qwen2_5_vl.options import QwenOptions
+from tango_core.models.family import CheckpointFamily
+from tango_core.models.options import FamilyOptions, raise_if_wrong_area
 
-if TYPE_CHECKING:
-    from tango_core.models.checkpoints.directory import Checkpoint
-    from tango_core.models.language.model import LayoutAndEngine
-    from tango_core.models.qwen2_5_vl.encoder import QwenEncoder
+# Largest area of a frame in the publications.
+MAX_PIXELS = 448 * 448
+PositionRule = Literal["hf450", "hf5"]
 
 
-class QwenFamily(ModelFamily):
+@dataclass(frozen=True)
+class QwenOptions(FamilyOptions):
+    """The defaults are those of the publications.
+
+    Cached tokens depend on `max_pixels` and `frame_area`, which are part of `ModelSpec.frames`, and
+    on nothing else.
+
+    Attributes:
+        max_pixels: Largest area of a frame in pixels; `None` for 448 x 448.
+        frame_area: Instead of `max_pixels`: area in pixels to which every frame is brought at its
+            own shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
+        position_rule: Where text goes on behind a clip: as transformers up to 4.5x
+            (`"hf450"`) or from 5 on (`"hf5"`); see `layout.py`.
+        seconds_per_grid: Seconds from one pair of frames to the next, as the model is told.
+    """
+
+    max_pixels: int | None = None
+    frame_area: int | None = None
+    position_rule: PositionRule = "hf450"
+    seconds_per_grid: float = 1.0
+
+    def input_size(self) -> str:
+        """Another area of a frame."""
+        if self.frame_area is not None:
+            return f"frame_area={self.frame_area}"
+        return "" if self.max_pixels in (None, MAX_PIXELS) else f"max_pixels={self.max_pixels}"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.max_pixels is not None and self.max_pixels < 1:
+            raise ValueError(f"model.max_pixels must be 1 or larger, got {self.max_pixels}")
+        raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
+        if not 0 < self.seconds_per_grid < math.inf:
+            raise ValueError(
+                f"model.seconds_per_grid must be a positive number, got {self.seconds_per_grid:g}"
+            )
+
+
+class QwenFamily(CheckpointFamily):
     """Qwen2.5-VL of any size."""
 
+    package = "tango_core.models.qwen2_5_vl"
     options = QwenOptions
     # `qwen2_5_vl` of lmms-eval, by its defaults.
     harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         {"lmms_eval": {"sampling": "thinned"}}
     )
-
-    def describe(self, request: ModelRequest, options: QwenOptions) -> ModelSpec:
-        """Describe a checkpoint; see `ModelFamily.describe`."""
-        from tango_core.models.qwen2_5_vl.description import describe_qwen
-
-        return describe_qwen(request, options)
-
-    def load_encoder(self, spec: ModelSpec) -> QwenEncoder:
-        """Load tower and patch merger."""
-        from tango_core.models.qwen2_5_vl.encoder import QwenEncoder
-
-        return QwenEncoder(spec)
-
-    def load_language_model(self, spec: ModelSpec) -> LayoutAndEngine:
-        """Load the language half."""
-        from tango_core.models.qwen2_5_vl.language_model import load_qwen_language_model
-
-        return load_qwen_language_model(spec)
-
-    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
-        """Weight files of one half; see `ModelFamily.half_files`."""
-        from tango_core.models.checkpoints.weights import files_of_half
-        from tango_core.models.qwen2_5_vl.checkpoint import (
-            language_half,
-            read_qwen_config,
-            vision_half,
-        )
-
-        read_qwen_config(checkpoint)
-        return files_of_half(checkpoint, vision_half if half == "encoder" else language_half)
 
 
 FAMILY = QwenFamily()

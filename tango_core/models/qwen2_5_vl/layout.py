@@ -1,14 +1,22 @@
-"""How Qwen2.5-VL puts text and clip in one sequence: a clip between two marks, 3-D positions."""
+"""How Qwen2.5-VL puts text and clip in one sequence: a clip between two marks, 3-D positions.
+
+Positions are time, row and column of every token. They are computed here and not by transformers,
+whose rule for text behind a clip changed with version 5, and whose model keeps the last call's
+offset as state.
+"""
 
 from __future__ import annotations
 
-from transformers import PreTrainedTokenizerBase, Qwen2_5_VLConfig
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens, VisualTokens
-from tango_core.models.qwen2_5_vl.options import options_of
-from tango_core.models.qwen2_5_vl.positions import clip_extent, clip_positions, sequence_positions
+from tango_core.models.qwen2_5_vl.family import PositionRule, QwenOptions
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 
@@ -22,16 +30,10 @@ class QwenPromptLayout(PromptLayout):
         config: Of the whole model.
     """
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        tokenizer: PreTrainedTokenizerBase,
-        chat: ChatFormat,
-        config: Qwen2_5_VLConfig,
-    ) -> None:
+    def __init__(self, spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any) -> None:
         super().__init__(spec, tokenizer, chat)
-        self._config = config
-        self._options = options_of(spec)
+        assert isinstance(spec.options, QwenOptions)
+        self._config, self._options = config, spec.options
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -70,3 +72,76 @@ class QwenPromptLayout(PromptLayout):
             ),
             positions=sequence_positions(len(left), clip, extent, len(right)),
         )
+
+
+def make_layout(
+    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: object
+) -> PromptLayout:
+    """The layout of a loaded language half."""
+    return QwenPromptLayout(spec, tokenizer, chat, config)
+
+
+def clip_positions(
+    indices: Tensor, grid: tuple[int, int, int], tokens_per_second: int, seconds_per_grid: float
+) -> Tensor:
+    """Coordinates of a clip's tokens, the first token of the full clip at (0, 0, 0).
+
+    A kept token has the coordinates it has in the full clip, whatever else was dropped. Time is
+    counted in `tokens_per_second` steps a second, cut to integers after the multiplication.
+
+    Args:
+        indices: (K,) int64 flat positions t * H * W + h * W + w.
+        grid: (T, H, W) of the full clip.
+        tokens_per_second: Of the vision configuration; 2 in the published checkpoints.
+        seconds_per_grid: Seconds from one temporal position to the next.
+
+    Returns:
+        (3, K) int64.
+    """
+    _, height, width = grid
+    frames = torch.div(indices, height * width, rounding_mode="floor")
+    rows = torch.div(indices, width, rounding_mode="floor") % height
+    times = (frames * (tokens_per_second * seconds_per_grid)).long()
+    return torch.stack([times, rows, indices % width])
+
+
+def clip_extent(
+    grid: tuple[int, int, int],
+    tokens_per_second: int,
+    seconds_per_grid: float,
+    rule: PositionRule,
+) -> int:
+    """Where text goes on behind a clip, counted from where the clip starts.
+
+    `"hf450"` is transformers up to 4.5x, with which the publications were measured: one beyond the
+    largest coordinate of the clip. `"hf5"` is transformers 5: the longer side of the grid, however
+    long the clip. For 16 pairs of frames of 16 x 16 tokens these are 31 and 16.
+
+    Args:
+        grid: (T, H, W) of the clip before anything was dropped.
+        tokens_per_second: As in `clip_positions`.
+        seconds_per_grid: As in `clip_positions`.
+        rule: Whose rule.
+    """
+    if rule == "hf5":
+        return max(grid[1:])
+    last = torch.tensor([math.prod(grid) - 1])
+    return int(clip_positions(last, grid, tokens_per_second, seconds_per_grid).max()) + 1
+
+
+def sequence_positions(num_left: int, clip: Tensor, extent: int, num_right: int) -> Tensor:
+    """Positions of text, clip and text; text has the same number on all three axes.
+
+    Args:
+        num_left: Tokens before the clip.
+        clip: (3, K) from `clip_positions`.
+        extent: From `clip_extent`.
+        num_right: Tokens after the clip.
+
+    Returns:
+        (3, num_left + K + num_right) int64. New tokens continue one by one from the last column, as
+        `generate` of transformers does when it is given positions.
+    """
+    left = torch.arange(num_left).expand(3, -1)
+    right = torch.arange(num_right).expand(3, -1) + num_left + extent
+    return torch.cat([left, clip + num_left, right], dim=1)

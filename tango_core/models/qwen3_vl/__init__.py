@@ -1,7 +1,5 @@
-"""Qwen3-VL (dense): full attention per frame pair, DeepStack, the time before every pair of frames.
+"""Qwen3-VL, dense: DeepStack rows beside the tokens, times and marks between pairs of frames.
 
-`family.py` is the family, `options.py` what only it can be told. The rest is one module per
-concern: files (`checkpoint`), description, encoder (`tower`, `encoder`), prompt (`layout`,
-`stamps`), weights of the language half (`language_model`). This room imports what all models share,
-and no other family.
+`family` holds the options, `files` reads checkpoints, `encoder` is the vision half, `layout` the
+order and positions of a prompt. Imports what all models share, and no other family.
 """

@@ -1,180 +1,139 @@
-"""The vision half of Qwen3-VL: stock tower with its mergers, frames taken in pairs."""
+"""The vision half of Qwen3-VL: tokens, DeepStack rows and signals of the stock tower.
+
+Stock modules in our own loop. Every block attends within a temporal position, so positions do not
+see each other and everything stays in raster order; a clip may be cut anywhere between positions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
-
-from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
-from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.frame_batches import FrameBatches
-from tango_core.models.patch_blocks import block_halves
-from tango_core.models.patch_signals import (
-    mean_patch_keys,
-    mean_query_saliency,
-    received_by_patches,
-    received_patch_attention,
+from transformers.vision_utils import (
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
 )
-from tango_core.models.patches import (
-    mean_timestamps,
-    pair_frames,
-    patches_by_row,
-    to_patches,
+
+from tango_core.models.towers.encoder import Grid
+from tango_core.models.towers.patch_tower import (
+    LastBlock,
+    PatchEncoder,
+    PatchTowerOutput,
+    attend_within,
 )
-from tango_core.models.placement import resolve_device
-from tango_core.models.qwen3_vl.checkpoint import (
-    read_half_normalisation,
-    read_patch_layout,
-    read_qwen3_config,
-    read_qwen3_extras,
-    vision_half,
-)
-from tango_core.models.qwen3_vl.options import options_of
-from tango_core.models.qwen3_vl.tower import (
-    PatchPlaces,
-    Qwen3TowerOutput,
-    activation_bytes,
-    plan_places,
-    run_qwen3_tower,
-)
-from tango_core.models.sinks import sinks_on
-from tango_core.models.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer, trace_of
-from tango_core.models.upload import upload_clip
-from tango_core.types import VideoFrames, VisualFeatures
-
-# Grids whose positions are remembered: all clips of a benchmark have a few.
-_SHAPES = 8
-
-_SIGNALS: dict[str, Callable[[Qwen3TowerOutput], Tensor]] = {
-    "attention": lambda output: received_patch_attention(output.last_block),
-    "frame_embeddings": lambda output: output.tokens.float().mean(dim=1),
-    "keys": lambda output: mean_patch_keys(output.last_block),
-    "saliency": lambda output: mean_query_saliency(output.last_block),
-}
+from tango_core.models.towers.patches import mean_timestamps
+from tango_core.models.towers.trace import Observer
 
 
-class Qwen3Encoder(VisionEncoder):
-    """Tower and mergers of Qwen3-VL.
+@dataclass(frozen=True, eq=False)
+class PatchPlaces:
+    """Where the patches of a temporal position are; the same for all positions of a clip.
 
-    T is the number of frame pairs, an odd last frame being repeated; the grid is that of the merged
-    tokens and follows the shape of the clip. `timestamps` are the middles of the pairs, which the
-    prompt states. Every token has the DeepStack rows of its place as companions.
-
-    Args:
-        spec: From `describe_model`.
-
-    Raises:
-        FileNotFoundError: If weights are missing.
-        ValueError: If weights and configuration do not fit.
+    Attributes:
+        embedding: (P, Dv) learned position embedding, resampled to the grid.
+        rotary: Cosine and sine, (P, head_dim) each.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.device = resolve_device(spec.device)
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        config = read_qwen3_config(checkpoint)
-        self.tower: Qwen3VLVisionModel = load_module(
-            lambda: Qwen3VLVisionModel._from_config(
-                config.vision_config, attn_implementation="sdpa"
-            ),
-            checkpoint,
-            vision_half,
-            dtype=getattr(torch, spec.dtype),
-            device=self.device,
+    embedding: Tensor
+    rotary: tuple[Tensor, Tensor]
+
+
+def plan_places(tower: Qwen3VLVisionModel, grid: tuple[int, int], like: Tensor) -> PatchPlaces:
+    """Positions of the patches of a grid.
+
+    Args:
+        tower: Stock vision tower.
+        grid: (H, W) tokens.
+        like: A tensor of the device and dtype that the tower computes in.
+    """
+    stock: Any = tower
+    side = stock.spatial_merge_size
+    thw = torch.tensor([[1, grid[0] * side, grid[1] * side]])
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        thw,
+        num_grid_per_side=stock.num_grid_per_side,
+        mode=stock.interpolation_mode,
+        align_corners=stock.interpolation_align_corners,
+        spatial_merge_size=side,
+    )
+    rows = stock.pos_embed(indices.to(like.device))
+    embedding = (rows * weights.to(like.device)[:, :, None]).sum(1).to(like.dtype)
+    cosine, sine = stock.rotary_pos_emb(like, get_vision_position_ids(thw, side).to(like.device))
+    return PatchPlaces(embedding, (cosine, sine))
+
+
+class Encoder(PatchEncoder):
+    """Tower and mergers of Qwen3-VL.
+
+    `timestamps` are the middles of the pairs, which the prompt states. Every token has the
+    DeepStack rows of its place as companions.
+    """
+
+    def build(self) -> nn.Module:
+        """The stock tower."""
+        return Qwen3VLVisionModel._from_config(  # type: ignore[no-any-return]
+            self.config.vision_config, attn_implementation="sdpa"
         )
-        self.layout = read_patch_layout(config)
-        self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        self._halves = block_halves(spec.compile, self.device)
-        self._batches = FrameBatches(spec.encode_batch, self.device)
-        self._places = lru_cache(maxsize=_SHAPES)(self._find_places)
-        normalisation = read_half_normalisation(checkpoint)
-        self._scale = normalisation.scale
-        self._mean, self._std = normalisation.on(self.device)
-        self._own_sinks = read_qwen3_extras(checkpoint).sinks
 
-    @torch.no_grad()
-    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
-        """Encode one clip; see `VisionEncoder.encode`."""
-        raise_if_not_provided(self.spec, needs)
-        grid = self.layout.grid(*frames.pixels.shape[1:3])
-        maps, timestamps = self._in_batches(
-            frames, grid, lambda part: self._encode_batch(part, grid, needs)
-        )
-        return VisualFeatures(
-            grid=grid,
-            timestamps=timestamps,
-            sinks=sinks_on(grid, self.spec.name, self.spec.sinks, self._own_sinks),
-            source=frames.source,
-            anchored=options_of(self.spec).companions == "anchor",
-            **maps,
-        )
+    def facts(self) -> dict[str, Any]:
+        """What becomes of the companions of merged tokens."""
+        return {"anchored": getattr(self.spec.options, "companions", None) == "anchor"}
 
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`."""
-        height, width = (side // self.layout.patch for side in (height, width))
-        row_bytes = activation_bytes(self.tower.config, height * width, self._dtype.itemsize)
-        return row_bytes // self.layout.frames
+    def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
+        """Middles of the pairs."""
+        return mean_timestamps(timestamps, self.layout.frames)
 
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.tower.blocks)
-
-    @torch.no_grad()
-    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
-        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
-        raise_if_no_layer(layers, self.num_layers, self.spec.name)
-        grid, merge = self.layout.grid(*frames.pixels.shape[1:3]), self.layout.merge
-
-        def look(groups: Tensor) -> dict[str, Tensor]:
-            notes = LayerNotes(layers, lambda hidden: patches_by_row(hidden, grid, merge))
-            output = self._run(groups, grid, notes)
-            attention = received_by_patches(output.last_block).reshape(-1, 1)
-            return notes.maps(patches_by_row(attention, grid, merge).squeeze(-1))
-
-        maps, _ = self._in_batches(frames, grid, look)
-        return trace_of(maps, (grid[0] * merge, grid[1] * merge))
-
-    def _in_batches(
-        self,
-        frames: VideoFrames,
-        grid: tuple[int, int],
-        look: Callable[[Tensor], dict[str, Tensor]],
-    ) -> tuple[dict[str, Any], Tensor]:
-        """Maps of all temporal positions of a clip, and their times."""
-        pairs = pair_frames(frames.pixels, self.layout.frames)
-        times = mean_timestamps(frames.timestamps, self.layout.frames)
-        groups, timestamps = upload_clip(pairs, times, self.device)
-        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3]) * self.layout.frames
-        maps = self._batches.run(
-            groups, look, row_bytes=row_bytes, frames_per_row=self.layout.frames
-        )
-        return maps, timestamps
-
-    def _encode_batch(
-        self, groups: Tensor, grid: tuple[int, int], needs: frozenset[str]
-    ) -> dict[str, Tensor]:
-        """Tokens, companions and signals of some temporal positions, (t, frames, h, w, 3) uint8."""
-        output = self._run(groups, grid)
-        signals = {name: _SIGNALS[name](output) for name in needs}
-        return {"tokens": output.tokens, "companions": output.companions, **signals}
-
-    def _run(self, groups: Tensor, grid: tuple[int, int], *observe: Observer) -> Qwen3TowerOutput:
-        """The tower, from (t, frames, h, w, 3) uint8; see `run_qwen3_tower`."""
-        patches, places = self._patches(groups), self._places(grid)
-        return run_qwen3_tower(self.tower, patches, places, *observe, halves=self._halves)
-
-    def _patches(self, groups: Tensor) -> Tensor:
-        """Normalised patches, see `to_patches`."""
-        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
-
-    def _find_places(self, grid: tuple[int, int]) -> PatchPlaces:
+    def plan(self, num_positions: int, grid: Grid) -> PatchPlaces:
         """Positions of the patches of a grid."""
-        like = torch.empty(0, dtype=self._dtype, device=self.device)
-        return plan_places(self.tower, grid, like)
+        return plan_places(self.model, grid, self.like)
+
+    def run(self, patches: Tensor, plan: PatchPlaces, *observe: Observer) -> PatchTowerOutput:
+        """All blocks and mergers; observers are shown (T * P, Dv), a token's patches together."""
+        stock = self.model
+        num_patches = len(plan.embedding)
+        num_positions = len(patches) // num_patches
+        hidden = stock.patch_embed(patches)
+        hidden = hidden + plan.embedding.repeat(num_positions, 1)
+        for look in observe:
+            look(0, hidden)
+        cosine, sine = (part.repeat(num_positions, 1) for part in plan.rotary)
+        sizes = ((num_positions, num_patches),)
+        deep: list[Tensor] = []
+        for index, block in enumerate(stock.blocks):
+            block_input = hidden
+            parts = self._halves.before(block, hidden, (cosine, sine))
+            attended = attend_within(parts, sizes, block.attn.scaling)
+            hidden = self._halves.after(block, hidden, attended)
+            for look in observe:
+                look(index + 1, hidden)
+            if index in stock.deepstack_visual_indexes:
+                merger = stock.deepstack_visual_indexes.index(index)
+                deep.append(stock.deepstack_merger_list[merger](hidden))
+        tokens = stock.merger(hidden)
+        shape = (num_positions, -1, tokens.shape[-1])
+        merged = stock.spatial_merge_size**2
+        return PatchTowerOutput(
+            tokens.view(shape),
+            LastBlock(block, block_input, (cosine, sine), num_positions, merged),
+            companions=torch.stack([rows.view(shape) for rows in deep], dim=2),
+        )
+
+    def position_bytes(self, num_patches: int) -> int:
+        """See `PatchEncoder.position_bytes`.
+
+        Residual stream, normalised input, queries, keys, values before and after their rotary
+        embedding, which is computed in float32, their attention and two sides of the MLP; of the
+        mergers their joined input and inner width, and what they leave.
+        """
+        config = self.model.config
+        block: int = 10 * config.hidden_size + 2 * config.intermediate_size
+        merger: int = 3 * config.hidden_size
+        signals: int = 8 * config.hidden_size * 4
+        rows = 1 + len(config.deepstack_visual_indexes)
+        left: int = rows * config.out_hidden_size // config.spatial_merge_size**2
+        return num_patches * ((block + merger + left) * self._dtype.itemsize + signals)

@@ -1,59 +1,80 @@
-"""Qwen3-VL, dense: DeepStack rows beside the tokens, times and marks between them."""
+"""Qwen3-VL as a family of models, and the options that only it has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from tango_core.models.base import ModelSpec
-from tango_core.models.family import Half, ModelFamily, ModelRequest
-from tango_core.models.qwen3_vl.options import Qwen3Options
-
-if TYPE_CHECKING:
-    from tango_core.models.checkpoints.directory import Checkpoint
-    from tango_core.models.language.model import LayoutAndEngine
-    from tango_core.models.qwen3_vl.encoder import Qwen3Encoder
+from tango_core.models.family import CheckpointFamily
+from tango_core.models.options import FamilyOptions, raise_if_wrong_area
+from tango_core.video.frame_spec import FrameTimes
 
 
-class Qwen3Family(ModelFamily):
+@dataclass(frozen=True)
+class Qwen3Options(FamilyOptions):
+    """The defaults are those of the release (qwen-vl-utils 0.0.14).
+
+    Cached tokens depend on the areas and `frame_times`, which are part of `ModelSpec.frames`, and
+    on `companions`.
+
+    Attributes:
+        max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get less.
+        min_pixels: Smallest area of a frame; `None` for 128 tokens.
+        frame_area: Instead of both: area in pixels to which every frame is brought at its own
+            shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
+        empty_blocks: What becomes of the time and the marks of a pair of frames that keeps no
+            token: they stay, as in vLLM (`"keep"`), or go (`"drop"`).
+        outer_marks: Whether one more pair of marks stands around the whole clip, as the processor
+            of transformers 5 writes it; the release and vLLM do not.
+        system_turn: Whether the conversation begins with `You are a helpful assistant.`
+        companions: What becomes of the DeepStack rows of merged tokens: merged with the same
+            weights (`"merge"`), or those of the token in that place (`"anchor"`, as FlashVID's
+            release).
+        frame_times: Times that the prompt states: those of the frames in the file (`"own"`), or
+            number of the frame / average rate (`"average_rate"`), as the processor of transformers
+            computes them. They differ where the frame rate varies.
+    """
+
+    max_pixels: int | None = None
+    min_pixels: int | None = None
+    frame_area: int | None = None
+    empty_blocks: Literal["keep", "drop"] = "keep"
+    outer_marks: bool = False
+    system_turn: bool = False
+    companions: Literal["merge", "anchor"] = "merge"
+    frame_times: FrameTimes = "own"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("max_pixels", "min_pixels"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"model.{name} must be 1 or larger, got {value}")
+        # Not `min_pixels`, which a protocol may set.
+        raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
+
+    def identity(self) -> dict[str, Any]:
+        """What happens to companions."""
+        return {"companions": self.companions}
+
+    def input_size(self) -> str:
+        """Another area of a frame."""
+        if self.frame_area is not None:
+            return f"frame_area={self.frame_area}"
+        return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"
+
+
+class Qwen3Family(CheckpointFamily):
     """Dense Qwen3-VL of any size."""
 
+    package = "tango_core.models.qwen3_vl"
     options = Qwen3Options
     # `qwen3_vl` of lmms-eval, by its defaults; its frames are those of VLMEvalKit.
     harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         {"lmms_eval": {"system_turn": True, "min_pixels": 200_704}}
     )
-
-    def describe(self, request: ModelRequest, options: Qwen3Options) -> ModelSpec:
-        """Describe a checkpoint; see `ModelFamily.describe`."""
-        from tango_core.models.qwen3_vl.description import describe_qwen3
-
-        return describe_qwen3(request, options)
-
-    def load_encoder(self, spec: ModelSpec) -> Qwen3Encoder:
-        """Load tower and mergers."""
-        from tango_core.models.qwen3_vl.encoder import Qwen3Encoder
-
-        return Qwen3Encoder(spec)
-
-    def load_language_model(self, spec: ModelSpec) -> LayoutAndEngine:
-        """Load the language half."""
-        from tango_core.models.qwen3_vl.language_model import load_qwen3_language_model
-
-        return load_qwen3_language_model(spec)
-
-    def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
-        """Weight files of one half; see `ModelFamily.half_files`."""
-        from tango_core.models.checkpoints.weights import files_of_half
-        from tango_core.models.qwen3_vl.checkpoint import (
-            language_half,
-            read_qwen3_config,
-            vision_half,
-        )
-
-        read_qwen3_config(checkpoint)
-        return files_of_half(checkpoint, vision_half if half == "encoder" else language_half)
 
 
 FAMILY = Qwen3Family()

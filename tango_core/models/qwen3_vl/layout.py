@@ -8,17 +8,26 @@ of the last call as state. The interleaving of the three axes is the rotary embe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, Qwen3VLConfig
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, Span, TextTokens
-from tango_core.models.qwen3_vl.checkpoint import SYSTEM_TURN
-from tango_core.models.qwen3_vl.options import options_of
-from tango_core.models.qwen3_vl.stamps import block_texts, joined_left, stamp, with_first
+from tango_core.models.language.prompt import (
+    BlockText,
+    LaidOutPrompt,
+    PromptLayout,
+    Span,
+    TextTokens,
+    block_positions,
+    lay_out_blocks,
+)
+from tango_core.models.qwen3_vl.family import Qwen3Options
+from tango_core.models.qwen3_vl.files import SYSTEM_TURN
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 
@@ -32,16 +41,11 @@ class Qwen3PromptLayout(PromptLayout):
         config: Of the whole model.
     """
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        tokenizer: PreTrainedTokenizerBase,
-        chat: ChatFormat,
-        config: Qwen3VLConfig,
-    ) -> None:
+    def __init__(self, spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any) -> None:
         super().__init__(spec, tokenizer, chat)
+        assert isinstance(spec.options, Qwen3Options)
         self._marks = (config.vision_start_token_id, config.vision_end_token_id)
-        self._options = options_of(spec)
+        self._options = spec.options
 
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
@@ -116,3 +120,61 @@ def _in_grid(cells: Tensor, width: int) -> Tensor:
     """(3, n) of (n,) positions h * W + w in a grid: time stands still."""
     rows = torch.div(cells, width, rounding_mode="floor")
     return torch.stack([torch.zeros_like(cells), rows, cells % width])
+
+
+def make_layout(
+    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: object
+) -> PromptLayout:
+    """The layout of a loaded language half."""
+    return Qwen3PromptLayout(spec, tokenizer, chat, config)
+
+
+def stamp(seconds: float) -> str:
+    """Text of a time; halves of the last digit are rounded as Python does, 0.25 to 0.2."""
+    return f"<{seconds:.1f} seconds>"
+
+
+def block_texts(
+    seconds: Sequence[float],
+    tokenize: Callable[[str], tuple[int, ...]],
+    marks: tuple[int, int],
+) -> list[BlockText]:
+    """Text around the tokens of every temporal position.
+
+    Args:
+        seconds: (T,) middles of the pairs of frames.
+        tokenize: Text -> token ids. A time is cut alone as it is between two marks.
+        marks: Ids of the marks before and after the tokens.
+    """
+    start, end = marks
+    return [BlockText((*tokenize(stamp(one)), start), (end,)) for one in seconds]
+
+
+def joined_left(
+    text: str, first: str, tokenize: Callable[[str], tuple[int, ...]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Cut the text before the clip and the first time into tokens.
+
+    No mark stands between the two, so a token may hold characters of both, such as `.<`; it is
+    counted as text before the clip.
+
+    Args:
+        text: Before the clip.
+        first: The first time.
+        tokenize: Text -> token ids.
+
+    Returns:
+        Ids of the text, and ids of the time.
+    """
+    together, alone = tokenize(text + first), tokenize(first)
+    common = 0
+    longest = min(len(together), len(alone))
+    while common < longest and together[-1 - common] == alone[-1 - common]:
+        common += 1
+    return together[: len(together) - common], together[len(together) - common :]
+
+
+def with_first(texts: Sequence[BlockText], at: int, ids: tuple[int, ...]) -> list[BlockText]:
+    """The texts with other ids for the time of one temporal position; its mark stays."""
+    changed = replace(texts[at], before=(*ids, texts[at].before[-1]))
+    return [*texts[:at], changed, *texts[at + 1 :]]

@@ -4,7 +4,7 @@ Nobody needs a hub or a download to see how large a model is in memory, how long
 its time goes: none of that depends on what the weights are. The answers of such a model mean
 nothing, and its note says so in every result.
 
-May import the rooms of the families, to read the configuration that it has written.
+May import the families, to read the configuration that it has written.
 """
 
 from tango_core.models.random_weights.checkpoint import write_random_checkpoint

@@ -1,36 +1,36 @@
-"""What the published checkpoints look like: their config.json, and the names of their tensors."""
+"""What the published checkpoints look like: their config.json, and the names of their tensors.
+
+`configs/` holds the content of every config.json, written down from public sources: pages and logs
+of the hub's models, and the conversion scripts of transformers. LLaVA's authors write
+`"model_type": "llava"` beside `"architectures": ["LlavaQwenForCausalLM"]`, as public logs and
+notebooks of the OneVision checkpoints show; fields that no source shows are left out.
+"""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tango_core.models.random_weights import internvl
-from tango_core.models.random_weights.qwen3_configs import QWEN3_CONFIGS
-
 Layout = Literal["llava-hf", "lmms-lab", "qwen", "qwen3", "internvl-hf", "internvl-chat"]
 
-# Ids of the special tokens of Qwen2's tokenizer, the same in every model here.
+
+def _read(name: str) -> Any:
+    """A file of `configs/`."""
+    file = Path(__file__).parent / "configs" / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+# Id of the first special token of Qwen2's tokenizer, the same in every model here.
 FIRST_SPECIAL = 151643
-_QWEN2_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_LLAVA_SPECIAL = (*_QWEN2_SPECIAL, "<image>", "<video>")
-_QWEN_VL_SPECIAL = (
-    *_QWEN2_SPECIAL,
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
+# Of Qwen3's tokenizer behind those of Qwen2, then InternVL's own, up to id 151677.
+_SPECIAL: tuple[str, ...] = tuple(_read("special_tokens"))
+_QWEN_VL_SPECIAL = _SPECIAL[: _SPECIAL.index("<|video_pad|>") + 1]
+_LLAVA_SPECIAL = (*_SPECIAL[:3], "<image>", "<video>")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Geometry:
                 vision["deepstack_visual_indexes"] = list(range(count))
         else:
             # An original config.json only names its tower, of which there is one size.
-            config.setdefault("vision_config", copy.deepcopy(dict(_SIGLIP)))
+            config.setdefault("vision_config", dict(_SIGLIP))
             _shrink(config["vision_config"], _VISION, factor)
         return Geometry(self.model, self.layout, config, self.special_tokens, first)
 
@@ -136,154 +136,26 @@ _SIGLIP: Mapping[str, Any] = {
     "patch_size": 14,
     "vision_use_head": False,
 }
-_QWEN2: Mapping[str, Any] = {
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
-    "hidden_act": "silu",
-    "initializer_range": 0.02,
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "use_sliding_window": False,
+# Name -> model, layout, special tokens.
+_PUBLISHED: Mapping[str, tuple[str, Layout, tuple[str, ...]]] = {
+    "llava-onevision-0.5b": ("llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
+    "llava-onevision-7b": ("llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
+    "llava-onevision-7b-lmms-lab": ("llava-onevision-7b", "lmms-lab", _LLAVA_SPECIAL),
+    "llava-video-7b": ("llava-video-7b", "lmms-lab", _LLAVA_SPECIAL),
+    "qwen2.5-vl-3b": ("qwen2.5-vl-7b", "qwen", _QWEN_VL_SPECIAL),
+    "qwen2.5-vl-7b": ("qwen2.5-vl-7b", "qwen", _QWEN_VL_SPECIAL),
+    "qwen3-vl-2b": ("qwen3-vl-8b", "qwen3", _QWEN_VL_SPECIAL),
+    "qwen3-vl-4b": ("qwen3-vl-8b", "qwen3", _QWEN_VL_SPECIAL),
+    "qwen3-vl-8b": ("qwen3-vl-8b", "qwen3", _QWEN_VL_SPECIAL),
+    "internvl3.5-8b": ("internvl3.5-8b", "internvl-chat", _SPECIAL),
+    "internvl3.5-8b-hf": ("internvl3.5-8b", "internvl-hf", _SPECIAL),
 }
-_QWEN2_7B: Mapping[str, Any] = {
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "max_window_layers": 28,
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-}
-_QWEN2_05B: Mapping[str, Any] = {
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "max_window_layers": 24,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-}
-
-
-def _onevision(text: Mapping[str, Any], vocab_size: int, tied: bool) -> Geometry:
-    """llava-hf/llava-onevision-qwen2-*-ov-hf; the vocabulary is padded there."""
-    sizes = {**_QWEN2, **text, "vocab_size": vocab_size, "tie_word_embeddings": tied}
-    config = {
-        "architectures": ["LlavaOnevisionForConditionalGeneration"],
-        "ignore_index": -100,
-        "image_grid_pinpoints": [
-            [384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)
-        ],
-        "image_token_index": 151646,
-        "model_type": "llava_onevision",
-        "projector_hidden_act": "gelu",
-        "text_config": {"model_type": "qwen2", **sizes},
-        "tie_word_embeddings": tied,
-        "torch_dtype": "bfloat16",
-        "use_image_newline_parameter": True,
-        "video_token_index": 151647,
-        "vision_aspect_ratio": "anyres_max_9",
-        "vision_config": dict(_SIGLIP),
-        "vision_feature_layer": -1,
-        "vision_feature_select_strategy": "full",
-    }
-    return Geometry("llava-onevision-7b", "llava-hf", config, _LLAVA_SPECIAL)
-
-
-def _llava_video() -> Geometry:
-    """lmms-lab/LLaVA-Video-7B-Qwen2, whose config.json names its tower without describing it."""
-    config = {
-        "architectures": ["LlavaQwenForCausalLM"],
-        **_QWEN2,
-        **_QWEN2_7B,
-        "attention_dropout": 0.0,
-        "image_aspect_ratio": "anyres_max_9",
-        "mm_hidden_size": 1152,
-        "mm_newline_position": "grid",
-        "mm_patch_merge_type": "spatial_unpad",
-        "mm_projector_type": "mlp2x_gelu",
-        "mm_resampler_type": None,
-        "mm_spatial_pool_mode": "bilinear",
-        "mm_spatial_pool_stride": 2,
-        "mm_vision_select_feature": "patch",
-        "mm_vision_select_layer": -2,
-        "mm_vision_tower": "google/siglip-so400m-patch14-384",
-        "model_type": "llava",
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "use_mm_proj": True,
-        "vocab_size": 152064,
-    }
-    return Geometry("llava-video-7b", "lmms-lab", config, _LLAVA_SPECIAL)
-
-
-def _qwen(text: Mapping[str, Any], vocab_size: int, tied: bool) -> Geometry:
-    """Qwen/Qwen2.5-VL-*-Instruct, whose config.json is flat."""
-    config = {
-        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-        "attention_dropout": 0.0,
-        **_QWEN2,
-        **text,
-        "image_token_id": 151655,
-        "max_position_embeddings": 128000,
-        "model_type": "qwen2_5_vl",
-        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-        "tie_word_embeddings": tied,
-        "torch_dtype": "bfloat16",
-        "use_cache": True,
-        "video_token_id": 151656,
-        "vision_config": {
-            "depth": 32,
-            "fullatt_block_indexes": [7, 15, 23, 31],
-            "hidden_act": "silu",
-            "hidden_size": 1280,
-            "in_chans": 3,
-            "intermediate_size": 3420,
-            "model_type": "qwen2_5_vl",
-            "num_heads": 16,
-            "out_hidden_size": text["hidden_size"],
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "spatial_patch_size": 14,
-            "temporal_patch_size": 2,
-            "tokens_per_second": 2,
-            "window_size": 112,
-        },
-        "vision_end_token_id": 151653,
-        "vision_start_token_id": 151652,
-        "vision_token_id": 151654,
-        "vocab_size": vocab_size,
-    }
-    return Geometry("qwen2.5-vl-7b", "qwen", config, _QWEN_VL_SPECIAL)
-
-
-_QWEN_3B: Mapping[str, Any] = {
-    "hidden_size": 2048,
-    "intermediate_size": 11008,
-    "max_window_layers": 70,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 36,
-    "num_key_value_heads": 2,
-}
-
-
-def _internvl(layout: Layout, config: Mapping[str, Any]) -> Geometry:
-    """OpenGVLab/InternVL3_5-*."""
-    return Geometry("internvl3.5-8b", layout, config, internvl.SPECIAL)
 
 
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(
     {
-        "llava-onevision-0.5b": _onevision(_QWEN2_05B, 152000, tied=True),
-        "llava-onevision-7b": _onevision(_QWEN2_7B, 152128, tied=False),
-        "llava-video-7b": _llava_video(),
-        "qwen2.5-vl-3b": _qwen(_QWEN_3B, 151936, tied=True),
-        "qwen2.5-vl-7b": _qwen(_QWEN2_7B, 152064, tied=False),
-        **{
-            name: Geometry("qwen3-vl-8b", "qwen3", config, _QWEN_VL_SPECIAL)
-            for name, config in QWEN3_CONFIGS.items()
-        },
-        "internvl3.5-8b": _internvl("internvl-chat", internvl.chat_config(internvl.QWEN3_8B)),
-        "internvl3.5-8b-hf": _internvl("internvl-hf", internvl.hf_config(internvl.QWEN3_8B)),
+        name: Geometry(model, layout, _read(name), special)
+        for name, (model, layout, special) in _PUBLISHED.items()
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,10 +11,17 @@ from typing import TYPE_CHECKING
 from tango_core.local_files import raise_if_not_regular
 from tango_core.video.readers.errors import VideoDecodeError
 
+_URL = re.compile(r"https?://", re.IGNORECASE)
+
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
     from av.video.stream import VideoStream
+
+
+def for_ffmpeg(path: str) -> str:
+    """The absolute path: FFmpeg takes what precedes a colon in a relative one for a protocol."""
+    return os.path.abspath(path)
 
 
 @contextmanager
@@ -26,6 +34,11 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     """
     import av
 
+    if _URL.match(path) and not os.path.exists(path):
+        raise VideoDecodeError(
+            f"{path}: videos are not read from http and https; download the file, or use a store "
+            "(s3://, gs://, hf://)"
+        )
     if not os.path.exists(path):
         raise VideoDecodeError(f"{path}: no such file")
     try:
@@ -35,7 +48,7 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     if os.path.getsize(path) == 0:
         raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
     try:
-        container = av.open(path, metadata_errors="replace")
+        container = av.open(for_ffmpeg(path), metadata_errors="replace")
     except MemoryError:
         raise
     except (av.FFmpegError, OSError) as error:

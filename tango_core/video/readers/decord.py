@@ -10,6 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Picture, Times
+from tango_core.video.readers.container import for_ffmpeg
 from tango_core.video.readers.errors import DecoderUnavailableError, ReaderError
 
 _SOURCE_POSITION = re.compile(r"(\[[\d:]+\]\s*)?\S+\.(cc|h):\d+:\s*")
@@ -67,7 +68,7 @@ class DecordReader:
         self._path = path
         self._errors: tuple[type[Exception], ...] = (decord.DECORDError, RuntimeError)
         try:
-            self._reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
+            self._reader = decord.VideoReader(for_ffmpeg(path), ctx=decord.cpu(0), num_threads=1)
         except self._errors as error:
             raise ReaderError(f"{path}: decord cannot open it ({_first_line(error)})") from error
         count = len(self._reader)

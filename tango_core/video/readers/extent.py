@@ -44,9 +44,7 @@ def locate_clip(
             was cut off and fewer frames than `num_frames` are left of a clip that had more.
     """
     if len(times) == 0:
-        raise VideoDecodeError(
-            f"{path}: 0 of {num_frames} frames decoded; the file is probably truncated"
-        )
+        raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {_why_nothing(index)}")
     start, end = clip
     frames_end = _end_of_frames(times, index)
     announced_end = max(index.info.duration_s or 0.0, frames_end)
@@ -85,3 +83,10 @@ def _end_of_frames(times: Times, index: PacketIndex) -> float:
         return max(index.end_s, float(times[-1]))
     step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
     return float(times[-1]) + (step or 1.0 / (index.info.rate or 25.0))
+
+
+def _why_nothing(index: PacketIndex) -> str:
+    """The likely reason why no frame came out of the decoder."""
+    if index.info.container.startswith("webp"):
+        return "FFmpeg does not decode animated WebP; convert it, for example to mp4"
+    return "the file is probably truncated"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 # Containers without presentation times: what FFmpeg reports for these is guessed from the order of
 # packets.
 UNTIMED_CONTAINERS = ("avi", "h264", "hevc", "m4v", "mpegvideo", "ivf", "obu")
+# Of these, raw streams, for which FFmpeg assumes 25 frames per second.
+RATELESS_CONTAINERS = ("h264", "hevc", "m4v", "mpegvideo", "obu")
 # Of these, the ones that number their packets; the number of a dropped frame has no packet.
 NUMBERED_CONTAINERS = ("avi", "ivf")
+# Seconds by which a time stamp must be smaller than the one before for a new recording to begin; as
+# the command ffmpeg decides it for MPEG streams.
+RESTART_S = 0.1
 # Bytes of the name and the size of a chunk of AVI, in front of its content.
 _CHUNK_HEADER = 8
 
@@ -245,8 +251,23 @@ def _build_index(
         decord_doubt=decord_doubt(container, stream, packets, trusted),
     )
     time_base = stream.time_base or Fraction(1, 1_000_000)
-    origin_s = max(0, start) / 1_000_000
+    origin_s = start / 1_000_000
+    if start < 0:
+        # MPEG time stamps before a wrap of their 33 bits are negative. In other containers a
+        # negative start is mostly that of the sound, and the video begins at 0.
+        origin_s = min(0.0, float(shown[0][0] * time_base)) if shown else 0.0
     last_tick = max((pts + duration for pts, duration in shown), default=0)
+    if container.format.name in RATELESS_CONTAINERS:
+        problem = problem or (
+            f"a raw stream stores no times; its frames are taken as {float(rate or 0):g} per second"
+        )
+    restarts = _restarts(packets, time_base)
+    if restarts:
+        trusted = False
+        problem = problem or (
+            f"its time stamps start again {restarts} time{'s' if restarts > 1 else ''} (recordings "
+            "that were joined); times go on from one part to the next"
+        )
     return PacketIndex(
         info=info,
         time_base=time_base,
@@ -260,6 +281,12 @@ def _build_index(
         reordered=any(packet.pts != packet.dts for packet in packets),
         problem=problem,
     )
+
+
+def _restarts(packets: list[_Packet], time_base: Fraction) -> int:
+    """How often the decoding times of a file fall behind those before."""
+    ticks = [packet.dts for packet in packets if packet.dts is not None]
+    return sum(float((before - after) * time_base) > RESTART_S for before, after in pairwise(ticks))
 
 
 def _numbers(container: InputContainer, packets: list[_Packet]) -> Indices:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Times
-from tango_core.video.readers.probe import UNTIMED_CONTAINERS, PacketIndex
+from tango_core.video.readers.probe import RESTART_S, UNTIMED_CONTAINERS, PacketIndex
 
 DEFAULT_RATE = 25.0
 
@@ -39,7 +39,8 @@ def times_of_decoded(stamps: Sequence[int | None], delay: int, index: PacketInde
     known = [stamp for stamp in stamps if stamp is not None]
     all_known = len(known) == len(stamps)
     if index.info.container.split(",")[0] not in UNTIMED_CONTAINERS and all_known:
-        return np.maximum.accumulate(index.seconds(np.array(known, dtype=np.int64)))
+        ticks = np.array(known, dtype=np.int64)
+        return np.maximum.accumulate(index.seconds(_without_restarts(ticks, index)))
     numbers = index.numbers
     if len(stamps) < len(numbers):
         own = np.array(known, dtype=np.int64)
@@ -49,6 +50,17 @@ def times_of_decoded(stamps: Sequence[int | None], delay: int, index: PacketInde
     if index.has_gaps and len(stamps) <= len(numbers):
         return index.seconds(_delayed(numbers, delay)[: len(stamps)])
     return np.arange(len(stamps)) / (index.info.rate or DEFAULT_RATE)
+
+
+def _without_restarts(ticks: Indices, index: PacketIndex) -> Indices:
+    """Let time stamps that start again go on, one usual step behind the frame before."""
+    steps = np.diff(ticks)
+    falls = steps * float(index.time_base) < -RESTART_S
+    if not falls.any():
+        return ticks
+    usual = int(np.median(steps[steps > 0])) if (steps > 0).any() else 0
+    moved: Indices = ticks[0] + np.concatenate([[0], np.cumsum(np.where(falls, usual, steps))])
+    return moved
 
 
 def _delayed(numbers: Indices, delay: int) -> Indices:

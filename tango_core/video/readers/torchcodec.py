@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from tango_core.video.readers.base import Indices, Picture
+from tango_core.video.readers.container import for_ffmpeg
 from tango_core.video.readers.errors import DecoderUnavailableError, ReaderError
 from tango_core.video.readers.probe import PacketIndex
+
+# Below the distance of frames at 500 per second, above the rounding of time stamps.
+_TIME_TOLERANCE_S = 2e-3
 
 
 def _decoder_class() -> Any:
@@ -43,20 +47,28 @@ class TorchcodecReader:
         self.damage: list[str] = []
         self.problems: list[str] = []
         self._path = path
+        self._index = index
         try:
             self._decoder = _decoder_class()(
-                path, stream_index=index.info.stream, num_ffmpeg_threads=1, seek_mode="exact"
+                for_ffmpeg(path),
+                stream_index=index.info.stream,
+                num_ffmpeg_threads=1,
+                seek_mode="exact",
             )
-        except (RuntimeError, ValueError) as error:
+            count = int(self._decoder.metadata.num_frames)
+            self._is_indexed = index.trusted and count == len(index.shown)
+            if self._is_indexed:
+                self.times = index.times
+            else:
+                stamps = [self._decoder.get_frame_at(at).pts_seconds for at in range(count)]
+                times = np.array(stamps, dtype=np.float64) - index.origin_s
+                self.times = np.maximum(times, 0.0)
+        except (RuntimeError, ValueError, IndexError) as error:
             raise ReaderError(
-                f"{path}: torchcodec cannot open it ({_first_line(error)})"
+                f"{path}: torchcodec cannot read it ({_first_line(error)})"
             ) from error
-        count = int(self._decoder.metadata.num_frames)
-        if index.trusted and count == len(index.shown):
-            self.times = index.times
-        else:
-            stamps = [self._decoder.get_frame_at(at).pts_seconds for at in range(count)]
-            self.times = np.maximum(np.array(stamps, dtype=np.float64) - index.origin_s, 0.0)
+        if (np.diff(self.times) < 0).any():
+            raise ReaderError(f"{path}: torchcodec gives its frames in a wrong order")
 
     def close(self) -> None:
         """Free the decoder."""
@@ -74,7 +86,22 @@ class TorchcodecReader:
                 raise ReaderError(
                     f"{self._path}: torchcodec failed at frame {index} ({_first_line(error)})"
                 ) from error
+            self._raise_if_other_frame(int(index), float(frame.pts_seconds))
             yield int(index), frame.data.permute(1, 2, 0).contiguous().numpy()
+
+    def _raise_if_other_frame(self, index: int, pts_s: float) -> None:
+        """Compare the time of a returned frame with that of its packet.
+
+        torchcodec 0.13 seeks to other frames than asked for in MPEG transport streams.
+        """
+        if not self._is_indexed:
+            return
+        expected_s = float(self._index.shown[index] * self._index.time_base)
+        if abs(pts_s - expected_s) > _TIME_TOLERANCE_S:
+            raise ReaderError(
+                f"{self._path}: torchcodec returned the frame at {pts_s:.3f} s for the one at "
+                f"{expected_s:.3f} s"
+            )
 
 
 def _first_line(error: Exception) -> str:

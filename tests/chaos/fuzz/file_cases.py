@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from pipeline.cache.contents import Content
 
 from jobs.cache.table import cache_table
 from jobs.config.recipe import parse_job
@@ -24,9 +25,8 @@ from jobs.results.facts import JobFacts
 from jobs.results.summary import read_answers, write_summary
 from pipeline.answer_parts import AnswerParts
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.contents import Content
 from pipeline.cache.folders import find_caches
-from pipeline.cache.index import read_index, write_index
+from pipeline.cache.shards import read_index, write_index
 from pipeline.cache.tokens import TokenCache
 from pipeline.lease import FileLease
 from pipeline.seal import read_sealed, write_sealed

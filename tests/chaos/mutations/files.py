@@ -11,11 +11,18 @@ import pyarrow.parquet as pq
 
 from pipeline.answers import AnswerWriter
 from pipeline.cache.compact import _entry
+from pipeline.cache.directory import find_row
 from pipeline.cache.names import file_of
-from pipeline.cache.rows import ClipIdentity, StoredClip, _from_row
+from pipeline.cache.rows import (
+    SCHEMA,
+    WRITE_OPTIONS,
+    ClipIdentity,
+    StoredClip,
+    _from_row,
+    read_checked,
+)
 from pipeline.cache.shards import KEYS, Shards, shard_name
-from pipeline.cache.stored import layout_of
-from pipeline.cache.tokens import Entry, TokenCache, read_clip
+from pipeline.cache.tokens import Entry, TokenCache
 from pipeline.executors import attempts
 from pipeline.rows import Row, bounds
 from pipeline.seal import DAMAGE, DamagedFileError, SealedTable
@@ -105,7 +112,7 @@ def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None
 
 
 def _read_own_file_only(self: TokenCache, key: str) -> Entry:
-    return read_clip(self.storage, key).entry
+    return read_checked(*find_row(self.shards, key, in_shard=False)).entry
 
 
 def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
@@ -116,10 +123,9 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     for file in batch:
         folder.remove(file.base_name)
     keys = []
-    schema, options = layout_of(folder.holds_features, _entry(batch[0]))
     with (
         folder.storage.writing(shard_name(clock.now())) as sink,
-        pq.ParquetWriter(sink, schema, **options) as writer,
+        pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
     ):
         for file in batch:
             table = tables[file.base_name]
@@ -130,7 +136,7 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     yield from ((file_of(key), None) for key in keys)
 
 
-def _remove_unseen(folder: Any, written: Any, key: str) -> None:
+def _remove_unseen(folder: Any, key: str) -> None:
     """Removes a clip's own file, and whatever was put in its place, without a look at the copy."""
     folder.remove(file_of(key))
 

@@ -24,9 +24,8 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.tracking.live import LiveRun
 from pipeline.answers import read_answers
-from pipeline.cache.checks import _check
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import CacheFolder, find_caches
+from pipeline.cache.folders import CacheFolder, _check, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan

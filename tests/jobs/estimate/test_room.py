@@ -17,10 +17,10 @@ from jobs.units import human_bytes
 from pipeline.gpu_memory import keep_to_share, spread_weights
 from pipeline.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.models.frame_batches import FrameBatches, free_bytes
 from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token
-from tango_core.models.weight_bytes import bytes_of, modules_of
+from tango_core.models.placement import bytes_of, modules_of
+from tango_core.models.towers.frame_batches import FrameBatches, free_bytes
 
 GIB, MIB = 2**30, 2**20
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")

@@ -21,7 +21,7 @@ def start(tmp_path):
     """`start(*arguments)` runs the script of a package; `python` are options of the interpreter."""
     target, unpacked = tmp_path / "package.zip", tmp_path / "unpacked"
     recipe = "benchmark: {name: shapes}\nmethod: {name: full}\nlimit: 1\nexecutor: local\n"
-    write_package(target, recipe)
+    write_package(target, recipe, {})
     zipfile.ZipFile(target).extractall(unpacked)
 
     def run(*arguments, python=()):

@@ -5,12 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from jobs.submit import package
-from jobs.submit.ignored import kept_files
-from jobs.submit.package import RECIPE_FILE, START_FILE, PackageError, write_package
+from jobs.submit.package import (
+    RECIPE_FILE,
+    START_FILE,
+    PackageError,
+    package_files,
+    size_line,
+    write_package,
+)
+from jobs.submit.working_dir import kept_files, looks_secret, working_files
 
 TREE = {
     ".gitignore": "*.log\nbuild/\n/data\n!important.log\n",
@@ -74,9 +82,11 @@ def test_a_virtual_environment_is_left_out(tree):
 
 def test_a_package_holds_recipe_starter_and_the_tree(tree, tmp_path):
     target = tmp_path / "package.zip"
-    count = write_package(target, "method: {}\n", working_dir=tree)
+    files = package_files(tree)
+    write_package(target, "method: {}\n", files)
     content = packed(target)
-    assert count == len(content)
+    assert len(content) == len(files) + 2
+    assert size_line(files).startswith(f"{len(files)} files of ")
     assert content[RECIPE_FILE] == b"method: {}\n"
     assert b"runpy" in content[START_FILE]
     assert content["own_methods.py"] == b"A = 1\n"
@@ -85,21 +95,22 @@ def test_a_package_holds_recipe_starter_and_the_tree(tree, tmp_path):
 
 def test_a_recipe_alone_is_a_small_package(tmp_path):
     target = tmp_path / "package.zip"
-    assert write_package(target, "method: {}\n") == 2
+    write_package(target, "method: {}\n", {})
+    assert len(packed(target)) == 2
     assert target.stat().st_size < 10_000
 
 
 def test_equal_content_gives_equal_bytes(tree, tmp_path):
     first, second = tmp_path / "first.zip", tmp_path / "second.zip"
-    write_package(first, "a: 1\n", working_dir=tree)
+    write_package(first, "a: 1\n", package_files(tree))
     (tree / "own_methods.py").touch()  # another time, the same content
-    write_package(second, "a: 1\n", working_dir=tree)
+    write_package(second, "a: 1\n", package_files(tree))
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_code_of_this_installation_goes_along(tmp_path):
     target = tmp_path / "package.zip"
-    write_package(target, "a: 1\n", with_code=True)
+    write_package(target, "a: 1\n", package_files(None, with_code=True))
     content = packed(target)
     assert {
         "tango_core/tiny/model.safetensors",
@@ -118,15 +129,69 @@ def test_a_directory_that_is_too_large_is_refused_with_its_largest_files(
     (tree / "model.bin").write_bytes(b"x" * 5000)
     (tree / "small.bin").write_bytes(b"x" * 10)
     with pytest.raises(PackageError, match=r"the largest are model\.bin \(5\.0 kB\)") as error:
-        write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tree)
+        write_package(tmp_path / "package.zip", "a: 1\n", package_files(tree))
     assert "\n" not in str(error.value)
     (tree / ".gitignore").write_text("model.bin\n")
-    write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tree)
+    write_package(tmp_path / "package.zip", "a: 1\n", package_files(tree))
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(PackageError, match=r"--working-dir .*nowhere: no such directory"):
-        write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tmp_path / "nowhere")
+        write_package(tmp_path / "package.zip", "a: 1\n", package_files(tmp_path / "nowhere"))
     (tmp_path / "somewhere").touch()
     with pytest.raises(PackageError, match=r"--working-dir .*somewhere: a file, not a directory"):
-        write_package(tmp_path / "package.zip", "a: 1\n", working_dir=tmp_path / "somewhere")
+        write_package(tmp_path / "package.zip", "a: 1\n", package_files(tmp_path / "somewhere"))
+
+
+def names_of(tree, paths):
+    return {path.relative_to(tree).as_posix() for path in paths}
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_rules_above_the_directory_hold(tree, in_git):
+    inner = tree / "deep" / "inner"
+    inner.mkdir()
+    (tree / ".gitignore").write_text("*.log\nprivate.txt\n")
+    for name in ("private.txt", "secret.py", "method.py"):
+        (inner / name).touch()
+    if in_git:
+        subprocess.run(["git", "init", "-q", tree], check=True)
+        (tree / ".git/info/exclude").write_text("method.py\n")
+    assert names_of(inner, kept_files(inner)) == (set() if in_git else {"method.py"})
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_what_looks_like_a_secret_is_left_out_and_named(tree, in_git, caplog):
+    secrets = {".env", "deep/.netrc", "id_rsa", "server.pem", "tls.key", ".aws/credentials"}
+    for name in (*secrets, ".env.example", "id_rsa.pub", "keys.py", "tokenizer.json"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).touch()
+    if in_git:
+        subprocess.run(["git", "init", "-q", tree], check=True)
+    assert names_of(tree, working_files(tree).secrets) == secrets
+    sent = package_files(tree, include=[Path(".env")])
+    assert secrets & sent.keys() == {".env"}
+    assert {".env.example", "id_rsa.pub", "keys.py", "tokenizer.json"} <= sent.keys()
+    assert "not sent, as it looks like a secret: " in caplog.text
+    assert "server.pem" in caplog.text
+    with pytest.raises(PackageError, match=r"--include gone: no such file in --working-dir"):
+        package_files(tree, include=[Path("gone")])
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_link_that_leads_out_is_refused_by_name(tree, tmp_path, in_git, is_folder):
+    outside = tmp_path / "outside"
+    outside.mkdir() if is_folder else outside.touch()
+    (tree / "deep" / "link").symlink_to(outside)
+    (tree / "deep" / "fine.py").symlink_to(tree / "own_methods.py")
+    if in_git:
+        subprocess.run(["git", "init", "-q", tree], check=True)
+    with pytest.raises(PackageError, match=r"deep/link is a link that leads out of it"):
+        package_files(tree)
+    (tree / "deep" / "link").unlink()
+    assert "deep/fine.py" in package_files(tree)
+
+
+def test_files_of_the_package_itself_are_no_secrets():
+    assert not [path for path in package_files(None, with_code=True).values() if looks_secret(path)]

@@ -88,11 +88,11 @@ def test_a_selection_and_all_tokens_have_no_sources(pages):
     assert (places.tolist(), weights.tolist()) == ([int(uniform.kept[1])], [1.0])
 
 
-def test_tokens_of_an_older_cache_say_what_is_missing_and_how_to_get_it(pages):
+def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
     seen = pages.seen(0, ALL)
     old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
     assert old.missing == (ONLY_POSITIONS,)
-    assert "cache.features: tokens" in ONLY_POSITIONS
+    assert "cache.features: all" in ONLY_POSITIONS
     assert len(old.kept) == 12
 
 
@@ -119,13 +119,14 @@ def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path
 
 def test_a_damaged_entry_is_a_sentence(run, tmp_path):
     shutil.copytree(run.parent, tmp_path / "copy")
-    (cache,) = (tmp_path / "copy/cache").glob("*tango*")
-    for entry in cache.glob("*-plan.parquet"):
+    (cache,) = (tmp_path / "copy/cache").glob("*features*")
+    for entry in cache.glob("*.parquet"):
         data = bytearray(entry.read_bytes())
         data[len(data) // 2] ^= 0xFF
         entry.write_bytes(bytes(data))
     with opened([tmp_path / "copy/run"], cache=str(tmp_path / "copy/cache")) as pages:
         assert "damaged" in pages.seen(0, [1]).columns[1]
+    assert len(list(cache.glob("*.parquet"))) == 4, "who looks on removes nothing"
 
 
 def test_an_unknown_clip_is_named(pages):

@@ -64,7 +64,7 @@ def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path):
-    changes = {"cache": {"features": "tokens"}, "executor": "local", "limit": 2}
+    changes = {"cache": {"features": "all"}, "executor": "local", "limit": 2}
     methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
     recipe = job(tmp_path / "shapes", methods=methods, **changes)
     _, run = run_job(recipe, tmp_path / "runs")

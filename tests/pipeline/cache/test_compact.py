@@ -18,11 +18,10 @@ import pytest
 import torch
 
 from pipeline.cache import compact as cache_compact
-from pipeline.cache.checks import check_clips, count_tokens
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import find_caches
+from pipeline.cache.folders import check_clips, count_tokens, find_caches
 from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
@@ -141,16 +140,14 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
 KILLED = """
 import os, sys
 from pathlib import Path
-from pipeline.cache import compact as cache_compact
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, find_caches
-from pipeline.storage import Storage
 when, root = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), 9)
 if when == "writing":
-    read = cache_compact.read_entry
+    read = CacheFolder.row
     left = iter(range(3))
-    cache_compact.read_entry = lambda *a: read(*a) if next(left, None) is not None else die()
+    CacheFolder.row = lambda *a, **k: read(*a, **k) if next(left, None) is not None else die()
 if when == "placed":
     CacheFolder.remove = die
 if when == "removing":

@@ -1,4 +1,4 @@
-"""Rows that go with tokens (DeepStack) in token caches, plans, feature stores and exports."""
+"""Rows that go with tokens (DeepStack) in token caches, feature stores and exports."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import torch
 from safetensors.torch import load_file
 from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
-from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.derived import derived, on_cpu
+from pipeline.cache.directory import read_columns
 from pipeline.cache.export import export_cache
+from pipeline.cache.feature_rows import rounded
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import find_caches
-from pipeline.cache.plans import PlanEntry
-from pipeline.cache.quantised import rounded
+from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.cache.tokens import TokenCache
-from pipeline.stages.compress import tokens_on_cpu
 from tango_core.compressors import build_method
 
 EXTRA = 3
@@ -47,7 +46,7 @@ def caches(root, rule="merge", dtype="auto"):
         settings["features"] = "int8"
     tokens = TokenCache(str(root), settings, "tiny-own")
     tokens.prepare()
-    return stored, tokens.with_features(stored)
+    return stored, tokens
 
 
 def same(one, other):
@@ -60,7 +59,7 @@ def test_a_token_set_comes_back_with_its_companions(tmp_path, name, dtype):
     _, tokens = caches(tmp_path)
     video = build_method(name, retention=0.3).compressor.compress(deep(dtype=dtype))
     assert video.companions.shape == (video.num_kept, EXTRA, WIDTH)
-    tokens.write(clip(), Entry(tokens_on_cpu(video), 1.0, 2.0, 3.0))
+    tokens.write(clip(), Entry(on_cpu(video), 1.0, 2.0, 3.0))
     read = tokens.read(clip().key).video
     assert same(read, video)
     assert read.companions.dtype == dtype
@@ -74,28 +73,25 @@ def test_four_rows_take_four_times_the_bytes(tmp_path):
     assert row["shape"] == [video.num_kept, 1 + EXTRA, WIDTH]
     assert len(row["tokens"]) == video.num_kept * (1 + EXTRA) * WIDTH * 4
     stored.write(clip(), deep(), (), (1.0, 2.0))
-    assert stored.layout(clip().key).row_bytes == (1 + EXTRA) * WIDTH * 4
+    row = read_columns(stored.shards, clip().key, ["tokens", "shape"]).to_pylist()[0]
+    assert row["shape"] == [FRAMES, GRID[0] * GRID[1], 1 + EXTRA, WIDTH]
+    assert len(row["tokens"]) == FRAMES * GRID[0] * GRID[1] * (1 + EXTRA) * WIDTH * 4
 
 
 @pytest.mark.parametrize("dtype", ["auto", "int8"])
 @pytest.mark.parametrize("rule", ["merge", "anchor"])
 @pytest.mark.parametrize("name", ["uniform", "tango", "full", "pool_time"])
-def test_a_stored_plan_gives_the_bytes_of_compress(tmp_path, name, rule, dtype):
-    stored, tokens = caches(tmp_path, rule, dtype)
+def test_stored_features_give_the_bytes_of_compress(tmp_path, name, rule, dtype):
+    stored, _ = caches(tmp_path, rule, dtype)
     given = deep(anchored=rule == "anchor")
-    digest = stored.write(clip(), given, (*("saliency", "attention", "keys"),), (1.0, 2.0))
+    stored.write(clip(), given, ("saliency", "attention", "keys"), (1.0, 2.0))
     if dtype == "int8":
         given, _ = rounded(given)
     options = {} if name == "full" else {"retention": 0.25}
     compressor = build_method(name, **options).compressor
-    expected, plan = compressor.compress(given), compressor.plan(given)
-    entry = PlanEntry(plan, stored.name, digest, "float32", WIDTH, given.source, 1.0, 2.0, 3.0)
-    tokens.write_plan(clip(), entry)
-    assert same(tokens.read(clip().key).video, expected)
-    opened = stored.opened(clip().key, stored.parts())
-    again = compressor.compress(opened.features(compressor.needs))
-    assert same(again, expected)
-    assert opened.anchored == (rule == "anchor")
+    found = stored.read(clip().key, stored.parts(), compressor.needs)
+    assert same(derived(compressor, found).video, compressor.compress(given))
+    assert found.features.anchored == (rule == "anchor")
 
 
 def test_anchored_rows_are_those_of_the_tokens_own_places():
@@ -116,7 +112,7 @@ def test_damage_to_companions_is_found(tmp_path):
     spoilt = bytes(byte ^ 0xFF for byte in value)
     path.write_bytes(data[:at] + spoilt + data[at + len(value) :])
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
-        open_features(str(tmp_path), {**MODEL, "companions": "merge"}).opened(clip().key).tokens()
+        stored.read(clip().key, ["tokens"], frozenset())
 
 
 def test_shards_and_exports_keep_them(tmp_path):

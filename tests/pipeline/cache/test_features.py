@@ -1,8 +1,9 @@
-"""What the encoder gave, stored and read back: bit for bit, in parts, from shards and stores."""
+"""What the encoder gave, stored and read back: bit for bit, from files, shards and stores."""
 
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from stored_features import GRID, MODEL, WIDTH, clip, features, filled
+from stored_features import GRID, MODEL, clip, features, filled
 
-from pipeline.cache.checks import check_clips
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.features import open_features
-from pipeline.cache.folders import find_caches
+from pipeline.cache.feature_rows import quantise, restore
+from pipeline.cache.features import FeaturesDamagedError, open_features
+from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_part
-from pipeline.cache.quantised import quantise, restore
 from pipeline.cache.rows import CacheError
-from pipeline.cache.stored_features import FeaturesDamagedError
 
 KEY = clip().key
 ALL = ("tokens", signals_part(SIGNALS))
@@ -33,22 +32,14 @@ def path_of(cache, part="tokens"):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_features_come_back_bit_for_bit(tmp_path, dtype):
     cache, written = filled(tmp_path, tokens=dtype), features(dtype=dtype)
-    opened = cache.opened(KEY, ALL)
-    read = opened.features(frozenset(SIGNALS))
+    found = cache.read(KEY, ALL, frozenset(SIGNALS))
+    read = found.features
     assert read.tokens.dtype == dtype
     for name in ("tokens", "timestamps", *SIGNALS):
         assert torch.equal(getattr(read, name), getattr(written, name))
         assert getattr(read, name).dtype == getattr(written, name).dtype
     assert (read.grid, read.sinks, read.source) == (GRID, (2, 1), written.source)
-    assert (opened.row.clip, opened.row.decode_video_ms, opened.row.encode_ms) == (clip(), 1.0, 2.0)
-
-
-def test_nothing_is_copied_for_the_cpu(tmp_path):
-    opened = filled(tmp_path).opened(KEY, ALL)
-    read = opened.features(frozenset(SIGNALS), "cpu")
-    assert read.tokens.data_ptr() == opened.tokens()[0].data_ptr()
-    for name in SIGNALS:
-        assert getattr(read, name).data_ptr() == opened.signals[name].data_ptr()
+    assert (found.clip, found.decode_video_ms, found.encode_ms) == (clip(), 1.0, 2.0)
 
 
 def test_one_listing_says_what_is_there(tmp_path):
@@ -65,11 +56,11 @@ def test_signals_are_added_beside_the_tokens(tmp_path):
     cache.write(clip(), given, (), (1.0, 2.0))
     before = path_of(cache).read_bytes()
     with pytest.raises(CacheError, match="has no saliency"):
-        cache.opened(KEY).features(frozenset({"saliency"}))
+        cache.read(KEY, cache.parts(), frozenset({"saliency"}))
     for names in (("saliency",), ("keys", "attention")):
         cache.write_signals(clip(), given, {n: getattr(given, n) for n in names}, (1.0, 3.0))
     assert set(cache.parts()) == {"tokens", "saliency", "attention-keys"}
-    read = cache.opened(KEY, cache.parts()).features(frozenset({"saliency", "keys"}))
+    read = cache.read(KEY, cache.parts(), frozenset({"saliency", "keys"})).features
     assert torch.equal(read.saliency, given.saliency)
     assert torch.equal(read.keys, given.keys)
     assert path_of(cache).read_bytes() == before
@@ -93,20 +84,23 @@ def spoil(path, value):
     path.write_bytes(data[:at] + bytes(byte ^ 0xFF for byte in value) + data[at + len(value) :])
 
 
-def test_a_reader_of_some_tokens_sees_damage_in_those_alone(tmp_path):
+def test_damage_in_a_token_is_found_and_the_clip_is_a_miss(tmp_path):
     cache = filled(tmp_path)
-    flat = features().tokens.flatten(0, 1)
-    spoil(path_of(cache), flat[17].numpy().tobytes())
-    for wanted in ([0, 1, 16, 18, 47], [3]):
-        opened, where = cache.opened(KEY), torch.tensor(wanted)
-        assert torch.equal(opened.rows(where)[0], flat[wanted])
-        assert torch.equal(opened.tokens(where)[0].flatten(0, 1)[wanted], flat[wanted])
-    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
-        cache.opened(KEY).rows(torch.tensor([16, 17]))
-    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
-        cache.opened(KEY).tokens()
+    spoil(path_of(cache), features().tokens.flatten(0, 1)[17].numpy().tobytes())
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
-        cache.read(KEY)
+        cache.read_entry(KEY)
+    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
+        cache.read(KEY, ALL, frozenset(), remove_damaged=True)
+    assert KEY not in cache.parts().get("tokens", ())
+
+
+def test_damage_in_signals_leaves_the_tokens_alone(tmp_path):
+    cache = filled(tmp_path)
+    spoil(path_of(cache, ALL[1]), features().keys.numpy().tobytes())
+    with pytest.raises(FeaturesDamagedError, match="checksum differs"):
+        cache.read(KEY, ALL, frozenset({"saliency"}), remove_damaged=True)
+    assert set(cache.parts()) == {"tokens"}
+    assert torch.equal(cache.read(KEY, ALL, frozenset()).features.tokens, features().tokens)
 
 
 @pytest.mark.parametrize("column", ["timestamps", "grid", "sinks", "tokens_digest", "token_crcs"])
@@ -119,34 +113,28 @@ def test_another_value_in_any_column_is_damage(tmp_path, column):
     field = table.schema.field(index)
     table = table.set_column(index, field, pa.array([changed], field.type))
     pq.write_table(table, path_of(cache), compression="none", use_dictionary=False)
-    with pytest.raises(FeaturesDamagedError, match="checksum differs"):
-        cache.opened(KEY)
+    with pytest.raises(FeaturesDamagedError, match="checksum"):
+        cache.read(KEY, ALL, frozenset())
 
 
 @pytest.mark.parametrize("length", [0, 7, 100, -30])
 def test_a_file_that_was_cut_short_is_damage_or_a_miss(tmp_path, length):
     cache = filled(tmp_path)
     path_of(cache).write_bytes(path_of(cache).read_bytes()[:length])
-    with pytest.raises((FeaturesDamagedError, FileNotFoundError)):
-        cache.opened(KEY)
     assert (KEY in cache.parts().get("tokens", ())) == (length != 0)
-
-
-def test_tokens_in_another_layout_are_damage_and_not_wrong_tokens(tmp_path):
-    cache = filled(tmp_path)
-    pq.write_table(pq.read_table(path_of(cache)), path_of(cache), compression="zstd")
-    with pytest.raises(FeaturesDamagedError, match="does not hold 3072 plain bytes"):
-        cache.opened(KEY).tokens()
+    with pytest.raises((FeaturesDamagedError, FileNotFoundError)):
+        cache.read(KEY, ALL, frozenset(), remove_damaged=True)
+    assert KEY not in cache.parts().get("tokens", ())
 
 
 def test_an_entry_of_another_cache_is_refused(tmp_path):
     cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
     other.storage.write(file_of(KEY), path_of(cache).read_bytes())
     with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
-        other.opened(KEY)
+        other.read_entry(KEY)
 
 
-def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
+def test_shards_hold_features_and_give_them_back(tmp_path):
     cache = filled(tmp_path, range(5))
     (folder,) = find_caches(tmp_path)
     moved = list(compact_cache(folder))
@@ -156,11 +144,9 @@ def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
     again = pickle.loads(pickle.dumps(cache))
     for number in (3, 0):
         key, given = clip(number).key, features(number)
-        opened = again.opened(key, ALL)
-        wanted = torch.tensor([0, 5, 6, 40])
-        assert torch.equal(opened.rows(wanted)[0], given.tokens.flatten(0, 1)[wanted])
-        assert torch.equal(opened.features(frozenset({"keys"})).keys, given.keys)
-        assert torch.equal(opened.features(frozenset()).tokens, given.tokens)
+        read = again.read(key, ALL, frozenset({"keys"})).features
+        assert torch.equal(read.keys, given.keys)
+        assert torch.equal(read.tokens, given.tokens)
     (folder,) = find_caches(tmp_path)
     assert [one.problem for one in check_clips(folder)] == [None] * 10
     again.discard(clip(3).key)
@@ -170,37 +156,32 @@ def test_shards_hold_features_and_give_them_back_in_parts(tmp_path):
     }
 
 
-def test_a_store_is_asked_for_ranges(tmp_path, monkeypatch):
-    """A run of tokens costs one request of its bytes; tokens far apart as many as gaps."""
+@pytest.mark.parametrize("in_shard", [False, True])
+def test_a_store_is_asked_once_for_an_entry(tmp_path, monkeypatch, in_shard):
     from pipeline.remote.objects import ObjectStore
 
-    cache = filled(f"memory://features-{tmp_path.name}")
-    asked, read = [], ObjectStore.read_range
-    monkeypatch.setattr(
-        ObjectStore,
-        "read_range",
-        lambda self, path, start, stop: asked.append(stop - start) or read(self, path, start, stop),
-    )
-    opened = cache.opened(KEY)
-    assert len(asked) == 1, "footer and small columns come in one request"
-    asked.clear()
-    wanted = torch.arange(8, 20)
-    assert torch.equal(opened.rows(wanted)[0], features().tokens.flatten(0, 1)[wanted])
-    assert asked == [12 * WIDTH * 4]
-    asked.clear()
-    monkeypatch.setattr("pipeline.cache.stored_features._STORE_GAP", 0)
-    wanted = torch.tensor([1, 2, 30])
-    assert torch.equal(opened.rows(wanted)[0], features().tokens.flatten(0, 1)[wanted])
-    assert asked == [2 * WIDTH * 4, WIDTH * 4]
+    cache = filled(f"memory://features-{tmp_path.name}", (0, 1))
+    if in_shard:
+        (folder,) = find_caches(cache.root)
+        assert not [problem for _, problem in compact_cache(folder) if problem]
+        cache.read(clip(1).key, ALL, frozenset())  # the shard's footer is known then
+    asked = []
+    for name in ("read", "read_range"):
+        ask = getattr(ObjectStore, name)
+        monkeypatch.setattr(
+            ObjectStore, name, lambda *args, ask=ask: asked.append(args[1:]) or ask(*args)
+        )
+    read = cache.read(KEY, ALL, frozenset()).features
+    assert torch.equal(read.tokens, features().tokens)
+    assert len(asked) == 1 + in_shard, "of a shard that a file was looked for first"
 
 
 def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
     cache, given = filled(tmp_path, dtype="int8"), features()
     flat = given.tokens.flatten(0, 1)
-    read = cache.opened(KEY, ALL).features(frozenset({"saliency"}))
+    read = cache.read(KEY, ALL, frozenset({"saliency"})).features
     rounded = restore(*quantise(flat), "float32")
     assert torch.equal(read.tokens.flatten(0, 1), rounded)
-    assert torch.equal(cache.opened(KEY).rows(torch.tensor([4, 9]))[0], rounded[[4, 9]])
     steps = flat.abs().amax(dim=1, keepdim=True) / 127
     assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
     assert torch.equal(read.saliency, given.saliency)
@@ -210,13 +191,6 @@ def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
 def test_a_token_of_zeros_stays_one():
     levels, scales = quantise(torch.zeros(2, 8))
     assert torch.equal(restore(levels, scales, "bfloat16"), torch.zeros(2, 8, dtype=torch.bfloat16))
-
-
-def test_the_memory_of_features_that_were_handed_out_is_not_used_again(tmp_path):
-    cache = filled(tmp_path, (0, 1))
-    first = cache.opened(clip(0).key).features(frozenset())
-    cache.opened(clip(1).key).tokens()
-    assert torch.equal(first.tokens, features(0).tokens)
 
 
 @pytest.mark.parametrize("in_shard", [False, True])
@@ -234,4 +208,26 @@ def test_a_damaged_footer_is_damage_and_no_error_of_the_disk(tmp_path, in_shard,
         length = int.from_bytes(data[-8:-4], "little")
         path.write_bytes(data[: -8 - length] + byte * length + data[-8:])
     with pytest.raises(FeaturesDamagedError, match="cannot be read"):
-        cache.opened(KEY)
+        cache.read(KEY, ALL, frozenset())
+
+
+@pytest.mark.parametrize("in_shard", [False, True])
+def test_flipped_bits_in_a_footer_never_give_other_features(tmp_path, in_shard):
+    cache, given = filled(tmp_path, (0, 1)), features()
+    if in_shard:
+        (folder,) = find_caches(str(tmp_path))
+        assert not [problem for _, problem in compact_cache(folder) if problem]
+    (path,) = Path(cache.storage.root).glob("shard-*" if in_shard else f"{KEY}.parquet")
+    data = path.read_bytes()
+    outcomes = Counter()
+    for at in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data), 5):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        cache = pickle.loads(pickle.dumps(cache))  # knows nothing of the file
+        try:
+            assert torch.equal(cache.read_entry(KEY).tokens, given.tokens)
+            outcomes["right"] += 1
+        except (CacheError, FileNotFoundError):
+            outcomes["refused"] += 1
+    assert outcomes["refused"] > 100

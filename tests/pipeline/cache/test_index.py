@@ -10,9 +10,8 @@ import torch
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.fingerprint import digest
 from pipeline.cache.folders import find_caches
-from pipeline.cache.index import INDEX, read_index
 from pipeline.cache.removal import plan_removals
-from pipeline.cache.shards import Shards
+from pipeline.cache.shards import INDEX, Shards, read_index
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.clock import SYSTEM_CLOCK
 from tango_core.types import CompressedVideo
@@ -73,7 +72,7 @@ def test_a_shard_that_is_not_in_the_index_is_asked(cache):
 
 def test_a_shard_that_has_gone_is_passed_over(cache):
     (shard, *_) = [n for n in cache.storage.names() if n.startswith("shard-")]
-    gone = read_index(cache.storage)[shard].entries
+    gone = read_index(cache.storage)[shard]
     cache.storage.delete(shard)
     assert cache.keys() == {key_of(number) for number in range(6)} - set(gone)
 

@@ -6,26 +6,9 @@ import numpy as np
 import torch
 from simulated_device import SimulatedDevice
 
-from pipeline.cache.features import open_features
-from pipeline.cache.sealed_rows import ClipIdentity
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.models.upload import upload_clip
+from tango_core.models.towers.frame_batches import upload_clip
 
 MODEL = {"name": "tiny", "frames": {"num_frames": 4}}
-
-
-def test_stored_features_of_one_clip_after_the_other(tmp_path):
-    cache = open_features(str(tmp_path), MODEL)
-    clips = {key: make_clip(4, (3, 3), seed=seed) for seed, key in enumerate(("one", "two"))}
-    for key, clip in clips.items():
-        cache.write(ClipIdentity(key, key, None, ""), clip, (), (0.0, 0.0))
-    with SimulatedDevice() as device:
-        found = {key: cache.opened(key).features(frozenset(), "cuda") for key in clips}
-        again = cache.opened("one").tokens()[0]
-    for key, clip in clips.items():
-        assert torch.equal(found[key].tokens.held, clip.tokens)
-    assert torch.equal(again, clips["one"].tokens)
-    assert device.reads == 0
 
 
 def test_frames_of_one_clip_after_the_other(monkeypatch):

@@ -12,9 +12,8 @@ import pytest
 import torch
 from fake_clock import FakeClock
 
-from pipeline.cache.checks import check_clips
-from pipeline.cache.folders import find_caches
-from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache, read_clip
+from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache, open_cache
 from pipeline.storage import Storage
 from tango_core import build_method, describe_model
 from tango_core.types import ClipSource, CompressedVideo
@@ -280,7 +279,7 @@ def test_an_entry_of_release_0_1_is_read_under_its_own_checksum(cache):
     crc = zlib.crc32(indices.tobytes(), zlib.crc32(tokens.tobytes()))
     rewritten(cache, checksum=f"crc32:{crc:08x}")
     assert torch.equal(cache.read("k1").video.tokens, entry().video.tokens)
-    assert not read_clip(cache.storage, "k1").sealed
+    assert not cache.read_stored("k1").sealed
     rewritten(cache, indices=[0, 5, 6])
     with pytest.raises(CacheError, match="checksum differs"):
         cache.read("k1")
@@ -289,7 +288,7 @@ def test_an_entry_of_release_0_1_is_read_under_its_own_checksum(cache):
 @pytest.mark.slow
 def test_every_flipped_bit_of_an_entry_is_found_or_harmless(cache):
     cache.write(CLIP, entry())
-    good, data = read_clip(cache.storage, "k1").table, cache.storage.read("k1.parquet")
+    good, data = cache.read_stored("k1").table, cache.storage.read("k1.parquet")
     rng = np.random.default_rng(0)
     found = 0
     for place in rng.choice(len(data) * 8, 1500, replace=False).tolist():
@@ -297,7 +296,7 @@ def test_every_flipped_bit_of_an_entry_is_found_or_harmless(cache):
         damaged[place // 8] ^= 1 << place % 8
         cache.storage.write("k1.parquet", bytes(damaged))
         try:
-            table = read_clip(cache.storage, "k1").table
+            table = cache.read_stored("k1").table
         except CacheError:
             found += 1
         else:

@@ -66,18 +66,14 @@ def test_a_failed_clip_is_a_failed_answer_per_question_and_method(one_clip, enco
     assert {a["prompt_tokens"] for a in result["answers"]} == {None}
 
 
-def test_a_damaged_entry_fails_its_methods_alone_and_is_removed(one_clip, encoded, answer):
+def test_a_damaged_entry_is_removed_and_its_clip_planned_again(one_clip, encoded, answer):
     damaged, good = one_clip.plan.caches.values()
     path = f"{encoded['clip_key']}.parquet"
     damaged.storage.write(path, damaged.storage.read(path)[:-40])
     result = answer(encoded)
-    assert result["status"] == "ok", "other methods have answered"
-    caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
-    for row in result["answers"]:
-        is_damaged = caches[row["cell"]] == damaged.name
-        assert (row["status"] == "answer_failed") == is_damaged
-    first = next(row for row in result["answers"] if row["error"])
-    assert "--resume computes it again" in first["error"]
+    assert result["lost_entry"]
+    assert {row["status"] for row in result["answers"]} == {"answer_failed"}
+    assert "it was removed, --resume computes it again" in result["answers"][0]["error"]
     assert damaged.keys() == set()
     assert good.keys() == {encoded["clip_key"]}
 

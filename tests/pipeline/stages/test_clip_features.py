@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache import feature_rows, quantised
-from pipeline.cache.names import file_of
-from pipeline.cache.quantised import quantise
-from pipeline.cache.stored_features import StoredFeatures
+from pipeline.cache import feature_rows
+from pipeline.cache.derived import on_device
+from pipeline.cache.feature_rows import quantise
+from pipeline.cache.names import SIGNALS
 from pipeline.pools import PoolError
 from pipeline.rows import Row
 from pipeline.settings import Settings
+from pipeline.stages.answer_requests import Asked, ClipInWork, Requests
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.write_behind import Writers
 from tango_core.models import load_encoder
-from tango_core.models.llava.encoder import LlavaEncoder
+from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
 UNIFORM = {"name": "uniform", "retention": 0.25}
 TOPK = {"name": "topk", "retention": 0.25}
@@ -78,33 +78,47 @@ def started(stage, plan, writers=2):
     return ready
 
 
-def test_a_second_method_is_compressed_without_decoder_and_encoder(
-    shapes, tmp_path, asked, monkeypatch
-):
+def token_sets(plan, row):
+    """Cache -> tokens, as the answer stage reads them."""
+    asked = Requests(plan.methods, plan.caches, 8, True, plan.features, torch.device("cpu"))
+    clip = ClipInWork({**row, "stored": row["stored"]}, (), None)
+    return {
+        one.cache: asked._entry(Asked(clip, index, {}), one).video.tokens
+        for index, one in enumerate(plan.methods)
+    }
+
+
+def test_a_second_method_needs_neither_decoder_nor_encoder(shapes, tmp_path, asked):
     row = compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
     assert row["encode_ms"] > 0
     assert asked == [("encode", {"saliency", "attention", "keys", "frame_embeddings"})]
-    monkeypatch.setattr("pipeline.stages.compress.load_encoder", lambda _: pytest.fail("loaded"))
-    plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features="all")
-    (clip,) = plan.clips.to_pylist()
-    assert clip["missing"] == list(plan.caches)[1:]
-    assert (clip["encode"], len(clip["stored"])) == ([], 2)
-    assert not DECODE_VIDEO.takes(clip)
-    row = compressed(plan)
-    assert row.get("encode_ms") is None
-    assert all(cache.keys() == {row["clip_key"]} for cache in plan.caches.values())
+    for stored in ("all", "none"):  # a job that stores no features uses those that are there
+        plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features=stored)
+        (clip,) = plan.clips.to_pylist()
+        assert (clip["missing"], clip["encode"], len(clip["stored"])) == ([], [], 2)
+        assert not any(stage.takes(clip) for stage in (DECODE_VIDEO, COMPRESS_VIDEO))
+        assert not any(cache.keys() for cache in plan.caches.values()), "no token set is stored"
+    assert len(asked) == 1
 
 
 def test_token_sets_are_the_same_with_and_without_the_store(shapes, tmp_path):
     methods = (UNIFORM, TOPK, VISIONZIP, {"name": "tango", "retention": 0.25})
-    with_store = planned(shapes, tmp_path / "a", *methods, features="tokens")
-    key = compressed(with_store)["clip_key"]
-    without = plan_of(job(shapes, limit=1, methods=list(methods)), tmp_path / "b")
-    compressed(without)
-    for name, cache in without.caches.items():
-        assert torch.equal(
-            cache.read(key).video.tokens, with_store.caches[name].read(key).video.tokens
-        )
+    without = plan_of(job(shapes, limit=1, methods=list(methods)), tmp_path / "none")
+    row = compressed(without)
+    expected = {
+        name: one.read(row["clip_key"]).video.tokens for name, one in without.caches.items()
+    }
+    for stored in ("all", "tokens"):
+        plan = planned(shapes, tmp_path / stored, *methods, features=stored)
+        found = token_sets(plan, compressed(plan))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        # Where the signals of a method are not stored, its token set is.
+        filled = [
+            one.compressor for one in (m.method for m in plan.methods) if one.compressor.needs
+        ]
+        held = [cache for cache in plan.caches.values() if cache.keys()]
+        assert len(held) == (len(filled) if stored == "tokens" else 0)
 
 
 def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path, asked):
@@ -122,14 +136,11 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     assert planned(shapes, tmp_path, TOPK, features="tokens").clips["encode"].to_pylist() == [[]]
     fresh = planned(shapes, tmp_path / "other", TOPK, VISIONZIP, features="all")
     compressed(fresh)
-    for one in (plan.features.cache, fresh.features.cache):
-        one.opened(row["clip_key"], one.parts())
     stored, expected = (
-        one.opened(row["clip_key"], one.parts()).signals
+        one.read(row["clip_key"], one.parts(), frozenset(SIGNALS)).features
         for one in (plan.features.cache, fresh.features.cache)
     )
-    assert stored.keys() == expected.keys()
-    assert all(torch.equal(stored[name], expected[name]) for name in expected)
+    assert all(torch.equal(getattr(stored, name), getattr(expected, name)) for name in SIGNALS)
 
 
 def test_signals_alone_are_those_of_a_whole_pass(one_clip):
@@ -145,7 +156,9 @@ def test_signals_alone_are_those_of_a_whole_pass(one_clip):
 def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, tmp_path):
     without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
     compressed(without)
-    assert planned(shapes, tmp_path, UNIFORM, features="all").clips["encode"].to_pylist() == [[]]
+    plan = planned(shapes, tmp_path, UNIFORM, features="all")
+    (clip,) = plan.clips.to_pylist()
+    assert (clip["encode"], clip["stored"]) == ([], []), "its token sets are all stored"
     plan = planned(shapes, tmp_path, UNIFORM, features="all", answer=False)
     (clip,) = plan.clips.to_pylist()
     assert (clip["missing"], "tokens" in clip["encode"]) == ([], True)
@@ -161,13 +174,14 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     first = planned(shapes, tmp_path / "a", TOPK, features="all", feature_dtype="int8")
     later = planned(shapes, tmp_path / "b", UNIFORM, features="all", feature_dtype="int8")
     assert not set(exact.caches) & set(first.caches)
-    key = compressed(first)["clip_key"]
     compressed(later)
     later = planned(shapes, tmp_path / "b", TOPK, features="all", feature_dtype="int8")
     assert later.clips["encode"].to_pylist() == [[]]
-    compressed(later)
-    (one,), (other,) = first.caches.values(), later.caches.values()
-    assert torch.equal(one.read(key).video.tokens, other.read(key).video.tokens)
+    (one,) = token_sets(first, compressed(first)).values()
+    (other,) = token_sets(later, compressed(later)).values()
+    (whole,) = token_sets(exact, compressed(exact)).values()
+    assert torch.equal(one, other)
+    assert not torch.equal(one, whole)
 
 
 def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatch):
@@ -177,48 +191,27 @@ def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatc
         calls.append(tokens.shape)
         return quantise(tokens)
 
-    for module in (quantised, feature_rows):
-        monkeypatch.setattr(module, "quantise", counted)
+    monkeypatch.setattr(feature_rows, "quantise", counted)
     compressed(planned(shapes, tmp_path, UNIFORM, features="all", feature_dtype="int8"))
     assert len(calls) == 1
 
 
-def test_damaged_features_fail_the_clip_once_and_are_encoded_again(shapes, tmp_path):
-    plan = planned(shapes, tmp_path, UNIFORM, features="all")
-    key = compressed(plan)["clip_key"]
-    path = Path(plan.features.cache.storage.path(file_of(key)))
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    path.write_bytes(data)
-    plan = planned(shapes, tmp_path, TOPK, features="all")
-    (row,) = plan.clips.to_pylist()
-    row = COMPRESS_VIDEO.start(plan, Settings("local"))(
-        {**dict.fromkeys(COMPRESS_VIDEO.input.names), **row}
-    )
-    assert row["status"] == "encode_failed"
-    assert "--resume computes it again" in row["error"]
-    plan = planned(shapes, tmp_path, TOPK, features="all")
-    assert plan.clips["encode"].to_pylist() == [["tokens"]]
-    compressed(plan)
-    (cache,) = plan.caches.values()
-    assert cache.keys() == {key}
-
-
-def test_stored_features_that_do_not_fit_at_first_are_put_on_the_device_again(
+def test_features_that_do_not_fit_at_first_are_put_on_the_device_again(
     shapes, tmp_path, monkeypatch
 ):
     compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
-    features, tries = StoredFeatures.features, []
+    tries = []
 
-    def once_too_large(self, *arguments):
+    def once_too_large(*arguments):
         tries.append(arguments)
         if len(tries) == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return features(self, *arguments)
+        return on_device(*arguments)
 
-    monkeypatch.setattr(StoredFeatures, "features", once_too_large)
-    row = compressed(planned(shapes, tmp_path, TOPK, features="all"))
-    assert not row["compress_errors"]
+    monkeypatch.setattr("pipeline.stages.answer_requests.on_device", once_too_large)
+    plan = planned(shapes, tmp_path, TOPK, features="all")
+    (row,) = plan.clips.to_pylist()
+    assert len(token_sets(plan, row)) == 1
     assert len(tries) == 2
 
 
@@ -261,7 +254,7 @@ def test_features_that_cannot_be_written_fail_the_clip(shapes, tmp_path, monkeyp
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(plan.features.cache, "_put", full)
+    monkeypatch.setattr(plan.features.cache, "put", full)
     row = started(COMPRESS_VIDEO, plan, writers)(row)
     assert row["status"] == COMPRESS_VIDEO.failure
     assert "No space left on device" in row["error"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from simulated_device import SimulatedDevice, SimulatedTensor
 
-from pipeline.stages.compress import on_cpu, tokens_on_cpu
+from pipeline.cache.derived import on_cpu
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.clips import make_clip
 
@@ -34,7 +34,7 @@ def test_one_copy_per_token_set_and_per_plan(name):
         clip = device.move(CLIP)
         made, planned = compressor.compress(clip), compressor.plan(clip)
         before = device.reads
-        tokens = tokens_on_cpu(made)
+        tokens = on_cpu(made)
         assert device.reads == before + 1
         stored = on_cpu(planned)
         assert device.reads == before + 2
@@ -48,5 +48,5 @@ def test_one_copy_per_token_set_and_per_plan(name):
 def test_what_is_on_the_host_stays_where_it_is():
     compressor = build_method("topk", retention=0.25).compressor
     video, plan = compressor.compress(CLIP), compressor.plan(CLIP)
-    assert tokens_on_cpu(video).tokens is video.tokens
+    assert on_cpu(video).tokens is video.tokens
     assert on_cpu(plan).indices is plan.indices

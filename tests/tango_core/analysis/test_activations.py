@@ -12,7 +12,7 @@ from tango_core.analysis.activations import (
     ActivationStudy,
     describe,
 )
-from tango_core.models.trace import TowerTrace
+from tango_core.models.towers.trace import TowerTrace
 
 SINK = 7
 GRID = (4, 5)

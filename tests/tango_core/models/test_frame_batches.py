@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tango_core.models import describe_model, frame_batches
-from tango_core.models.frame_batches import FrameBatches, largest_batch
-from tango_core.models.upload import upload_clip
+from tango_core.models.towers.frame_batches import FrameBatches, largest_batch, upload_clip
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ROWS = torch.arange(10.0)[:, None]

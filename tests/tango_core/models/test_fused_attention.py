@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from tango_core.models.fused_attention import attend, without_plans
 from tango_core.models.language.arena import KVArena
-from tango_core.models.language.packed_attention import attend_onwards, attend_whole
-from tango_core.models.language.step_attention import AllSlots, SlotBySlot
-from tango_core.models.patch_signals import attend_within
+from tango_core.models.language.attention import attend_onwards, attend_whole
+from tango_core.models.language.decoding import AllSlots, SlotBySlot
+from tango_core.models.towers.patch_tower import attend_within
 
 
 class OnDevice(torch.Tensor):

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tango_core.models import ModelEntry
-from tango_core.models.llava.family import LlavaFamily
-from tango_core.models.llava.options import LlavaOptions
+from tango_core.models.llava.family import LlavaFamily, LlavaOptions
 
 
 @dataclass(frozen=True)

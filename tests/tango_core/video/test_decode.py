@@ -181,3 +181,21 @@ def test_a_test_that_writes_av1_does_not_run_before_everything_else_from_then_on
     before = os.sched_getscheduler(0)
     write_clip(tmp_path / "clip.mp4", 4, codec="libsvtav1", options={"preset": "12"})
     assert os.sched_getscheduler(0) == before
+
+
+class TestPathsThatAreNoPlainFile:
+    def test_a_relative_name_with_a_colon_is_read(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        write_clip(tmp_path / "a:b.mp4", 24)
+        for decoder in ("pyav", "decord"):
+            frames = decode_frames("a:b.mp4", FrameSpec(4, decoder=decoder))
+            assert numbers_of(frames.pixels) == [0, 7, 15, 23]
+
+    @pytest.mark.parametrize("url", ["http://localhost/a.mp4", "HTTPS://localhost/a.mp4"])
+    def test_a_url_is_refused_in_one_line(self, url):
+        with pytest.raises(VideoDecodeError, match="not read from http and https; download"):
+            decode_frames(url, FrameSpec(4))
+
+    def test_a_number_of_frames_is_no_spec(self, tmp_path):
+        with pytest.raises(TypeError, match=r"takes a FrameSpec, such as .* got 8"):
+            decode_frames(write_clip(tmp_path / "a.mp4", 24), 8)

@@ -18,7 +18,7 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfi
 from tango_core.compressors.base import LayerPruner, Pruned
 from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.pruned_rows import VisualSpan
+from tango_core.models.language.pruning import VisualSpan
 
 LENGTH, WIDTH = 12, 32
 SIZES = {

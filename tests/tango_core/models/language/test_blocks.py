@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from tango_core.models.language.blocks import BlockText, block_positions, lay_out_blocks
-from tango_core.models.language.prompt import TextTokens, VisualTokens
+from tango_core.models.language.prompt import (
+    BlockText,
+    TextTokens,
+    VisualTokens,
+    block_positions,
+    lay_out_blocks,
+)
 from tango_core.types import CompressedVideo
 
 GRID = (4, 2, 3)

@@ -7,14 +7,15 @@ import torch
 from torch import nn
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
+from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.language.deepstack import Additions
 from tango_core.models.language.native import NativeEngine
 from tango_core.models.language.parts import LaidOutRequest
 from tango_core.models.language.prefill import visual_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.pruning import Additions
 
 LAYERS, WIDTH, EXTRA, NUM_NEW = 6, 32, 3, 6
 GRID = (3, 2, 3)
@@ -145,8 +146,8 @@ def test_the_loop_gives_the_stock_states_exactly(half, engine):
 def test_replies_are_the_stock_models(half, engine, share, use_cache):
     prompts = [prompt_of(question) for question in QUESTIONS]
     expected = [stock_reply(half, engine, prompt) for prompt in prompts]
-    answers = engine.answer(
-        prompts, max_new_tokens=NUM_NEW, share_prefix=share, use_cache=use_cache
+    answers = answered(
+        engine, prompts, max_new_tokens=NUM_NEW, share_prefix=share, use_cache=use_cache
     )
     assert [answer.text for answer in answers] == expected
     assert len(set(expected)) > 1
@@ -218,7 +219,7 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
     last = pruned_by_hand(half, prompt, hidden, layer, Fixed.stays)
     first = int(half.lm_head(half.language_model.norm(last)).argmax())
     for use_cache in (True, False):
-        (answer,) = engine.answer([prompt], pruner=pruner, max_new_tokens=1, use_cache=use_cache)
+        (answer,) = answered(engine, [prompt], pruner=pruner, max_new_tokens=1, use_cache=use_cache)
         assert answer.text == str(first)
     is_visual, values = deep_rows(prompt)
     rows = is_visual.nonzero()[:, 0]
@@ -244,7 +245,9 @@ def test_every_method_inside_replies_the_same_with_and_without_cache(engine, nam
     pruner = build_method(name, retention=0.6, num_layers=LAYERS, **layer).pruner
     prompt = prompt_of(QUESTIONS[1], (6, 6, 6))
     cached, plain = (
-        engine.answer([prompt], pruner=pruner, max_new_tokens=NUM_NEW, use_cache=use_cache)[0].text
+        answered(engine, [prompt], pruner=pruner, max_new_tokens=NUM_NEW, use_cache=use_cache)[
+            0
+        ].text
         for use_cache in (True, False)
     )
     assert cached == plain

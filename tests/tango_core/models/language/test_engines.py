@@ -8,6 +8,7 @@ import pytest
 import torch
 from llava_checkpoints import WIDTH, build_llava, save_llava
 from qwen_checkpoints import build_qwen, save_qwen
+from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
@@ -100,7 +101,7 @@ def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, s
     assert (answers[0].prompt_tokens, answers[0].visual_tokens) == (18, 12)
     pruner = build_method("fastv", retention=0.7, layer=2, num_layers=4).pruner
     pruned = engine.answer(prompts, pruner=pruner, max_new_tokens=6)
-    again = engine.answer(prompts, pruner=pruner, max_new_tokens=6, use_cache=False)
+    again = answered(engine, prompts, pruner=pruner, max_new_tokens=6, use_cache=False)
     assert [answer.text for answer in pruned] == [answer.text for answer in again]
     others = [replace(one, grid=(1, 1, 12)) for one in prompts[0].spans[3:4]]
     two_clips = replace(prompts[0], spans=(*prompts[0].spans[:3], *others, prompts[0].spans[4]))

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tango_core import describe_model, load_language_model
 from tango_core.compressors import build_method
-from tango_core.models.language import choosing
+from tango_core.models.language import batching
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.decoding import Decoding
@@ -109,7 +109,7 @@ def on_gpu(tiny, monkeypatch):
         return graphs
 
     monkeypatch.setattr("tango_core.models.language.batching.Decoding", Recorded)
-    monkeypatch.setattr(choosing, "KVArena", lambda *sizes: KVArena(*sizes, cleared=True))
+    monkeypatch.setattr(batching, "KVArena", lambda *sizes: KVArena(*sizes, cleared=True))
     monkeypatch.setattr(tiny.engine, "decode_text", lambda ids: " ".join(map(str, ids)))
     monkeypatch.setattr(tiny.engine, "eos_ids", frozenset())
     return make

@@ -6,6 +6,7 @@ import torch
 from llava_checkpoints import WIDTH
 from torch import Tensor
 from transformers import AutoModel
+from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.models import load_language_model
@@ -65,7 +66,7 @@ def replies(model, monkeypatch):
     monkeypatch.setattr(model.engine, "decode_text", lambda ids: " ".join(map(str, ids)))
 
     def run(prompts: list[LaidOutPrompt], **options) -> list[list[int]]:
-        answers = model.engine.answer(prompts, max_new_tokens=NUM_NEW, **options)
+        answers = answered(model.engine, prompts, max_new_tokens=NUM_NEW, **options)
         return [[int(token) for token in one.text.split()] for one in answers]
 
     return run

@@ -12,7 +12,7 @@ from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.models.language.prompt import VisualTokens
-from tango_core.models.language.pruned_rows import VisualSpan
+from tango_core.models.language.pruning import VisualSpan
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(

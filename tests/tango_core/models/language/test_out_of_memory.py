@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tango_core import describe_model, load_language_model
-from tango_core.models.language import choosing
+from tango_core.models.language import batching
 from tango_core.models.language.arena import KVArena
 from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
@@ -82,7 +82,7 @@ def test_memory_is_freed_when_a_broken_off_arena_is_gone(tiny, monkeypatch, empt
             raise torch.OutOfMemoryError("CUDA out of memory")
         return KVArena(*arguments)
 
-    monkeypatch.setattr(choosing, "KVArena", arena)
+    monkeypatch.setattr(batching, "KVArena", arena)
     session = tiny.session(4096)
     session.add(request(tiny))
     session.add(request(tiny))

@@ -7,16 +7,17 @@ import torch
 from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
+from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.arena import KVArena
+from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.native import NativeEngine
-from tango_core.models.language.packed_attention import use_packed_attention
 from tango_core.models.language.prefill import Prefill, Segment, embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
-from tango_core.models.language.pruned_rows import VisualSpan
+from tango_core.models.language.pruning import VisualSpan
 
 LEFT, RIGHT, NEW = 4, 6, 4
 NUM_VISUAL = math.prod(GRID) + 1
@@ -200,7 +201,9 @@ class TestEveryPruner:
         half = torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
         engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
         with_cache, without = (
-            engine.answer([prompt], pruner=pruner_of(name), max_new_tokens=8, use_cache=use_cache)
+            answered(
+                engine, [prompt], pruner=pruner_of(name), max_new_tokens=8, use_cache=use_cache
+            )
             for use_cache in (True, False)
         )
         assert with_cache[0].text == without[0].text

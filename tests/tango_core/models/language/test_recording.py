@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tango_core.models.language.recording import Recorder
+from tango_core.models.language.layer_loop import Recorder
 
 DEVICE = torch.device("cuda:1")
 

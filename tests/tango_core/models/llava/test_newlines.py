@@ -5,7 +5,7 @@ from golden_files import GOLDEN_DIR
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tango_core.models.llava.newlines import lay_out_clip
+from tango_core.models.llava.layout import lay_out_clip
 
 GOLDEN = GOLDEN_DIR / "unit_newline_grid.npz"
 

@@ -10,7 +10,7 @@ from llava_originals import IMAGE_SIZE, WIDTH, build_original, save_original
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.llava.checkpoint import read_config
+from tango_core.models.llava.onevision import FAMILY
 from tango_core.types import Prompt, VideoFrames
 
 FAMILIES = ["llava-video-7b", "llava-onevision-7b"]
@@ -142,7 +142,7 @@ def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_
     content = original.config() | {"mm_vision_tower": "google/siglip-so400m-patch14-384"}
     for tower in ("google/siglip-so400m-patch14-384", "/disk/of/authors/siglip-so400m-patch14-384"):
         (tmp_path / "config.json").write_text(json.dumps(content | {"mm_vision_tower": tower}))
-        config = read_config(resolve_checkpoint(str(tmp_path)))
+        config = FAMILY.files().read_config(resolve_checkpoint(str(tmp_path)))
         vision = config.vision_config
         assert (vision.hidden_size, vision.intermediate_size) == (1152, 4304)
         assert (vision.num_hidden_layers, vision.num_attention_heads) == (26, 16)
@@ -151,7 +151,7 @@ def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_
 
 
 def test_the_language_model_is_configured_by_the_published_fields(directory):
-    text = read_config(resolve_checkpoint(str(directory))).text_config
+    text = FAMILY.files().read_config(resolve_checkpoint(str(directory))).text_config
     assert text.rope_parameters["rope_theta"] == 1e6
     assert (text.num_hidden_layers, text.hidden_size, text.intermediate_size) == (4, WIDTH, 48)
     assert (text.num_attention_heads, text.num_key_value_heads, text.vocab_size) == (4, 2, 264)

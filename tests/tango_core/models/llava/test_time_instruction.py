@@ -7,7 +7,7 @@ from clips import clip as video_file
 from golden_files import GOLDEN_DIR
 from numbered_videos import draw
 
-from tango_core.models.llava.time_instruction import time_instruction
+from tango_core.models.llava.layout import time_instruction
 from tango_core.types import ClipSource, CompressedVideo
 from tango_core.video import FrameSpec, decode_frames
 

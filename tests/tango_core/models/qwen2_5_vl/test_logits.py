@@ -19,7 +19,7 @@ from qwen_checkpoints import MULTIPLE, VIDEO_PAD
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
-from tango_core.models.patches import pair_frames
+from tango_core.models.towers.patches import pair_frames
 from tango_core.types import VideoFrames
 
 pytestmark = pytest.mark.usefixtures("no_gradients")

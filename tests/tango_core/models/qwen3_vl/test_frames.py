@@ -1,17 +1,22 @@
 """Frames, sizes and times of qwen-vl-utils 0.0.14, run on numbers of frames."""
 
 import json
+from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
+from clips import clip
 from golden_files import GOLDEN_DIR
 from qwen3_checkpoints import MULTIPLE, NAME
+from transformers import Qwen3VLProcessor
+from transformers.video_utils import VideoMetadata
 
 from tango_core.models import describe_model
-from tango_core.models.patches import mean_timestamps
-from tango_core.models.qwen3_vl.stamps import stamp
-from tango_core.video import FrameSpec
-from tango_core.video.sampling import frame_indices, size_of_area
+from tango_core.models.qwen3_vl.layout import stamp
+from tango_core.models.towers.patches import mean_timestamps
+from tango_core.video import FrameSpec, decode_frames
+from tango_core.video.sampling import clip_window, frame_indices, size_of_area
 
 _GOLDEN = json.loads((GOLDEN_DIR / "golden_frames2.json").read_text())
 ROWS, SIZES_OF_AREA = _GOLDEN["rows"], _GOLDEN["videomme_v2_sizes"]
@@ -114,3 +119,39 @@ def test_smaller_frames_by_choice(qwen3_checkpoint):
     assert large.frames.max_pixels == 768 * MULTIPLE**2  # as the release, which only lowers it
     with pytest.raises(ValueError, match=r"model.max_pixels must be at least one token .* 64, got"):
         describe_model(NAME, qwen3_checkpoint, max_pixels=63)
+
+
+@pytest.mark.parametrize("window", [None, (1.0, 4.0)], ids=["whole", "bounded"])
+def test_times_by_the_average_rate_are_those_of_the_stock_processor(qwen3_checkpoint, window):
+    """Qwen3VLProcessor of transformers 5.23 knows numbers of frames and one rate, no times.
+
+    Harnesses cut a bounded clip out first, so it begins with frame 0.
+    """
+    specs = {
+        times: describe_model(NAME, qwen3_checkpoint, num_frames=8, frame_times=times)
+        for times in ("own", "average_rate")
+    }
+    path = str(clip("variable_rate.mp4"))
+    start = 0.0 if window is None else window[0]
+    stated = {}
+    for times, spec in specs.items():
+        seconds = decode_frames(path, spec.frames, window).timestamps - start
+        stated[times] = [stamp(one) for one in mean_timestamps(seconds, 2).tolist()]
+    with av.open(path) as container:
+        rate = float(container.streams.video[0].average_rate)
+        own = [float(frame.time) for frame in container.decode(video=0)]
+    first, stop = (0, len(own)) if window is None else clip_window(np.array(own), *window)
+    stock = object.__new__(Qwen3VLProcessor)
+    stock.video_processor = SimpleNamespace(merge_size=2, temporal_patch_size=2)
+    stock.video_token, stock.vision_start_token, stock.vision_end_token = "", "", " "
+    shown = VideoMetadata(
+        stop - first, fps=rate, frames_indices=frame_indices(stop - first, 8, "round")
+    )
+    inputs = {"video_grid_thw": np.array([[4, 2, 2]]), "video_metadata": [shown]}
+    expected = stock.replace_video_token(inputs, 0)
+    assert " ".join([*stated["average_rate"], ""]) == expected
+    assert stated["own"] != stated["average_rate"]
+    assert "frame_times" in specs["own"].note
+    assert specs["average_rate"].note == ""
+    assert "times" not in specs["own"].frames.identity(), "older caches have own times"
+    assert specs["average_rate"].frames.identity()["times"] == "average_rate"

@@ -16,8 +16,8 @@ from transformers import (
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
-from tango_core.models.random_weights import GEOMETRIES, shards, write_random_checkpoint
-from tango_core.models.random_weights.tensors import plan_tensors
+from tango_core.models.random_weights import GEOMETRIES, weights, write_random_checkpoint
+from tango_core.models.random_weights.weights import plan_tensors
 from tango_core.types import Prompt, VideoFrames
 
 SHRINK = 16
@@ -83,6 +83,7 @@ NAMES["internvl3.5-8b-hf"] = {
     "model.vision_tower.encoder.layer.0.attention.q_proj.bias",
     "model.vision_tower.encoder.layer.0.lambda_2",
 }
+NAMES["llava-onevision-7b-lmms-lab"] = NAMES["llava-video-7b"]
 NAMES["llava-onevision-7b"] = NAMES["llava-onevision-0.5b"] | {"language_model.lm_head.weight"}
 NAMES["qwen2.5-vl-3b"] = NAMES["qwen2.5-vl-7b"] - {"lm_head.weight"}
 NAMES["qwen3-vl-2b"] = NAMES["qwen3-vl-4b"] = NAMES["qwen3-vl-8b"] - {"lm_head.weight"}
@@ -159,6 +160,7 @@ def test_the_stock_loader_finds_every_tensor(tmp_path, name):
         ("internvl3.5-8b-hf", 8.53, None),
         ("llava-onevision-0.5b", 0.89, None),
         ("llava-onevision-7b", 8.03, None),
+        ("llava-onevision-7b-lmms-lab", 8.03, None),
         ("llava-video-7b", 8.03, None),
         ("qwen2.5-vl-3b", 3.75, 7_509_245_952),
         ("qwen2.5-vl-7b", 8.29, 16_584_333_312),
@@ -178,7 +180,7 @@ def test_the_geometry_is_as_large_as_published(tmp_path, name, billions, num_byt
 def test_equal_seeds_give_equal_files_however_they_are_drawn(tmp_path, monkeypatch):
     name = "qwen2.5-vl-3b"
     write_random_checkpoint(name, tmp_path / "one", shrink=SHRINK, seed=3)
-    monkeypatch.setattr(shards, "_PIECE", 1000)
+    monkeypatch.setattr(weights, "_PIECE", 1000)
     write_random_checkpoint(name, tmp_path / "two", shrink=SHRINK, seed=3)
     write_random_checkpoint(name, tmp_path / "other", shrink=SHRINK, seed=4)
     files = sorted(file.name for file in (tmp_path / "one").iterdir())
@@ -186,8 +188,8 @@ def test_equal_seeds_give_equal_files_however_they_are_drawn(tmp_path, monkeypat
         tmp_path / "one", tmp_path / "two", files, shallow=False
     )
     assert (different, missing) == ([], [])
-    weights = "model-00001-of-00001.safetensors"
-    assert not filecmp.cmp(tmp_path / "one" / weights, tmp_path / "other" / weights, shallow=False)
+    file = "model-00001-of-00001.safetensors"
+    assert not filecmp.cmp(tmp_path / "one" / file, tmp_path / "other" / file, shallow=False)
 
 
 def test_files_of_an_earlier_checkpoint_do_not_stay(tmp_path):

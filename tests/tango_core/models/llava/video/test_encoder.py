@@ -60,7 +60,8 @@ def test_signals_are_pooled_like_the_tokens(directory, clip, pooling, signal, mo
     assert features.grid == (side, side)
     with monkeypatch.context() as patch:
         patch.setattr(encoder, "_pool", lambda maps: maps)
-        raw = encoder._encode_batch(torch.tensor(clip.pixels), ALL_SIGNALS, tokens=True)
+        rows = torch.tensor(clip.pixels)
+        raw = encoder.encode_rows(rows, features.grid, ALL_SIGNALS, tokens=True)
     for name in (signal, "tokens"):
         expected = pool_grid(raw[name], (7, 7), pooling)
         assert torch.equal(getattr(features, name), expected)

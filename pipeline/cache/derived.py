@@ -1,0 +1,148 @@
+"""Token sets that are not stored: computed from a clip's stored features when asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import torch
+
+from pipeline.cache.features import FeatureCache, ReadFeatures, features_for
+from pipeline.cache.folders import CacheFolder
+from pipeline.cache.names import TOKENS, held_by
+from pipeline.cache.rows import CacheError, Entry
+from pipeline.cache.tokens import TokenCache
+from tango_core.combination import Combination
+from tango_core.compressors import METHODS
+from tango_core.compressors.base import Compressor
+from tango_core.ops.transfer import download_together, upload
+from tango_core.types import CompressedVideo, NotFiniteError
+
+T = TypeVar("T", CompressedVideo, Combination)
+
+
+def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
+    """The token set of a method, in host memory.
+
+    Args:
+        compressor: The method's.
+        found: Of the clip, on any device.
+    """
+    started = time.perf_counter()
+    video = compressor.compress(found.features)
+    if video.tokens.is_cuda:
+        torch.cuda.synchronize(video.tokens.device)
+    ms = (time.perf_counter() - started) * 1000
+    raise_if_overflowed(video)
+    return Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms)
+
+
+def raise_if_overflowed(video: CompressedVideo) -> None:
+    """Raise `NotFiniteError` if merging finite tokens gave NaN or infinity."""
+    if not bool(video.tokens.sum(dtype=torch.float32).isfinite()) and not bool(
+        video.tokens.isfinite().all()
+    ):
+        dtype = str(video.tokens.dtype).removeprefix("torch.")
+        raise NotFiniteError(
+            f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
+            "float32 or bfloat16"
+        )
+
+
+def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
+    """Whether a token set can be computed from what is stored of a clip (`names.held_by`)."""
+    return TOKENS in stored and compressor.needs <= stored
+
+
+def compressor_of(settings: Mapping[str, Any]) -> Compressor | None:
+    """The shipped method that fills a token cache, by its manifest; `None` if it is another one."""
+    identity = dict(settings.get("compressor") or {})
+    cls = METHODS.get(str(identity.get("name")))
+    if cls is None or not issubclass(cls, Compressor):
+        return None
+    names = {field.name for field in fields(cls) if field.init}
+    options = {name: value for name, value in identity.items() if name in names}
+    if "inner" in names:  # it acts through the retention of the identity alone
+        options["inner"] = None
+    try:
+        found = cls(**options)
+    except (ValueError, TypeError):
+        return None
+    return found if found.identity() == identity else None
+
+
+def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], ReadFeatures]:
+    """Reads the stored features of a clip that a method needs, on the CPU.
+
+    Args:
+        cache: The token cache of the method, beside the features.
+        compressor: The method's.
+
+    Returns:
+        Key of a clip -> its features. `FileNotFoundError` says that not all of them are stored.
+    """
+    store: FeatureCache | None = features_for(cache.root, cache.settings)
+    parts = {} if store is None else store.parts()
+
+    def read(key: str) -> ReadFeatures:
+        own = [part for part, keys in parts.items() if key in keys]
+        if store is None or not serves(compressor, held_by(own)):
+            raise FileNotFoundError(f"{cache.name}: the features of clip {key} are not stored")
+        return store.read(key, own, compressor.needs)
+
+    return read
+
+
+def materialise(folder: CacheFolder, report: Callable[[str, str | None], None]) -> None:
+    """Store the token sets of a cache that could be computed from stored features.
+
+    Args:
+        folder: A token cache.
+        report: Receives the key of each clip and, if nothing is stored, what is wrong with it.
+
+    Raises:
+        CacheError: If the cache is one of a method that does not come with this package.
+    """
+    assert isinstance(folder.cache, TokenCache)
+    store = features_for(folder.cache.root, folder.settings)
+    lacking = (store.parts().get(TOKENS, set()) if store else set()) - folder.cache.keys()
+    compressor = compressor_of(folder.settings)
+    if lacking and compressor is None:
+        raise CacheError("its method does not come with this version of tango-video")
+    if not lacking or compressor is None:
+        return
+    read = features_with(folder.cache, compressor)
+    for key in sorted(lacking):
+        problem = None
+        try:
+            found = read(key)
+            folder.cache.write(found.clip, derived(compressor, found))
+        except (FileNotFoundError, CacheError) as error:
+            problem = " ".join(str(error).split())
+        report(key, problem)
+
+
+def on_device(found: ReadFeatures, device: torch.device) -> ReadFeatures:
+    """The features on a device; nothing is copied for the CPU."""
+    parts = _tensors_of(found.features)
+    moved: dict[str, Any] = {n: upload(part.contiguous(), device) for n, part in parts.items()}
+    return replace(found, features=replace(found.features, **moved))
+
+
+def on_cpu(record: T) -> T:
+    """The same token set or plan in host memory, copied in one piece."""
+    parts: dict[str, torch.Tensor] = _tensors_of(record)
+    drawing = getattr(record, "drawing", None)
+    drawn: dict[str, torch.Tensor] = {} if drawing is None else _tensors_of(drawing)
+    moved = iter(download_together([*parts.values(), *drawn.values()]))
+    changes: dict[str, Any] = {name: next(moved) for name in parts}
+    if drawing is not None:
+        changes["drawing"] = replace(drawing, **{name: next(moved) for name in drawn})
+    return replace(record, **changes)
+
+
+def _tensors_of(record: object) -> dict[str, torch.Tensor]:
+    """The attributes that are tensors, by name."""
+    return {name: part for name, part in vars(record).items() if isinstance(part, torch.Tensor)}

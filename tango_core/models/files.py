@@ -1,0 +1,243 @@
+"""What the files of a family's checkpoints say: architecture, tensors, pixels, conversation.
+
+Describing a model must not load the code of its networks, so nothing here imports it. The optional
+tango.json beside config.json holds what config.json has no place for:
+
+    {"chat": {"opening": "a", "after_clip": "b", "closing": "c"}, "sinks": [28], "note": "d"}
+
+`chat` is the text around clip and question (`language/chat.py`), `sinks` are positions of the token
+grid that attract attention in every clip, `note` is shown with every result. Any key may be left
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
+from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
+from tango_core.models.checkpoints.weights import Rename
+from tango_core.models.family import Half, ModelRequest
+from tango_core.models.language.chat import ChatFormat, chat_format
+from tango_core.models.placement import resolve_dtype
+from tango_core.models.towers.patches import PatchLayout
+from tango_core.video import FrameSpec
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Content of the optional tango.json of a checkpoint."""
+
+    chat: ChatFormat
+    sinks: tuple[int, ...] | None
+    note: str
+
+
+def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat) -> Extras:
+    """Content of tango.json, or its defaults.
+
+    Args:
+        checkpoint: Where the file may be.
+        default_chat: Conversation of a checkpoint whose file names none.
+
+    Raises:
+        ValueError: If it has unknown keys or wrong values.
+    """
+    content = checkpoint.read_json("tango.json") or {}
+    unknown = sorted(set(content) - {"chat", "sinks", "note"})
+    if unknown:
+        raise ValueError(
+            f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
+            "known are chat, sinks, note"
+        )
+    sinks = content.get("sinks")
+    return Extras(
+        chat=chat_format(content.get("chat"), checkpoint.source, default_chat),
+        sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
+        note=str(content.get("note", "")),
+    )
+
+
+class FamilyFiles(ABC):
+    """Reads the files of checkpoints of one architecture.
+
+    Attributes:
+        chat: Conversation of a checkpoint whose tango.json names none.
+        mean: Of the pixels, per colour, where the preprocessor files do not say.
+        std: Their deviation.
+        vision: What the names of tensors of the vision half begin with, as transformers 5 names
+            them.
+        language: The same of the language half.
+        vision_root: What is removed from the names of the vision half.
+        renames: Names in other layouts -> names as transformers 5 has them, applied in this order.
+        has_newline: Whether the language half holds the embedding of a newline token.
+        ranks_itself: Whether the tower ranks tokens without a second checkpoint.
+    """
+
+    chat: ChatFormat
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    vision: tuple[str, ...] = ("model.vision_tower.", "model.multi_modal_projector.")
+    language: tuple[str, ...] = ("model.language_model.", "lm_head.")
+    vision_root: str = "model."
+    renames: tuple[tuple[re.Pattern[str], str], ...] = ()
+    has_newline = False
+    ranks_itself = True
+
+    @abstractmethod
+    def read_config(self, checkpoint: Checkpoint) -> Any:
+        """Configuration of the architecture in transformers.
+
+        Raises:
+            ArchitectureError: If the checkpoint is of another architecture.
+            ValueError: If it is of a variant that this project does not compute.
+        """
+
+    @abstractmethod
+    def facts(
+        self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
+    ) -> dict[str, Any]:
+        """Fields of `ModelSpec` that depend on the family; `frames` is required.
+
+        Raises:
+            ValueError: If an option does not fit the checkpoint.
+        """
+
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
+        """A sentence to show with every result, or ""."""
+        return ""
+
+    def extras(self, checkpoint: Checkpoint) -> Extras:
+        """Content of tango.json, or its defaults."""
+        return read_extras(checkpoint, self.chat)
+
+    def normalisation(self, checkpoint: Checkpoint) -> Normalisation:
+        """How pixels are normalised."""
+        return read_normalisation(checkpoint, self.mean, self.std)
+
+    def rename(self, half: Half) -> Rename:
+        """Map names of tensors to those in one half, and those of the other half to `None`.
+
+        A name of neither half is passed through, so that loading reports it as unknown.
+        """
+        own = self.vision if half == "encoder" else self.language
+        root = self.vision_root if half == "encoder" else "model."
+
+        def renamed(name: str) -> str | None:
+            for pattern, replacement in self.renames:
+                name = pattern.sub(replacement, name)
+            if name.startswith(self.vision + self.language) and not name.startswith(own):
+                return None
+            return name.removeprefix(root)
+
+        return renamed
+
+    def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
+        """Describe a checkpoint; see `ModelFamily.describe`."""
+        checkpoint = resolve_checkpoint(request.path, request.revision)
+        config = self.read_config(checkpoint)
+        if request.saliency_from is not None and self.ranks_itself:
+            raise ValueError(
+                f"model.saliency_from is no setting of model {request.name}, whose tower ranks "
+                "tokens by itself; leave it out"
+            )
+        facts = self.facts(checkpoint, config, request, options)
+        notes = (self.extras(checkpoint).note, self.note(checkpoint, request, options))
+        common: dict[str, Any] = {
+            "name": request.name,
+            "path": request.path,
+            "revision": checkpoint.revision,
+            "dtype": resolve_dtype(request.dtype, request.device),
+            "device": request.device,
+            "llm": LLMShape.of(config.text_config),
+            "provides": ALL_SIGNALS,
+            "options": options,
+            "note": "; ".join(filter(None, notes)),
+        }
+        if "digest" not in facts:
+            common["digest"] = weights_digest(checkpoint)
+        return ModelSpec(**{**common, **facts})
+
+
+def raise_unless_supported(
+    checkpoint: Checkpoint, checks: tuple[tuple[str, Any, Any], ...]
+) -> None:
+    """Refuse settings that this project does not compute.
+
+    Args:
+        checkpoint: Whose.
+        checks: (setting, its value, the only value that is computed).
+
+    Raises:
+        ValueError: For the first one with another value.
+    """
+    for name, value, known in checks:
+        if value != known:
+            raise ValueError(
+                f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is {value!r}, "
+                f"but only {known!r} is supported; use another checkpoint"
+            )
+
+
+class PatchFiles(FamilyFiles):
+    """Files of models whose tower takes pairs of frames in the clip's own shape (Qwen's).
+
+    Attributes:
+        least_tokens: Of a frame, where the options do not say.
+        most_tokens: The same.
+        all_tokens: Of all frames of a clip, two of them counting as one; `None` for no bound.
+        only_lowered: Whether `max_pixels` above `most_tokens` means `most_tokens`.
+    """
+
+    vision = ("model.visual.",)
+    vision_root = "model.visual."
+    least_tokens: int
+    most_tokens: int
+    all_tokens: int | None = None
+    only_lowered = False
+
+    def patch_layout(self, config: Any) -> PatchLayout:
+        """Sizes of patches and tokens."""
+        vision = config.vision_config
+        return PatchLayout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+
+    def facts(
+        self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
+    ) -> dict[str, Any]:
+        """Bounds of the area of a frame; see `FamilyFiles.facts`."""
+        multiple = self.patch_layout(config).multiple
+        token, area = multiple**2, options.frame_area
+        largest = area or options.max_pixels or self.most_tokens * token
+        if self.only_lowered and not area:
+            largest = min(largest, self.most_tokens * token)
+        if largest < token:
+            raise ValueError(
+                f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
+                f"{multiple} x {multiple} pixels, {token}, got {largest}"
+            )
+        smallest = getattr(options, "min_pixels", None) or self.least_tokens * token
+        frames = FrameSpec(
+            num_frames=request.num_frames,
+            sampling="round",
+            decoder=request.decoder,
+            max_pixels=largest,
+            min_pixels=0 if area else min(smallest, largest),
+            multiple=multiple,
+            total_pixels=None if area or self.all_tokens is None else self.all_tokens * token,
+            area=area,
+            times=getattr(options, "frame_times", "own"),
+        )
+        return {"frames": frames}
+
+    def raise_unless_widths_fit(self, checkpoint: Checkpoint, config: Any) -> None:
+        """Refuse a tower that makes tokens of another width than the language model's."""
+        width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
+        if width != own:
+            raise ValueError(
+                f"{checkpoint.setting} {checkpoint.source}: vision_config.out_hidden_size is "
+                f"{width}, but the language model has width {own}; correct config.json"
+            )

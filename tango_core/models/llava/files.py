@@ -1,0 +1,213 @@
+"""What the files of a LLaVA checkpoint say, as llava-hf or as LLaVA's authors publish them.
+
+The authors' architecture is `LlavaQwenForCausalLM`. Their `model_type` is `llava_qwen` or `llava`;
+transformers uses the second for another architecture, so `architectures` decides.
+
+Their config.json holds the fields of Qwen2 side by side with LLaVA's own, and names the vision
+tower instead of describing it. What the tower looks like is taken from the first of these:
+
+1. `vision_config` in config.json, an object with the fields of `SiglipVisionConfig`, for the tower
+   as it is stored. The published checkpoints do not have it.
+2. `mm_vision_tower`, if it is a directory (its path may be relative to the checkpoint): the SigLIP
+   described by its config.json, without its last block and its pooling head, which LLaVA removes.
+3. SigLIP so400m/14 at 384 pixels without these, if `mm_vision_tower` ends in its name (the hub id,
+   or where it was on the authors' disk) or is absent. Nothing is downloaded for this.
+4. Any other hub id, treated like a directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
+
+from tango_core.models.checkpoints.directory import (
+    ArchitectureError,
+    Checkpoint,
+    resolve_checkpoint,
+    weights_digest,
+)
+from tango_core.models.family import ModelRequest
+from tango_core.models.files import FamilyFiles, raise_unless_supported
+from tango_core.models.language.chat import QWEN_1_5
+from tango_core.models.llava.family import LlavaOptions, Newlines
+from tango_core.ops.saliency import pooled_grid
+from tango_core.video import FrameSpec
+
+SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
+ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
+_ORIGINAL_MODEL_TYPE = "llava_qwen"
+
+_SO400M = SiglipVisionConfig(
+    hidden_size=1152,
+    intermediate_size=4304,
+    num_hidden_layers=27,
+    num_attention_heads=16,
+    image_size=384,
+    patch_size=14,
+)
+# Read by `Qwen2Config`, but written by it under newer names.
+_OLD_SPELLINGS = ("rope_theta", "rope_scaling", "torch_dtype")
+
+
+def is_original(content: Mapping[str, Any]) -> bool:
+    """Whether a config.json is one of LLaVA's authors with a Qwen2 language model."""
+    return content.get("model_type") == _ORIGINAL_MODEL_TYPE or ORIGINAL_ARCHITECTURE in (
+        content.get("architectures") or ()
+    )
+
+
+class LlavaFiles(FamilyFiles):
+    """Names of tensors in original checkpoints, in older ones of llava-hf, and today's.
+
+    Args:
+        newlines: The family's; a checkpoint that says otherwise gets a note.
+    """
+
+    chat = QWEN_1_5
+    mean = std = (0.5, 0.5, 0.5)
+    language = ("model.language_model.", "model.image_newline", "lm_head.")
+    has_newline = True
+    ranks_itself = False
+    renames = (
+        (re.compile(r"^model\.vision_tower\.vision_tower\."), "model.vision_tower."),
+        (re.compile(r"^model\.mm_projector\.0\."), "model.multi_modal_projector.linear_1."),
+        (re.compile(r"^model\.mm_projector\.2\."), "model.multi_modal_projector.linear_2."),
+        (re.compile(r"^model\.(embed_tokens|layers|norm)\."), r"model.language_model.\1."),
+        (re.compile(r"^language_model\.lm_head\."), "lm_head."),
+        (re.compile(r"^language_model\.model\."), "model.language_model."),
+        (re.compile(r"^(vision_tower|multi_modal_projector|image_newline)"), r"model.\1"),
+        (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
+    )
+
+    def __init__(self, newlines: Newlines) -> None:
+        self._newlines = newlines
+
+    def read_config(self, checkpoint: Checkpoint) -> Any:
+        """See `FamilyFiles.read_config`.
+
+        Raises:
+            FileNotFoundError: If an original checkpoint names a vision tower that is not there.
+        """
+        content = checkpoint.config()
+        where = f"{checkpoint.setting} {checkpoint.source}"
+        model_type = content.get("model_type")
+        if is_original(content):
+            config = _original_config(checkpoint)
+        elif model_type == "llava_onevision":
+            config = LlavaOnevisionConfig.from_dict(content)
+        else:
+            raise ArchitectureError(
+                f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
+                f"{ORIGINAL_ARCHITECTURE} (lmms-lab); choose another model.name or give a "
+                "checkpoint of LLaVA-OneVision or LLaVA-Video"
+            )
+        if config.vision_config.model_type != "siglip_vision_model":
+            raise ValueError(
+                f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"
+            )
+        if config.vision_feature_select_strategy != "full":
+            raise ValueError(
+                f"{where}: vision_feature_select_strategy must be 'full' for SigLIP, "
+                f"got {config.vision_feature_select_strategy!r}; correct config.json"
+            )
+        return config
+
+    def facts(
+        self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: LlavaOptions
+    ) -> dict[str, Any]:
+        """Frames of one size, and what a pooling head adds; see `FamilyFiles.facts`."""
+        vision, source = config.vision_config, request.saliency_from
+        digest, provides = weights_digest(checkpoint), {"attention", "keys"}
+        if source is not None:
+            head = resolve_checkpoint(source, setting="model.saliency_from")
+            digest = f"{digest}+{weights_digest(head)}"
+        if vision.vision_use_head or source is not None:
+            provides |= {"saliency", "frame_embeddings"}
+        side, step = vision.image_size // vision.patch_size, options.pooling_step
+        if step > side:
+            raise ValueError(
+                f"model.pooling_step must be at most the {side} positions of a side of the tower's "
+                f"grid, got {step}"
+            )
+        return {
+            "digest": digest,
+            "provides": frozenset(provides),
+            "saliency_from": source,
+            "saliency_source": SIGLIP_OF_LLAVA,
+            "grid": pooled_grid((side, side), options.pooling, step),
+            "frames": FrameSpec(
+                num_frames=request.num_frames,
+                size=(vision.image_size, vision.image_size),
+                sampling="truncate",
+                decoder=request.decoder,
+            ),
+        }
+
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: object) -> str:
+        """Whether an original checkpoint was made for another family."""
+        position = checkpoint.config().get("mm_newline_position")
+        if position in (None, self._newlines):
+            return ""
+        return (
+            f"the checkpoint was trained with mm_newline_position {str(position)!r}, but model "
+            f"{request.name} uses {self._newlines!r}: check model.name"
+        )
+
+
+def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
+    """The vision configuration of a SigLIP checkpoint, whole or vision only.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    content = checkpoint.config()
+    vision = content.get("vision_config", content)
+    kinds = ("siglip", "siglip_vision_model")
+    if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
+        raise ValueError(
+            f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
+            f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
+        )
+    return SiglipVisionConfig.from_dict(dict(vision))
+
+
+def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
+    """Configuration of an original checkpoint, as that of the architecture in transformers."""
+    content = checkpoint.config()
+    known = (("mm_projector_type", "mlp2x_gelu"), ("mm_resampler_type", None))
+    raise_unless_supported(
+        checkpoint, tuple((key, content.get(key, value), value) for key, value in known)
+    )
+    names = set(Qwen2Config().to_dict()) - {"model_type", "architectures"}
+    text = {key: content[key] for key in (*names, *_OLD_SPELLINGS) if key in content}
+    return LlavaOnevisionConfig(
+        text_config=Qwen2Config.from_dict(text),
+        vision_config=_vision_config(checkpoint, content),
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        tie_word_embeddings=bool(content.get("tie_word_embeddings", False)),
+    )
+
+
+def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVisionConfig:
+    """The tower as it is stored."""
+    if "vision_config" in content:
+        return SiglipVisionConfig.from_dict(dict(content["vision_config"]))
+    tower = str(content.get("mm_vision_tower") or SIGLIP_OF_LLAVA)
+    inside = checkpoint.directory / tower
+    if not inside.is_dir() and tower.endswith(SIGLIP_OF_LLAVA.partition("/")[2]):
+        whole = _SO400M
+    else:
+        setting = f"{checkpoint.setting} {checkpoint.source}: mm_vision_tower"
+        source = str(inside) if inside.is_dir() else tower
+        whole = siglip_config(resolve_checkpoint(source, setting=setting))
+    return SiglipVisionConfig.from_dict(
+        {
+            **whole.to_dict(),
+            "num_hidden_layers": whole.num_hidden_layers - 1,
+            "vision_use_head": False,
+        }
+    )

@@ -1,0 +1,109 @@
+"""What the files of a Qwen3-VL checkpoint say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from transformers import Qwen3VLConfig
+
+from tango_core.local_files import read_text
+from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
+from tango_core.models.family import ModelRequest
+from tango_core.models.files import Extras, PatchFiles
+from tango_core.models.language.chat import QWEN2_5_VL
+
+_USER = "<|im_start|>user\n"
+SYSTEM_TURN = QWEN2_5_VL.opening.removesuffix(_USER)
+# How a Thinking checkpoint's template opens a reply; in JSON the line break is written out.
+_THINKING = re.compile(r"<\|im_start\|>assistant(?:\\+n|\n)<think>")
+
+
+class Qwen3Files(PatchFiles):
+    """Dense checkpoints, named as the modules of transformers 5; pixels in [-1, 1].
+
+    Tokens of a frame, and of all frames of a clip, are bounded as by qwen-vl-utils 0.0.14. The chat
+    template has no system turn unless one is given.
+    """
+
+    chat = replace(QWEN2_5_VL, opening=_USER)
+    mean = std = (0.5, 0.5, 0.5)
+    least_tokens, most_tokens, all_tokens = 128, 768, 115_200
+    only_lowered = True
+
+    def read_config(self, checkpoint: Checkpoint) -> Any:
+        """See `FamilyFiles.read_config`."""
+        content = checkpoint.config()
+        where = f"{checkpoint.setting} {checkpoint.source}"
+        kind = content.get("model_type")
+        if kind == "qwen3_vl_moe":
+            raise ArchitectureError(
+                f"{where} holds a 'qwen3_vl_moe' model, a mixture of experts, which is not "
+                "supported; give a dense Qwen3-VL checkpoint (2B, 4B, 8B, 32B)"
+            )
+        if kind != "qwen3_vl":
+            raise ArchitectureError(
+                f"{where} holds a {kind!r} model, not 'qwen3_vl'; "
+                "choose another model.name or give a Qwen3-VL checkpoint"
+            )
+        config: Any = Qwen3VLConfig.from_dict(content)
+        self.raise_unless_widths_fit(checkpoint, config)
+        layers, depth = config.text_config.num_hidden_layers, config.vision_config.depth
+        indexes = config.vision_config.deepstack_visual_indexes
+        if not 0 < len(indexes) <= layers:
+            raise ValueError(
+                f"{where}: vision_config.deepstack_visual_indexes must name 1 to {layers} blocks, "
+                f"as the language model has layers, got {len(indexes)}; correct config.json"
+            )
+        blocks = sorted(set(indexes))
+        if len(blocks) < len(indexes) or not 0 <= blocks[0] <= blocks[-1] < depth:
+            raise ValueError(
+                f"{where}: vision_config.deepstack_visual_indexes must be different blocks from 0 "
+                f"to {depth - 1}, got {indexes}; correct config.json"
+            )
+        return config
+
+    def facts(
+        self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
+    ) -> dict[str, Any]:
+        """With the number of DeepStack rows of a token."""
+        companions = len(config.vision_config.deepstack_visual_indexes)
+        return super().facts(checkpoint, config, request, options) | {"companions": companions}
+
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
+        """How times in the prompt differ from those of transformers."""
+        if options.frame_times == "average_rate":
+            return ""
+        return (
+            "where a video's frame rate varies, prompts state the frames' own times; transformers "
+            "states number of the frame / average rate (model.frame_times: average_rate)"
+        )
+
+    def extras(self, checkpoint: Checkpoint) -> Extras:
+        """Content of tango.json, or its defaults.
+
+        Raises:
+            ValueError: If the file is wrong, or this is a Thinking checkpoint and it names none.
+        """
+        extras = super().extras(checkpoint)
+        if extras.chat is self.chat and _THINKING.search(_template(checkpoint)):
+            raise ValueError(
+                f"{checkpoint.setting} {checkpoint.source} is a Thinking checkpoint, which reasons "
+                "before it answers, longer than the replies that protocols allow; give the "
+                "Instruct one, or state chat in tango.json, with <think> at the end of closing"
+            )
+        return extras
+
+
+FILES = Qwen3Files()
+
+
+def _template(checkpoint: Checkpoint) -> str:
+    """The chat template, wherever it is; "" for none."""
+    stated = [
+        str((checkpoint.read_json(name) or {}).get("chat_template", ""))
+        for name in ("tokenizer_config.json", "chat_template.json")
+    ]
+    file = checkpoint.directory / "chat_template.jinja"
+    return "\n".join([*stated, read_text(file) if file.is_file() else ""])

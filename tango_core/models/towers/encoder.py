@@ -1,0 +1,227 @@
+"""What the vision encoders of all families do with a clip around their towers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tango_core.models.base import (
+    ModelSpec,
+    VisionEncoder,
+    raise_if_not_provided,
+    raise_if_wrong_size,
+)
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
+from tango_core.models.checkpoints.normalisation import NormalisedPixels
+from tango_core.models.checkpoints.weights import load_module
+from tango_core.models.compiling import can_compile, compile_blocks
+from tango_core.models.files import FamilyFiles
+from tango_core.models.placement import resolve_device
+from tango_core.models.sinks import sinks_on
+from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
+from tango_core.models.towers.trace import (
+    LayerNotes,
+    Observer,
+    TowerTrace,
+    raise_if_no_layer,
+    trace_of,
+)
+from tango_core.types import VideoFrames, VisualFeatures
+
+Grid = tuple[int, int]
+
+
+class TowerEncoder(VisionEncoder):
+    """A stock tower that is run over a clip in batches of rows: frames, or groups of frames.
+
+    Args:
+        spec: From `describe_model`.
+        files: Of the family.
+
+    Attributes:
+        published_sinks: Grid -> sinks that are published for it.
+        frames_per_row: Frames of a row.
+
+    Raises:
+        FileNotFoundError: If weights are missing.
+        ValueError: If weights and configuration do not fit.
+    """
+
+    published_sinks: Mapping[Grid, tuple[int, ...]] = MappingProxyType({})
+    frames_per_row = 1
+
+    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+        self.spec = spec
+        self.device = resolve_device(spec.device)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self.config: Any = files.read_config(checkpoint)
+        self.model: Any = load_module(
+            self.build,
+            checkpoint,
+            files.rename("encoder"),
+            dtype=self._dtype,
+            device=self.device,
+        )
+        self._batches = FrameBatches(spec.encode_batch, self.device)
+        self._own_sinks = self.own_sinks(files, checkpoint)
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """The vision half without weights, named as in the checkpoint."""
+
+    @abstractmethod
+    def grid_of(self, frames: VideoFrames) -> Grid:
+        """(H, W) of the tokens of a frame.
+
+        Raises:
+            ValueError: If the frames' size is wrong.
+        """
+
+    @abstractmethod
+    def patch_grid(self, grid: Grid) -> Grid:
+        """(rows, columns) of the tower's patches."""
+
+    @abstractmethod
+    def encode_rows(
+        self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
+        """Signals and, if asked for, tokens of some rows, (n, ..., h, w, 3) uint8."""
+
+    @abstractmethod
+    def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
+        """What `LayerNotes.maps` gives of some rows."""
+
+    def rows_of(self, frames: VideoFrames) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """Rows of a clip, and their times."""
+        return frames.pixels, frames.timestamps
+
+    def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
+        """The checkpoint's own sinks."""
+        return files.extras(checkpoint).sinks
+
+    def facts(self) -> dict[str, Any]:
+        """Further fields of the features of every clip."""
+        return {}
+
+    @torch.no_grad()
+    def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
+        """Encode one clip; see `VisionEncoder.encode`."""
+        return self._features(frames, needs, tokens=True)
+
+    @torch.no_grad()
+    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
+        """Without what only tokens need; see `VisionEncoder.encode_signals`."""
+        return self._features(frames, needs, tokens=False)
+
+    @torch.no_grad()
+    def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
+        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
+        assert self.num_layers is not None
+        raise_if_no_layer(layers, self.num_layers, self.spec.name)
+        grid = self.grid_of(frames)
+        maps, _ = self._in_batches(frames, lambda rows: self.trace_rows(rows, grid, layers))
+        return trace_of(maps, self.patch_grid(grid))
+
+    def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+        raise_if_not_provided(self.spec, needs)
+        grid = self.grid_of(frames)
+        maps, timestamps = self._in_batches(
+            frames, lambda rows: self.encode_rows(rows, grid, needs, tokens)
+        )
+        return VisualFeatures(
+            grid=grid,
+            timestamps=timestamps,
+            sinks=self._sinks_on(grid),
+            source=frames.source,
+            **self.facts(),
+            **maps,
+        )
+
+    def _in_batches(
+        self, frames: VideoFrames, look: Callable[[Tensor], dict[str, Tensor]]
+    ) -> tuple[dict[str, Any], Tensor]:
+        """Maps of all rows of a clip, and their times."""
+        rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
+        frame_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
+        assert frame_bytes is not None
+        per_row = self.frames_per_row
+        maps = self._batches.run(
+            rows, look, row_bytes=frame_bytes * per_row, frames_per_row=per_row
+        )
+        return maps, timestamps
+
+    def _sinks_on(self, grid: Grid) -> tuple[int, ...]:
+        """Sinks of frames with this grid."""
+        own, published = self._own_sinks, self.published_sinks
+        return sinks_on(grid, self.spec.name, self.spec.sinks, own, published)
+
+
+class FrameEncoder(TowerEncoder):
+    """A tower that sees every frame alone, at one size."""
+
+    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+        super().__init__(spec, files)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self._normalise = NormalisedPixels(
+            files.normalisation(checkpoint), self.device, self._dtype
+        )
+        if can_compile(spec.compile, self.device):
+            compile_blocks(self.blocks())
+
+    @abstractmethod
+    def blocks(self) -> Iterable[nn.Module]:
+        """Blocks of the tower."""
+
+    @abstractmethod
+    def run(self, pixels: Tensor, *observe: Observer) -> Any:
+        """The tower, from normalised (f, 3, h, w)."""
+
+    @abstractmethod
+    def signal(self, name: str, output: Any) -> Tensor:
+        """A signal of what `run` gives."""
+
+    @abstractmethod
+    def project(self, output: Any) -> Tensor:
+        """(f, L, D) tokens of what `run` gives."""
+
+    @abstractmethod
+    def received(self, output: Any) -> Tensor:
+        """(f, P) attention that patches receive in the last block."""
+
+    def of_patches(self, hidden: Tensor) -> Tensor:
+        """The rows of a layer's output that are patches."""
+        return hidden
+
+    def grid_of(self, frames: VideoFrames) -> Grid:
+        """The one of the model."""
+        raise_if_wrong_size(self.spec, frames)
+        assert self.spec.grid is not None
+        return self.spec.grid
+
+    def encode_rows(
+        self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
+        """Without tokens those have no width; see `TowerEncoder.encode_rows`."""
+        output = self.run(self._normalise(rows))
+        maps = {name: self.signal(name, output) for name in sorted(needs)}
+        empty = (len(rows), math.prod(grid), 0)
+        maps["tokens"] = (
+            self.project(output)
+            if tokens
+            else torch.empty(empty, dtype=self._dtype, device=rows.device)
+        )
+        return maps
+
+    def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
+        """See `TowerEncoder.trace_rows`."""
+        notes = LayerNotes(layers, self.of_patches)
+        return notes.maps(self.received(self.run(self._normalise(rows), notes)))

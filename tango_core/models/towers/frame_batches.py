@@ -1,0 +1,192 @@
+"""A clip's way into a tower: the transfer to the device, and how many frames go in together.
+
+A tower looks at every frame (Qwen2.5-VL: at every pair of frames) on its own, so a clip can be cut
+anywhere. The tokens are the same up to rounding: a kernel may add in another order for another
+number of rows. So the number is no part of a cache's identity, and `"auto"` takes a power of two
+that rarely differs between runs on equal machines.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.models.options import EncodeBatch
+
+logger = logging.getLogger(__name__)
+
+# What "auto" means on a CPU, where more frames only leave its caches, and at most elsewhere: enough
+# to keep an accelerator busy.
+ON_CPU, AT_MOST = 4, 32
+
+# Share of an accelerator's free memory that "auto" counts with: estimates are coarse, and another
+# worker may hold a fraction of the same accelerator.
+_SHARE = 0.5
+
+
+def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
+    """Frames that are at once in a tower at most, before any memory is looked at.
+
+    Args:
+        setting: `ModelSpec.encode_batch`.
+        device: `ModelSpec.device`, or a type of device.
+        num_frames: Of a clip.
+    """
+    if setting != "auto":
+        return min(setting, num_frames)
+    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    return min(ON_CPU if cpu else AT_MOST, num_frames)
+
+
+def fitting_batch(size: int, frame_bytes: int, free: int) -> int:
+    """Frames that `"auto"` puts together on an accelerator: `size`, or the power of two that fits.
+
+    Args:
+        size: `largest_batch`.
+        frame_bytes: Memory of the activations of one frame.
+        free: What this process could have beside all that it holds, in bytes.
+    """
+    while size > 1 and size * frame_bytes > free * _SHARE:
+        size = 1 << ((size - 1).bit_length() - 1)
+    return size
+
+
+@dataclass
+class FrameBatches:
+    """Runs a tower over a clip, some frames at a time.
+
+    Where the device has no room for a batch, the same frames are tried again in smaller ones, and
+    later clips begin with those.
+
+    Attributes:
+        setting: `ModelSpec.encode_batch`.
+        device: Of the tower.
+        shrunk_to: Frames for which the device had room when it had none for more; `None` before
+            that happened.
+    """
+
+    setting: EncodeBatch
+    device: torch.device
+    shrunk_to: int | None = field(default=None, init=False)
+
+    def run(
+        self,
+        rows: Tensor,
+        encode: Callable[[Tensor], dict[str, Tensor]],
+        *,
+        row_bytes: int,
+        frames_per_row: int = 1,
+    ) -> dict[str, Tensor]:
+        """Encode a clip batch by batch and put the maps together.
+
+        Args:
+            rows: (N, ...) frames, or groups of frames that belong together, on the device.
+            encode: Some rows -> maps whose first dimension is that of the rows.
+            row_bytes: Memory of the activations of one row.
+            frames_per_row: Frames of a row.
+
+        Raises:
+            torch.OutOfMemoryError: If the device has no room for a single row.
+        """
+        size = self._size(len(rows) * frames_per_row, row_bytes // frames_per_row)
+        size = max(1, size // frames_per_row)
+        parts: list[dict[str, Tensor]] = []
+        done = 0
+        while done < len(rows):
+            batch = rows[done : done + size]
+            refused = ""
+            try:
+                parts.append(encode(batch))
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                refused = next(iter(str(error).splitlines()), type(error).__name__)
+            if not refused:
+                done += len(batch)
+                continue
+            # Outside of `except`: the error holds the tensors of the failed attempt.
+            free_memory()
+            if size == 1:
+                raise torch.OutOfMemoryError(
+                    f"{self.device} has no room to encode {_frames(frames_per_row)} ({refused}); "
+                    "give the compress pool a larger share of a GPU, or a larger GPU"
+                )
+            size = len(batch) // 2 or 1
+            self.shrunk_to = size * frames_per_row
+            logger.warning(
+                "%s has no room for %s at once; going on with %s (model.encode_batch)",
+                self.device,
+                _frames(len(batch) * frames_per_row),
+                _frames(self.shrunk_to),
+            )
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _size(self, num_frames: int, frame_bytes: int) -> int:
+        """Frames of a batch."""
+        size = largest_batch(self.setting, self.device.type, num_frames)
+        if self.setting == "auto":
+            free = free_bytes(self.device)
+            if free is not None:
+                size = fitting_batch(size, frame_bytes, free)
+        return size if self.shrunk_to is None else min(size, self.shrunk_to)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory of an accelerator that this process could have; `None` for a CPU.
+
+    What PyTorch has reserved and does not use counts as free. A process that may have a part of
+    the memory alone, because others share the GPU, finds no more than the rest of its part.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    allocated = torch.cuda.memory_allocated(device)
+    unused = torch.cuda.memory_reserved(device) - allocated
+    share_of = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # since torch 2.7
+    share = 1.0 if share_of is None else share_of(device.index)
+    return max(0, min(int(free + unused), int(share * total) - int(allocated)))
+
+
+def _frames(count: int) -> str:
+    """As text."""
+    return "1 frame" if count == 1 else f"{count} frames"
+
+
+def upload_clip(
+    pixels: NDArray[np.uint8], timestamps: NDArray[np.float64], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Copy frames and their times to a device, as bytes and in one transfer.
+
+    For CUDA the bytes are put in pinned memory first and the host does not wait for the copy:
+    kernels that follow on the same stream do. PyTorch keeps the pinned memory for the next clip.
+
+    Args:
+        pixels: (..., h, w, 3) uint8, read-only or not.
+        timestamps: (T,) float64.
+        device: Where they go; on a CPU they are copied, because the input may be read-only.
+
+    Returns:
+        Pixels and timestamps in the same shapes.
+    """
+    # Times first: numbers of eight bytes must begin at a multiple of eight.
+    times = np.ascontiguousarray(timestamps, np.float64)
+    pinned = device.type == "cuda" and torch.cuda.is_available()
+    host = torch.empty(times.nbytes + pixels.nbytes, dtype=torch.uint8, pin_memory=pinned)
+    buffer = host.numpy()
+    buffer[: times.nbytes] = times.view(np.uint8)
+    buffer[times.nbytes :].reshape(pixels.shape)[...] = pixels
+    moved = host.to(device, non_blocking=True)
+    # A copy, so that the times do not keep the pixels in memory.
+    return (
+        moved[times.nbytes :].view(pixels.shape),
+        moved[: times.nbytes].view(torch.float64).clone(),
+    )
