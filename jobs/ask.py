@@ -83,7 +83,8 @@ def ask(
         )
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(reply(answer))
-    say(cost(answer), style="dim")
+    share = "" if answer.retention is None else f" r={answer.retention:g}"
+    say(f"{answer.method}{share}: {cost(answer)}", style="dim")
     for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")

@@ -62,6 +62,8 @@ class VideoAnswer(Answer):
             a follow-up question, whose clip was compressed before. The very first question also
             pays for the device's warm-up; see `LatencyProfile` for times to rely on.
         warnings: Warnings of decoding the clip.
+        method: Entry of `METHODS` that chose the tokens.
+        retention: Share of the tokens that it was asked for; `None` for a method without one.
     """
 
     choices: tuple[str, ...]
@@ -69,6 +71,8 @@ class VideoAnswer(Answer):
     tokens_kept: int
     latency_ms: Mapping[str, float]
     warnings: tuple[str, ...]
+    method: str = ""
+    retention: float | None = None
 
     @property
     def letter(self) -> str | None:
@@ -131,7 +135,7 @@ class VideoChat:
         self,
         video: str | os.PathLike[str],
         question: str,
-        choices: Sequence[str] = (),
+        choices: Sequence[str] | None = None,
         *,
         method: str = "tango",
         retention: float | None = None,
@@ -144,7 +148,8 @@ class VideoChat:
         Args:
             video: A video file, or a directory of frames.
             question: Free-form, or about the options in `choices`.
-            choices: Options of a multiple-choice question, without letters.
+            choices: Options of a multiple-choice question, without letters; tables call them
+                `options`, which is taken, too.
             method: Entry of `METHODS`, or `my_package.my_module:MyMethod`.
             retention: Share of the visual tokens to keep, in (0, 1]; `None` is 0.1 for methods
                 that drop any.
@@ -159,8 +164,16 @@ class VideoChat:
         Raises:
             FileNotFoundError: If there is no such video.
             ValueError: If the video cannot be decoded, or question, method or option is wrong.
+            TypeError: If the video is no path.
         """
+        if choices is None:
+            choices = options.pop("options", ())
         asked = _question(question, tuple(choices))
+        if not isinstance(video, (str, os.PathLike)):
+            raise TypeError(
+                f"video must be the path of a file or of a directory of frames, got "
+                f"{type(video).__name__}; for frames in memory use encoder.encode(VideoFrames(...))"
+            )
         path = Path(os.path.expanduser(video))
         if not path.exists():
             raise FileNotFoundError(f"video {video}: no such file or directory")
@@ -185,6 +198,8 @@ class VideoChat:
             tokens_kept=compressed.video.num_kept,
             latency_ms=latency.stage_ms,
             warnings=compressed.warnings,
+            method=method,
+            retention=retention,
         )
 
     def _add_pooling_head(self, needs: frozenset[str]) -> None:
@@ -251,8 +266,27 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
         if path is not None or options:
             raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
         return model
-    if model in MODELS or path is not None or not ("/" in model or Path(model).is_dir()):
-        return describe_model(model, path, **options)
+    if path is None and is_checkpoint(model):
+        return describe_checkpoint(model, **options)
+    return describe_model(model, path, **options)
+
+
+def is_checkpoint(model: str) -> bool:
+    """Whether a model is given by its checkpoint: a directory or a hub id, no entry of `MODELS`."""
+    return model not in MODELS and ":" not in model and ("/" in model or Path(model).is_dir())
+
+
+def describe_checkpoint(model: str, **options: Any) -> ModelSpec:
+    """Describe a checkpoint by the entry of `MODELS` that it fits best.
+
+    Args:
+        model: A directory or a hub id.
+        **options: As in `describe_model`.
+
+    Raises:
+        ValueError: If no entry fits.
+        FileNotFoundError: If it is not there.
+    """
     fitting, refusals = [], []
     for name in (name for name, entry in MODELS.items() if not entry.embedded):
         try:

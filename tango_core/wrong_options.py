@@ -33,7 +33,13 @@ def raise_if_missing(method: str, names: Iterable[str], required: Iterable[str])
         )
 
 
-def raise_if_no_share(name: str, value: float) -> None:
-    """Refuse a share that is not in (0, 1]."""
+def raise_if_no_share(name: str, value: float | str) -> None:
+    """Refuse a share that is not in (0, 1]; a percentage is answered with the share it means."""
+    if isinstance(value, str):
+        number = value.strip().removesuffix("%").strip()
+        percentage = value.strip().endswith("%") and number.replace(".", "", 1).isdigit()
+        meant = f"; write {float(number) / 100:g}" if percentage else ""
+        raise ValueError(f"{name} must be a number in (0, 1], got {value!r}{meant}")
     if not 0 < value <= 1:
-        raise ValueError(f"{name} must be in (0, 1], got {value}")
+        meant = f"; write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
+        raise ValueError(f"{name} must be in (0, 1], got {value}{meant}")

@@ -140,6 +140,12 @@ def submit(
             entrypoint_num_cpus, entrypoint_num_gpus, entrypoint_memory, entrypoint_resource
         ),
     )
+    for root in sorted({str(s.root) for job in loaded for s in job.all_benchmarks if s.root}):
+        if not root.startswith(("/", "~")) and "://" not in root:
+            _say(
+                f"benchmark.root {root} is relative: the cluster looks for it in {directory}, "
+                "not in --working-dir; give an absolute path there, or a URL"
+            )
     if dry_run:
         for name in sorted(files):
             print(name)

@@ -198,7 +198,12 @@ def load_jobs(
     Raises:
         RecipeError: As `load_job`, but several jobs are allowed.
     """
-    content = with_overrides(read_recipe(path), overrides)
+    content = _with_entry(with_overrides(read_recipe(path), overrides), path)
+    if "model" not in content:
+        raise RecipeError(
+            f"{path}: model is missing; name one, such as model: {{name: llava-onevision-7b}}, or "
+            "{name: tiny} for the embedded one"
+        )
     model = content.get("model")
     if not isinstance(model, dict):
         return (parse_job(content, str(path), elsewhere=elsewhere),)
@@ -214,6 +219,25 @@ def load_jobs(
         )
         for values in product(*lists.values())
     )
+
+
+def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Let `model.name` be a checkpoint: name the entry that it fits, and the checkpoint as path."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return content
+    name = model.get("name")
+    if not isinstance(name, str) or "/" not in name or ":" in name or model.get("path"):
+        return content
+    from tango_core.ask import describe_checkpoint
+
+    try:
+        entry = describe_checkpoint(name, revision=model.get("revision")).name
+    except (ValueError, OSError) as error:
+        raise RecipeError(
+            f"{path}: model.name {name!r} is neither an entry nor a checkpoint: {error}"
+        ) from error
+    return {**content, "model": {**model, "name": entry, "path": name}}
 
 
 def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
@@ -251,7 +275,10 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
         raise RecipeError(f"{source}: {explain(error, Job)}") from error
     except ValueError as error:
         raise RecipeError(f"{source}: {error}") from error
-    job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
+    try:
+        job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
+    except RecipeError as error:
+        raise RecipeError(f"{source}: {error}") from error
     return job
 
 

@@ -60,7 +60,8 @@ def how_to_go_on() -> str:
     if _Standing.text is not None:
         return _Standing.text
     if run is None:
-        return "no clip had been started"
+        is_job = arguments[:1] and arguments[0] in ("evaluate", "sweep", "precompute", "ask")
+        return "no clip had been started" if is_job else "run the command again to complete it"
     if _Standing.caches_only:
         return f"what is cached is kept, go on with: {shlex.join(['tango', *arguments])}"
     if _Standing.is_complete:

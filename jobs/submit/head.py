@@ -46,7 +46,8 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
         response: requests.Response = super()._do_request(method, endpoint, **options)
         # What a proxy says while the head is away, and a head that has just been started.
         if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
-            raise requests.ConnectionError(f"HTTP status {response.status_code}")
+            reason = f" ({text})" if (text := _short(response.text)) else ""
+            raise requests.ConnectionError(f"HTTP status {response.status_code}{reason}")
         return response
 
 
@@ -251,10 +252,10 @@ def _without_ray_variables() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def _short(error: BaseException) -> str:
+def _short(error: BaseException | str) -> str:
     """An error in one short line; Ray sends whole tracebacks, whose last line says it."""
     text = redacted(str(error).replace("\\n", "\n"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = lines[-1] if lines else type(error).__name__
+    last = lines[-1] if lines else "" if isinstance(error, str) else type(error).__name__
     first = lines[0] if lines else ""
     return (last if first.endswith("(most recent call last):") else " ".join(lines))[:300]

@@ -59,6 +59,7 @@ def submit(
         HeadError: If the cluster does not accept the job, or has not answered for `PATIENCE_S`.
     """
     tried: str | None = None
+    told = ""
     end = clock.monotonic() + PATIENCE_S
     with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
         package = Path(folder) / "package.zip"
@@ -79,7 +80,9 @@ def submit(
             except HeadLostError as error:
                 if clock.monotonic() >= end:
                     raise
-                logger.warning("%s; asking again", error)
+                if str(error) != told:
+                    logger.warning("%s; asking again for up to %.0f s", error, PATIENCE_S)
+                told = str(error)
             clock.sleep(_PAUSE_S)
 
 

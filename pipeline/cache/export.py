@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 import pyarrow as pa
@@ -21,6 +21,19 @@ from pipeline.storage import Storage
 PART_BYTES = 256 * 10**6
 # What says how the cache stores tokens, which an export does in another way.
 _INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
+
+
+def saved(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file; equal content gives equal bytes.
+
+    The library (0.8) writes the metadata in an order that differs from process to process.
+    """
+    data = save(dict(tensors))
+    length = int.from_bytes(data[:8], "little")
+    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
 def export_cache(
@@ -98,7 +111,7 @@ def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
                 tensors["companions"] = video.companions
             # The format takes texts only.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
-            target.write(name, save(tensors, metadata))
+            target.write(name, saved(tensors, metadata))
             counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
             line = {"file": name, **about, "grid": video.grid, **counts}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -133,7 +146,7 @@ def write_features(
                 if features.companions is not None:
                     tensors["companions"] = features.companions.contiguous()
                 metadata = {name: str(value) for name, value in about.items() if value is not None}
-                target.write(f"{key}.safetensors", save(tensors, metadata))
+                target.write(f"{key}.safetensors", saved(tensors, metadata))
                 line = {"file": f"{key}.safetensors", **about, "signals": sorted(signals)}
                 index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from clips import clip as named_clip
@@ -229,3 +230,20 @@ def test_a_setting_that_the_family_lacks_is_named_and_not_the_other_families(tmp
 def test_an_answer_about_a_damaged_clip_says_so():
     answer = VideoChat("tiny", num_frames=4).ask(named_clip("hole.webm"), "What is it?")
     assert any("damaged: the file has lost frames" in text for text in answer.warnings)
+
+
+def test_options_may_be_called_as_in_tables(chat, video):
+    colors = ("red", "green", "blue", "yellow")
+    question = "What color is the cross?"
+    assert chat.ask(video, question, options=colors).text == chat.ask(video, question, colors).text
+
+
+def test_frames_in_memory_are_no_path(chat):
+    with pytest.raises(TypeError, match=r"must be the path of a file .* got ndarray"):
+        chat.ask(np.zeros((2, 4, 4, 3), np.uint8), "What?")
+
+
+def test_the_answer_names_the_method_and_its_retention(chat, video):
+    answer = chat.ask(video, "What color is the cross?")
+    assert (answer.method, answer.retention) == ("tango", 0.1)
+    assert chat.ask(video, "What?", method="full").retention is None

@@ -1,9 +1,11 @@
 import pytest
 import yaml
+from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
 from jobs.run.build import model_of
+from tango_core.wrong_options import raise_if_no_share
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -18,7 +20,7 @@ def parse(**changes):
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(RECIPE))
+    path.write_text(yaml.safe_dump({**RECIPE, "model": {"name": "tiny"}}))
     return path
 
 
@@ -53,6 +55,7 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("outer_marks", None),
         ("system_turn", None),
         ("companions", None),
+        ("frame_times", None),
         ("frame_label", None),
         ("sinks", None),
         ("sampling", None),
@@ -241,3 +244,39 @@ def test_a_feature_store_changes_no_answer_and_eight_bits_do():
     assert parse_job(yaml.safe_load(rounded.to_yaml()), "again") == rounded
     assert job_digest(plain) == job_digest(stored)
     assert job_digest(plain) != job_digest(rounded)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": {"name": "tango", "retention": []}}, "retention is an empty list"),
+        ({"method": None, "methods": [{"name": "full"}, {"name": "full"}]}, "is listed twice"),
+    ],
+)
+def test_a_mistake_of_several_methods_names_the_file(changes, message):
+    with pytest.raises(RecipeError, match=rf"^recipe\.yaml: .*{message}"):
+        parse(**changes)
+
+
+def test_a_recipe_without_a_model_is_refused(recipe):
+    recipe.write_text(yaml.safe_dump(RECIPE))
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: model is missing; name one"):
+        load_job(recipe)
+
+
+def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):
+    path = str(save_llava(build_llava(), tmp_path / "org" / "name"))
+    recipe.write_text(yaml.safe_dump({**RECIPE, "model": {"name": path, "num_frames": 4}}))
+    model = load_job(recipe).model
+    assert (model.name, model.path, model.num_frames) == ("llava-onevision-7b", path, 4)
+    recipe.write_text(yaml.safe_dump({**RECIPE, "model": {"name": f"{path}/nothing"}}))
+    with pytest.raises(RecipeError, match="is neither an entry nor a checkpoint"):
+        load_job(recipe)
+
+
+@pytest.mark.parametrize(
+    ("retention", "message"), [("10%", "got '10%'; write 0.1"), (10, "write 0.1 for 10 %")]
+)
+def test_a_percentage_is_answered_with_the_share_it_means(retention, message):
+    with pytest.raises(ValueError, match=message):
+        raise_if_no_share("retention", retention)
