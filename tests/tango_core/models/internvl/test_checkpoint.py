@@ -5,11 +5,10 @@ import json
 
 import pytest
 import torch
-from internvl_checkpoints import LAYOUTS, NAME, build_internvl, save_internvl
+from internvl_checkpoints import NAME, build_internvl, save_internvl
 from safetensors.torch import load_file, save_file
 
-from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
-from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models import describe_model, load_encoder, load_language_model
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 
@@ -22,16 +21,6 @@ def loaded(path):
         name if name.startswith("lm_head") else f"model.{name}": value
         for name, value in tensors.items()
     }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-def test_every_layout_gives_the_tensors_of_the_stock_model(tmp_path, layout, tied):
-    stock = build_internvl(tied=tied)
-    path = str(save_internvl(stock, tmp_path, layout))
-    found, expected = loaded(path), stock.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("layout", ["saved", "chat"])
@@ -70,19 +59,6 @@ def test_a_missing_fused_matrix_names_its_parts(tmp_path, internvl):
     save_file(tensors, path / "model.safetensors")
     with pytest.raises(ValueError, match=r"lacks .*layer\.1\.attention\.k_proj\.bias"):
         load_encoder(NAME, str(path))
-
-
-@pytest.mark.parametrize("layout", ["sharded", "chat"])
-def test_halves_hold_and_open_only_their_own(tmp_path, internvl, layout):
-    path = save_internvl(internvl, tmp_path, layout)
-    for half in ("encoder", "language"):
-        files = model_entry(NAME).load_family().half_files(resolve_checkpoint(str(path)), half)
-        present = {file.name for file in path.glob("*.safetensors")}
-        assert set(files) < present if layout == "sharded" else set(files) == present
-    encoder = load_encoder(NAME, str(path))
-    own = [v for name, v in internvl.named_parameters() if name.startswith(VISION)]
-    held = sum(value.numel() for value in encoder.model.parameters())
-    assert held == sum(value.numel() for value in own)
 
 
 @pytest.mark.parametrize("layout", ["saved", "chat"])

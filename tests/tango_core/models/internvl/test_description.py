@@ -1,7 +1,7 @@
 """What is known of a checkpoint before its weights are read, and its settings."""
 
 import pytest
-from internvl_checkpoints import GRID, NAME, SIZE, WIDTH, save_internvl
+from internvl_checkpoints import GRID, NAME, SIZE
 
 from tango_core.models import describe_model, harness_settings
 
@@ -11,15 +11,6 @@ def test_a_frame_is_one_tile(internvl_checkpoint):
     assert (spec.frames.num_frames, spec.frames.sampling) == (32, "inner")
     assert (spec.frames.size, spec.grid) == ((SIZE, SIZE), GRID)
     assert spec.provides == {"attention", "frame_embeddings", "keys", "saliency"}
-
-
-@pytest.mark.parametrize("layout", ["saved", "chat"])
-def test_needs_no_weights(internvl, tmp_path, layout):
-    path = save_internvl(internvl, tmp_path, layout)
-    (path / "model.safetensors").write_bytes(b"never opened")
-    shape = describe_model(NAME, str(path)).llm
-    assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
-    assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 16, 288)
 
 
 def test_labels_are_no_part_of_the_cache_s_identity(internvl_checkpoint):

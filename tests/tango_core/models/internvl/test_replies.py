@@ -7,15 +7,11 @@ import torch
 from internvl_by_hand import ASKED, GRIDS, greedy_without_cache
 from internvl_checkpoints import ENDOFTEXT, NAME, NUM_LAYERS, build_internvl
 from qwen_by_hand import assert_close, embeddings, some, whole
-from without_cache import answered
 
 from tango_core.compressors import build_method
-from tango_core.compressors.base import Pruned
 from tango_core.models import load_language_model
 from tango_core.models.language.prefill import visual_span
 from tango_core.models.language.prompt import VisualTokens
-from tango_core.models.session import ClipPrompts
-from tango_core.types import Prompt
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -47,75 +43,6 @@ def test_replies_are_those_of_a_loop_without_cache_and_of_generate(
     assert answer.text == said(endless, expected)
     assert (answer.new_tokens, answer.prompt_tokens) == (8, embeds.shape[1])
     assert answer.visual_tokens == video.num_kept
-
-
-def test_prompts_share_the_clip_and_all_text_between_its_frames(endless):
-    video = some((3, 4, 4), 20)
-    prompts = [
-        Prompt(before, "What " + "is " * (index % 4) + f"{index}?")
-        for before in ("", "Watch closely. ")
-        for index in range(5)
-    ]
-    shared, alone = (
-        endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
-        for share in (True, False)
-    )
-    assert [answer.text for answer in shared] == [answer.text for answer in alone]
-    assert len({answer.text for answer in shared}) > 1
-
-
-def test_clips_together_give_the_replies_of_each_alone(endless):
-    requests = [
-        ClipPrompts(some(grid, 1 + seed, seed), [ASKED, Prompt("", f"{seed}?")], None, order, 6)
-        for seed, (grid, order) in enumerate(
-            (grid, order) for grid in GRIDS for order in ("renumbered", "original")
-        )
-    ]
-    session, found = endless.session(4096), {}
-    for request in requests:
-        session.add(request)
-    while session.busy:
-        found |= {id(request): answers for request, answers in session.step()}
-    for request in requests:
-        expected = endless.answer(
-            request.video, request.prompts, positions=request.positions, max_new_tokens=6
-        )
-        assert [one.text for one in found[id(request)]] == [one.text for one in expected]
-
-
-@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
-def test_replies_under_a_pruner_do_not_depend_on_the_cache(endless, name):
-    layer = {"layer": 1} if name in ("fastv", "dart") else {}
-    pruner = build_method(name, retention=0.6, num_layers=NUM_LAYERS, **layer).pruner
-    prompt = endless.layout.lay_out(whole((6, 4, 4)), ASKED)
-    cached, plain = (
-        answered(endless.engine, [prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
-        for use_cache in (True, False)
-    )
-    assert cached.text == plain.text
-    (unpruned,) = endless.engine.answer([prompt], max_new_tokens=6)
-    assert cached.new_tokens == unpruned.new_tokens == 6
-
-
-def test_pruning_inside_drops_tokens_and_no_text_between_frames(endless):
-    """A pruner that keeps what a compressor kept, before layer 0, is that compressor."""
-    full, video = whole((3, 4, 4)), some((3, 4, 4), 20)
-
-    class Keep:
-        renumbers = False
-
-        def layers(self, num_layers):
-            return (0,)
-
-        def prune(self, context):
-            keep = context.positions_with(video.indices)
-            return Pruned(keep, context.hidden[keep])
-
-    inside = endless.engine.answer(
-        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
-    )
-    before = endless.answer(video, [ASKED], positions="original", max_new_tokens=6)
-    assert inside[0].text == before[0].text
 
 
 @torch.no_grad()

@@ -91,72 +91,12 @@ def test_pixels_are_normalised_as_the_stock_processor_does(encoder):
     np.testing.assert_allclose(own.numpy(), stock, atol=1e-6)
 
 
-def test_mean_and_deviation_come_from_the_checkpoint(tmp_path, stock):
-    path = save_llava(stock, tmp_path)
-    (path / "preprocessor_config.json").write_text(
-        json.dumps({"image_mean": [0.1, 0.2, 0.3], "image_std": [1.0, 2.0, 4.0]})
-    )
-    black = torch.zeros(1, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8)
-    values = load_encoder(NAME, str(path))._normalise(black)[0, :, 0, 0]
-    torch.testing.assert_close(values, torch.tensor([-0.1, -0.1, -0.075]))
-
-
-def test_long_clips_give_the_same_tokens_as_their_parts(encoder):
-    rng = np.random.default_rng(2)
-    pixels = rng.integers(0, 256, (40, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
-    needs = frozenset({"attention", "keys"})
-    whole = encoder.encode(VideoFrames(pixels, np.arange(40.0)), needs)
-    part = encoder.encode(VideoFrames(pixels[30:], np.arange(10.0)), needs)
-    for name in ("tokens", "attention", "keys"):
-        torch.testing.assert_close(
-            getattr(whole, name)[30:], getattr(part, name), rtol=1e-5, atol=1e-6
-        )
-
-
-def test_only_the_signals_asked_for_are_computed(encoder, frames):
-    features = encoder.encode(frames, frozenset({"keys"}))
-    assert features.keys.shape == (3, 16, 8)
-    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
-
-
-def test_encoding_twice_gives_the_same_bytes(encoder, frames):
-    first, second = (encoder.encode(frames, frozenset({"attention"})) for _ in range(2))
-    assert torch.equal(first.tokens, second.tokens)
-    assert torch.equal(first.attention, second.attention)
-
-
-def test_frames_of_another_size_are_refused(encoder):
-    frames = VideoFrames(np.zeros((1, 30, 28, 3), np.uint8), np.zeros(1))
-    with pytest.raises(ValueError, match=r"frames must be \(28, 28\) pixels .* got \(30, 28\)"):
-        encoder.encode(frames)
-
-
 def test_published_sinks_belong_to_their_grid_only(tmp_path, encoder, frames):
     assert encoder.encode(frames).sinks == ()
     assert encoder._sinks_on((14, 14)) == (28, 27, 41, 169, 11, 12)
     save_llava(build_llava(), tmp_path)
     (tmp_path / "tango.json").write_text(json.dumps({"sinks": [3, 0]}))
     assert load_encoder(NAME, str(tmp_path)).encode(frames).sinks == (3, 0)
-
-
-def test_description_needs_no_weights(tmp_path, stock):
-    save_llava(stock, tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"never opened")
-    spec = describe_model(NAME, str(tmp_path), num_frames=5)
-    assert spec.frames.num_frames == 5
-    assert spec.frames.size == (IMAGE_SIZE, IMAGE_SIZE)
-    shape = spec.llm
-    assert (shape.num_layers, shape.hidden_size, shape.num_heads) == (4, WIDTH, 4)
-    assert (shape.num_kv_heads, shape.head_dim, shape.vocab_size) == (2, 6, 128)
-    assert spec.dtype == "float32"
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_close_to_single(checkpoint, encoder, frames, dtype):
-    half = load_encoder(NAME, str(checkpoint), dtype=dtype)
-    tokens = half.encode(frames).tokens
-    assert tokens.dtype == getattr(torch, dtype)
-    torch.testing.assert_close(tokens.float(), encoder.encode(frames).tokens, rtol=0.05, atol=0.05)
 
 
 class TestLayOut:
@@ -189,12 +129,6 @@ class TestLayOut:
         wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
         with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
             language_model.layout.lay_out(wrong, Prompt("", "w1"))
-
-
-def test_end_of_turn_tokens_come_from_the_generation_config(tmp_path, stock):
-    path = save_llava(stock, tmp_path)
-    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    assert load_language_model(NAME, str(path)).engine.eos_ids == {7, 9}
 
 
 def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
-from qwen_by_hand import NAME
 from qwen_frames import SIZES, clip, patches_of
 from torch import nn
 
-from tango_core.models import load_encoder
 from tango_core.models.towers.patch_tower import LastBlock, PatchTowerOutput
-from tango_core.types import ClipSource, VideoFrames
 
 GOLDEN = GOLDEN_DIR
 SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
@@ -118,42 +115,6 @@ def test_saliency_of_the_release_s_queries_and_keys():
     torch.testing.assert_close(found, golden["p_attn"], rtol=1e-5, atol=1e-7)
 
 
-def test_long_clips_give_the_same_as_their_parts(encoder):
-    frames = clip(40, (3, 5))
-    whole = encoder.encode(frames, SIGNALS)
-    part = encoder.encode(VideoFrames(frames.pixels[30:], frames.timestamps[30:]), SIGNALS)
-    for name in ("tokens", *sorted(SIGNALS)):
-        expected = getattr(part, name)
-        assert len(expected) == 5
-        torch.testing.assert_close(getattr(whole, name)[15:], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_only_the_signals_asked_for_are_computed(encoder):
-    frames = VideoFrames(clip(2, (2, 2)).pixels, np.zeros(2), source=ClipSource(3.0, 360))
-    features = encoder.encode(frames, frozenset({"keys"}))
-    assert features.keys.shape == (1, 4, 16)
-    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
-    assert (features.sinks, features.source) == ((), ClipSource(3.0, 360))
-    with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
-        encoder.encode(frames, frozenset({"probe"}))
-
-
-def test_encoding_twice_gives_the_same_bytes(encoder):
-    first, second = (encoder.encode(clip(3, (5, 3)), SIGNALS) for _ in range(2))
-    for name in ("tokens", *SIGNALS):
-        assert torch.equal(getattr(first, name), getattr(second, name))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_close_to_single(encoder, dtype):
-    half = load_encoder(NAME, encoder.spec.path, dtype=dtype).encode(clip(2, (4, 5)), SIGNALS)
-    exact = encoder.encode(clip(2, (4, 5)), SIGNALS)
-    assert half.tokens.dtype == getattr(torch, dtype)
-    assert half.saliency.dtype == torch.float32
-    scale = float(exact.tokens.abs().max())
-    assert float((half.tokens.float() - exact.tokens).abs().max()) < 0.05 * scale
-
-
 @pytest.mark.parametrize("grid", SIZES, ids=str)
 def test_a_trace_shows_every_layer_patch_by_patch(qwen, encoder, grid):
     frames, seen = clip(4, grid), []
@@ -179,8 +140,3 @@ def test_a_trace_shows_every_layer_patch_by_patch(qwen, encoder, grid):
     attention = encoder.encode(frames, frozenset({"attention"})).attention
     of_tokens = trace.attention.view(2, grid[0], 2, grid[1], 2).sum(dim=(2, 4)).flatten(1)
     torch.testing.assert_close(of_tokens, attention)
-
-
-def test_a_layer_that_is_not_there_is_refused(encoder):
-    with pytest.raises(ValueError, match="layer 99 is not one of the tower of model"):
-        encoder.trace(clip(2, (2, 2)), [99])

@@ -6,11 +6,10 @@ from itertools import product
 
 import pytest
 import torch
-from qwen3_checkpoints import EXTRA, NAME, WIDTH, build_qwen3, frames_of, save_qwen3
+from qwen3_checkpoints import EXTRA, NAME, WIDTH, frames_of, save_qwen3
 
-from tango_core.models import describe_model, load_encoder
+from tango_core.models import describe_model
 from tango_core.models.towers.patches import pair_frames
-from tango_core.types import ClipSource, VideoFrames
 
 SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
 SIZES = [(1, 1), (4, 4), (3, 10), (5, 2)]
@@ -45,16 +44,6 @@ def test_tokens_and_companions_are_the_stock_ones(qwen3, encoder, num_frames, gr
 
 def test_timestamps_are_the_middles_of_the_pairs(encoder):
     assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]
-
-
-def test_long_clips_give_the_same_as_their_parts(encoder):
-    frames = frames_of(24, (3, 5))
-    whole = encoder.encode(frames, SIGNALS)
-    part = encoder.encode(VideoFrames(frames.pixels[18:], frames.timestamps[18:]), SIGNALS)
-    for name in ("tokens", "companions", *sorted(SIGNALS)):
-        expected = getattr(part, name)
-        assert len(expected) == 3
-        torch.testing.assert_close(getattr(whole, name)[9:], expected, rtol=1e-4, atol=1e-4)
 
 
 def last_block(qwen3, encoder, frames, grid):
@@ -95,54 +84,7 @@ def test_signals_are_those_of_the_last_block(qwen3, encoder, grid):
     torch.testing.assert_close(features.frame_embeddings, features.tokens.mean(dim=1))
 
 
-def test_only_the_signals_asked_for_are_computed(encoder):
-    frames = frames_of(2, (2, 2))
-    source = ClipSource(3.0, 360)
-    frames = VideoFrames(frames.pixels, frames.timestamps, source=source)
-    features = encoder.encode(frames, frozenset({"keys"}))
-    assert (features.attention, features.saliency, features.frame_embeddings) == (None,) * 3
-    assert (features.sinks, features.source) == ((), source)
-    with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
-        encoder.encode(frames, frozenset({"probe"}))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("layout", ["sharded", "hub"])
-def test_every_layout_on_disk_gives_the_same_tokens(encoder, tmp_path, layout, tied):
-    path = save_qwen3(build_qwen3(tied=tied), tmp_path, layout)
-    frames = frames_of(2, (3, 5))
-    found, expected = load_encoder(NAME, str(path)).encode(frames), encoder.encode(frames)
-    assert torch.equal(found.tokens, expected.tokens)
-    assert torch.equal(found.companions, expected.companions)
-
-
-def test_the_encoder_holds_the_tower_and_nothing_else(qwen3, encoder):
-    expected = sum(value.numel() for value in qwen3.model.visual.parameters())
-    assert sum(value.numel() for value in encoder.tower.parameters()) == expected
-    for name, buffer in encoder.tower.named_buffers():
-        assert torch.equal(buffer, qwen3.model.visual.get_buffer(name)), name
-
-
-def test_half_precision_is_close_to_single(encoder):
-    frames = frames_of(2, (4, 5))
-    half = load_encoder(NAME, encoder.spec.path, dtype="bfloat16").encode(frames, SIGNALS)
-    exact = encoder.encode(frames, SIGNALS)
-    for name in ("tokens", "companions"):
-        assert getattr(half, name).dtype == torch.bfloat16
-        scale = float(getattr(exact, name).abs().max())
-        difference = getattr(half, name).float() - getattr(exact, name)
-        assert float(difference.abs().max()) < 0.05 * scale
-    assert half.saliency.dtype == torch.float32
-
-
 class TestDescription:
-    def test_needs_no_weights(self, qwen3, tmp_path):
-        path = save_qwen3(qwen3, tmp_path, "hub")
-        (path / "model.safetensors").write_bytes(b"never opened")
-        spec = describe_model(NAME, str(path))
-        assert (spec.llm.num_layers, spec.llm.hidden_size, spec.llm.head_dim) == (6, WIDTH, 32)
-        assert (spec.companions, spec.frames.num_frames, spec.frames.sampling) == (3, 32, "round")
-
     def test_only_what_changes_tokens_is_in_the_cache_s_identity(self, qwen3_checkpoint):
         plain = describe_model(NAME, qwen3_checkpoint)
         for same in ({"empty_blocks": "drop"}, {"outer_marks": True}, {"system_turn": True}):
@@ -210,16 +152,3 @@ def test_a_trace_shows_every_layer_patch_by_patch(qwen3, encoder, num_frames, gr
     attention = encoder.encode(frames, frozenset({"attention"})).attention
     squares = trace.attention.view(count, grid[0], 2, grid[1], 2)
     torch.testing.assert_close(squares.sum(dim=(2, 4)).flatten(1), attention)
-
-
-def test_the_trace_of_a_long_clip_is_that_of_its_parts(encoder):
-    frames = frames_of(24, (3, 5))
-    whole = encoder.trace(frames, [5])
-    part = encoder.trace(VideoFrames(frames.pixels[18:], frames.timestamps[18:]), [5])
-    torch.testing.assert_close(whole.norms[9:], part.norms, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(whole.hidden[5][9:], part.hidden[5], rtol=1e-4, atol=1e-4)
-
-
-def test_a_layer_that_is_not_there_is_refused(encoder):
-    with pytest.raises(ValueError, match="layer 6 is not one of the tower of model qwen3-vl-8b"):
-        encoder.trace(frames_of(2, (2, 2)), [6])

@@ -8,10 +8,8 @@ from qwen3_checkpoints import (
     ASKED,
     EXTRA,
     NAME,
-    build_qwen3,
     frames_of,
     only,
-    save_qwen3,
     some,
     whole,
 )
@@ -25,7 +23,6 @@ from tango_core.models import load_language_model
 from tango_core.models.language.prefill import additions
 from tango_core.models.language.prompt import TextTokens
 from tango_core.models.towers.patches import pair_frames
-from tango_core.types import Prompt
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 GRIDS = [(3, 2, 3), (1, 4, 4), (5, 1, 2)]
@@ -151,18 +148,6 @@ def test_replies_are_those_of_generate(qwen3, endless, grid):
     assert answer.visual_tokens == video.num_kept
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("layout", ["sharded", "hub"])
-def test_every_layout_on_disk_gives_the_same_logits(tmp_path, layout, tied):
-    stock = build_qwen3(tied=tied)
-    model = load_language_model(NAME, str(save_qwen3(stock, tmp_path, layout)))
-    video = whole((2, 2, 2))
-    prompt = model.layout.lay_out(video, ASKED)
-    assert torch.equal(logits_of(model, prompt), stock_logits(stock, prompt, video))
-    embedding = model.engine.model.language_model.embed_tokens.weight
-    assert (model.engine.model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
-
-
 def test_in_half_precision_the_loop_is_the_stock_model(qwen3_checkpoint):
     # Not `.bfloat16()`, which would cut the frequencies of the rotary embedding as well.
     stock = Qwen3VLForConditionalGeneration.from_pretrained(
@@ -179,21 +164,6 @@ def test_in_half_precision_the_loop_is_the_stock_model(qwen3_checkpoint):
     )
     prompt = model.layout.lay_out(half, ASKED)
     assert torch.equal(logits_of(model, prompt), stock_logits(stock, prompt, half))
-
-
-def test_prompts_share_the_clip_within_the_text_before_it(endless):
-    video = some((4, 2, 3), 11)
-    prompts = [
-        Prompt(before, "What " + "is " * (index % 4) + f"{index}?")
-        for before in ("", "Watch closely. ")
-        for index in range(4)
-    ]
-    shared, alone = (
-        endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
-        for share in (True, False)
-    )
-    assert [answer.text for answer in shared] == [answer.text for answer in alone]
-    assert len({answer.text for answer in shared}) > 1
 
 
 @pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
@@ -213,35 +183,8 @@ def test_methods_inside_reply_the_same_with_and_without_cache(qwen3_checkpoint, 
     assert unpruned.new_tokens == cached.new_tokens == 6
 
 
-def test_pruning_before_layer_0_is_what_a_compressor_does(endless):
-    full, kept = whole((3, 4, 5)), [0, 7, 20, 21, 22, 50, 59]
-
-    class Keep:
-        renumbers = False
-
-        def layers(self, num_layers):
-            return (0,)
-
-        def prune(self, context):
-            return context.select(torch.tensor(kept))
-
-    inside = endless.engine.answer(
-        [endless.layout.lay_out(full, ASKED)], pruner=Keep(), max_new_tokens=6
-    )
-    before = endless.answer(only(full, kept), [ASKED], max_new_tokens=6)
-    assert inside[0].text == before[0].text
-
-
 def test_tokens_without_their_companions_are_refused(endless):
     video = whole((2, 2, 2))
     bare = type(video)(video.tokens, video.indices, video.grid, video.timestamps)
     with pytest.raises(ValueError, match="come with 0 companions each, but model qwen3-vl-8b adds"):
         endless.answer(bare, [ASKED])
-
-
-def test_the_language_half_holds_no_weight_of_the_tower(qwen3, endless):
-    own = {*qwen3.model.language_model.parameters(), *qwen3.lm_head.parameters()}
-    expected = sum(value.numel() for value in own)
-    assert sum(value.numel() for value in endless.engine.model.parameters()) == expected
-    for name, buffer in endless.engine.model.language_model.named_buffers():
-        assert torch.equal(buffer, qwen3.model.language_model.get_buffer(name)), name

@@ -5,13 +5,14 @@ import json
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
-from qwen3_checkpoints import ASKED, NAME, only, save_qwen3, whole
+from qwen3_checkpoints import ASKED, NAME, frames_of, only, save_qwen3, whole
 from qwen_checkpoints import ENDOFTEXT, IM_END, VIDEO_PAD, VISION_END, VISION_START
 from releases import PROTOCOLS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
+from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_language_model
 from tango_core.models.language.prompt import TextTokens, VisualTokens
 from tango_core.models.qwen3_vl.layout import joined_left
@@ -199,3 +200,20 @@ def test_every_mark_has_its_id(model):
 def test_times_may_count_from_where_a_clip_begins(model, start, times):
     text = written(model, model.layout.lay_out(two_pairs().counted_from(start), ASKED))
     assert [part.split(" ")[0] for part in text.split("<")[1:] if "seconds" in part] == times
+
+
+@pytest.mark.parametrize("empty", ["keep", "drop"])
+def test_answers_do_not_depend_on_how_they_are_asked(qwen3_checkpoint, encoder, empty):
+    features = encoder.encode(frames_of(12, (4, 5)), frozenset({"attention"}))
+    prompts = [ASKED, Prompt("Look. ", "How many are there?")]
+    model = load_language_model(NAME, qwen3_checkpoint, empty_blocks=empty)
+    model.engine.eos_ids = frozenset()
+    method = build_method("topk", retention=0.05, score="attention")
+    video = method.compressor.compress(features)
+    blocks = {int(one) // 20 for one in video.indices}
+    assert len(blocks) <= 6
+    together = model.answer(video, prompts, max_new_tokens=6)
+    alone = model.answer(video, prompts, max_new_tokens=6, share_prefix=False)
+    assert [one.text for one in together] == [one.text for one in alone]
+    shown = 6 if empty == "keep" else len(blocks)
+    assert together[0].clip_text_tokens == shown * (13 + 2)

@@ -1,0 +1,359 @@
+"""What every family promises: halves that load alone, tokens and signals, replies, methods."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from small_families import SMALL_FAMILIES
+from without_cache import answered
+
+from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.base import Compressor, LayerPruner, Pruned
+from tango_core.compressors.contract import compressor_checks as checks
+from tango_core.compressors.options import option_names
+from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
+from tango_core.models.base import ALL_SIGNALS
+from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.session import ClipPrompts
+from tango_core.types import ClipSource, Prompt, VideoFrames
+
+LAYOUTS = [(name, layout) for name, one in SMALL_FAMILIES.items() for layout in one.layouts]
+METHODS_INSIDE = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
+HYBRIDS = {
+    "tango": {"name": "fastv-merge", "layer": 2, "retention": 0.5},
+    "holitom": {"name": "holitom-merge", "layer": 2, "retention": 0.5},
+    "flashvid": "published",
+}
+
+
+@pytest.fixture(scope="module", params=SMALL_FAMILIES)
+def family(request):
+    return SMALL_FAMILIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def stock(family):
+    return family.build()
+
+
+@pytest.fixture(scope="module")
+def path(family, stock, tmp_path_factory):
+    return str(family.save(stock, tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(scope="module")
+def encoder(family, path):
+    return load_encoder(family.name, path)
+
+
+@pytest.fixture(scope="module")
+def endless(family, path):
+    """A language half whose replies only end at their bound."""
+    model = load_language_model(family.name, path)
+    model.engine.eos_ids = frozenset()
+    return model
+
+
+@pytest.fixture(scope="module")
+def features(family, encoder):
+    return encoder.encode(family.frames(12), ALL_SIGNALS)
+
+
+@pytest.fixture(scope="module")
+def nearly_still(family, encoder):
+    """A clip whose second half hardly moves, as methods that compare frames want it."""
+    frames = family.frames(12)
+    pixels = frames.pixels.copy()
+    pixels[6:] = pixels[6]
+    pixels[6:, : family.pixels] = frames.pixels[6:, : family.pixels]
+    return encoder.encode(replace(frames, pixels=pixels), ALL_SIGNALS)
+
+
+def fields(features):
+    names = ("tokens", "companions", *sorted(ALL_SIGNALS))
+    return {n: value for n in names if (value := getattr(features, n)) is not None}
+
+
+def assert_same(found, expected, share=1e-5):
+    """Equal up to rounding: a share of the largest value, as sums of these lengths have."""
+    scale = max(1e-3, float(expected.float().abs().max()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=share * scale)
+
+
+class TestHalves:
+    def test_a_description_needs_no_weights(self, family, stock, tmp_path):
+        path = family.save(stock, tmp_path, family.layouts[-1])
+        for file in path.glob("*.safetensors"):
+            file.write_bytes(b"never opened")
+        spec = describe_model(family.name, str(path), num_frames=6)
+        text = stock.config.text_config
+        shape = (spec.llm.num_layers, spec.llm.hidden_size, spec.llm.num_kv_heads)
+        assert shape == (text.num_hidden_layers, family.width, text.num_key_value_heads)
+        assert spec.llm.vocab_size == text.vocab_size
+        assert (spec.frames.num_frames, spec.dtype, spec.companions) == (6, "float32", family.extra)
+        assert spec.provides == ALL_SIGNALS
+
+    @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+    @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+    def test_every_layout_on_disk_gives_the_weights_of_the_stock_model(
+        self, tmp_path, name, layout, tied
+    ):
+        family = SMALL_FAMILIES[name]
+        stock = family.build(tied=tied)
+        path = family.save(stock, tmp_path, layout)
+        vision = load_encoder(name, str(path)).model
+        language = load_language_model(name, str(path)).engine.model
+        for half, expected in zip((vision, language), family.halves(stock).values(), strict=True):
+            own = [value for part in expected for value in part.state_dict().values()]
+            assert sum(map(torch.numel, own)) + (half is language and family.newlines) * (
+                family.width
+            ) == sum(map(torch.numel, half.state_dict().values()))
+        whole = {**stock.state_dict()}
+        prefix = "model.visual." if family.pairs else "model."
+        found = {f"{prefix}{key}": value for key, value in vision.state_dict().items()}
+        for key, value in language.state_dict().items():
+            found[key if key.startswith("lm_head") else f"model.{key}"] = value
+        assert found.keys() == whole.keys()
+        assert all(torch.equal(found[key], whole[key]) for key in whole)
+        for key, buffer in (*vision.named_buffers(), *language.named_buffers()):
+            places = (f"{prefix}{key}", f"model.{key}")
+            held = [b for n, b in stock.named_buffers() if n in places]
+            assert all(torch.equal(buffer, one) for one in held), key
+        embedding = language.language_model.embed_tokens.weight
+        assert (language.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
+
+    @pytest.mark.parametrize("half", ["encoder", "language"])
+    def test_a_half_is_loaded_from_its_own_files(self, family, stock, tmp_path, half):
+        path = family.save(stock, tmp_path, "sharded")
+        entry = model_entry(family.name).load_family()
+        files = entry.half_files(resolve_checkpoint(str(path)), half)
+        assert set(files) < {file.name for file in path.glob("*.safetensors")}
+
+    def test_replies_end_at_the_tokens_of_the_generation_config(self, family, stock, tmp_path):
+        path = family.save(stock, tmp_path)
+        (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
+        assert load_language_model(family.name, str(path)).engine.eos_ids == {7, 9}
+
+    def test_another_family_refuses_the_checkpoint(self, family, path):
+        other = next(name for name in SMALL_FAMILIES if name != family.name)
+        with pytest.raises(ValueError, match=r"holds a '\w+' model, not '"):
+            describe_model(other, path)
+
+
+class TestEncoder:
+    def test_mean_and_deviation_come_from_the_checkpoint(self, family, stock, encoder, tmp_path):
+        path = family.save(stock, tmp_path)
+        frames = family.frames(2)
+        expected = encoder.encode(frames).tokens
+        content = {"image_mean": family.mean, "image_std": family.std, "rescale_factor": 1 / 255}
+        (path / "preprocessor_config.json").write_text(json.dumps(content))
+        assert torch.equal(load_encoder(family.name, str(path)).encode(frames).tokens, expected)
+        changed = json.dumps({**content, "image_mean": [0.1, 0.2, 0.3]})
+        (path / "preprocessor_config.json").write_text(changed)
+        other = load_encoder(family.name, str(path)).encode(frames).tokens
+        assert not torch.allclose(other, expected, atol=1e-2)
+
+    def test_long_clips_give_the_same_as_their_parts(self, family, encoder):
+        frames = family.frames(24)
+        whole, end = fields(encoder.encode(frames, ALL_SIGNALS)), 16
+        part = VideoFrames(frames.pixels[end:], frames.timestamps[end:])
+        for name, expected in fields(encoder.encode(part, ALL_SIGNALS)).items():
+            assert len(expected) == (4 if family.pairs else 8)
+            assert_same(whole[name][-len(expected) :], expected)
+
+    @pytest.mark.parametrize("batch", [1, 3, 64])
+    def test_batches_of_any_size_give_the_same(self, family, path, features, batch):
+        found = load_encoder(family.name, path, encode_batch=batch).encode(
+            family.frames(12), ALL_SIGNALS
+        )
+        for name, expected in fields(features).items():
+            assert_same(fields(found)[name], expected)
+
+    def test_the_same_clip_gives_the_same_bits(self, family, encoder, features):
+        again = fields(encoder.encode(family.frames(12), ALL_SIGNALS))
+        alone = encoder.encode_signals(family.frames(12), ALL_SIGNALS)
+        for name, expected in fields(features).items():
+            assert torch.equal(again[name], expected)
+            if name in ALL_SIGNALS:
+                assert torch.equal(getattr(alone, name), expected)
+
+    def test_only_the_signals_asked_for_are_computed(self, family, encoder, features):
+        source = ClipSource(3.0, 360)
+        frames = replace(family.frames(12), source=source)
+        found = encoder.encode(frames, frozenset({"keys"}))
+        assert (found.attention, found.saliency, found.frame_embeddings) == (None,) * 3
+        assert (found.grid, found.sinks, found.source) == (family.grid, (), source)
+        assert torch.equal(found.keys, features.keys)
+        with pytest.raises(ValueError, match="cannot compute probe; it provides attention, frame_"):
+            encoder.encode(frames, frozenset({"probe"}))
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def test_half_precision_is_close_to_single(self, family, path, features, dtype):
+        half = load_encoder(family.name, path, dtype=dtype).encode(family.frames(12), ALL_SIGNALS)
+        for name in ("tokens", "companions") if family.extra else ("tokens",):
+            value = getattr(half, name)
+            assert value.dtype == getattr(torch, dtype)
+            assert_same(value.float(), getattr(features, name), share=0.05)
+        assert {half.saliency.dtype, half.attention.dtype, half.keys.dtype} == {torch.float32}
+
+    def test_frames_of_a_wrong_size_are_refused(self, family, encoder):
+        frames = family.frames(2)
+        small = VideoFrames(frames.pixels[:, 1:], frames.timestamps)
+        with pytest.raises(ValueError, match=r"frames must (be|have sides that are) .* pixels"):
+            encoder.encode(small)
+
+    def test_a_trace_does_not_depend_on_batches_and_has_no_other_layer(self, family, path, encoder):
+        frames, last = family.frames(12), encoder.num_layers
+        whole = encoder.trace(frames, [0, last])
+        assert set(whole.hidden) == {0, last}
+        assert whole.num_layers == last
+        parts = load_encoder(family.name, path, encode_batch=2).trace(frames, [0, last])
+        for name in ("norms", "attention"):
+            assert_same(getattr(parts, name), getattr(whole, name))
+        for layer in (0, last):
+            assert whole.hidden[layer].shape[:2] == (len(whole.norms), math.prod(whole.grid))
+            assert_same(parts.hidden[layer], whole.hidden[layer])
+        for layer in (-1, last + 1):
+            with pytest.raises(ValueError, match=f"layer {layer} is not one of the tower of model"):
+                encoder.trace(frames, [layer])
+
+
+class TestReplies:
+    def test_prompts_share_the_clip_and_what_they_begin_with(self, family, endless):
+        asked, video = family.asked, family.some(4, 20)
+        prompts = [
+            Prompt(before, f"{asked.after} " * (1 + index % 4) + f"w{index}")
+            for before in ("", asked.before)
+            for index in range(5)
+        ]
+        shared, alone = (
+            endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
+            for share in (True, False)
+        )
+        assert [answer.text for answer in shared] == [answer.text for answer in alone]
+        assert len({answer.text for answer in shared}) > 1
+
+    def test_clips_together_give_the_replies_of_each_alone(self, family, endless):
+        asked = family.asked
+        requests = [
+            ClipPrompts(
+                family.some(count, 2 + seed, seed),
+                [asked, Prompt("", f"w{seed}?")],
+                None,
+                order,
+                6,
+            )
+            for seed, (count, order) in enumerate(
+                (count, order) for count in (1, 3, 12) for order in ("renumbered", "original")
+            )
+        ]
+        session, found = endless.session(4096), {}
+        for request in requests:
+            session.add(request)
+        while session.busy:
+            found |= {id(request): answers for request, answers in session.step()}
+        for one in requests:
+            expected = endless.answer(
+                one.video, one.prompts, positions=one.positions, max_new_tokens=6
+            )
+            assert [own.text for own in found[id(one)]] == [own.text for own in expected]
+
+    @pytest.mark.parametrize("name", METHODS_INSIDE)
+    def test_replies_under_a_method_inside_do_not_depend_on_the_cache(self, family, endless, name):
+        layer = {"layer": 2} if "layer" in option_names(METHODS[name]) else {}
+        method = build_method(name, retention=0.6, num_layers=family.num_layers, **layer)
+        prompt = endless.layout.lay_out(family.whole(6), family.asked)
+        cached, plain = (
+            answered(
+                endless.engine,
+                [prompt],
+                pruner=method.pruner,
+                max_new_tokens=6,
+                use_cache=use_cache,
+            )[0]
+            for use_cache in (True, False)
+        )
+        assert cached.text == plain.text
+        (unpruned,) = endless.engine.answer([prompt], max_new_tokens=6)
+        assert cached.new_tokens == unpruned.new_tokens == 6
+        assert cached.prompt_tokens == unpruned.prompt_tokens
+        assert cached.clip_text_tokens == unpruned.clip_text_tokens
+
+    def test_a_method_before_layer_0_is_a_compressor(self, family, endless):
+        """Tokens inside keep the place that they have in the full sequence."""
+        full, video = family.whole(3), family.some(3, 20)
+        kept = endless.layout.lay_out(video, family.asked, "original")
+        left = torch.cat([span.indices for span in kept.spans if hasattr(span, "indices")])
+
+        class Keep:
+            renumbers = False
+
+            def layers(self, num_layers):
+                return (0,)
+
+            def prune(self, context):
+                own = context.visual_indices[context.previous_visual]
+                stays = torch.ones(len(context.hidden), dtype=torch.bool)
+                stays[context.visual] = torch.isin(own, left)
+                keep = stays.nonzero()[:, 0]
+                return Pruned(keep, context.hidden[keep])
+
+        inside = endless.engine.answer(
+            [endless.layout.lay_out(full, family.asked)], pruner=Keep(), max_new_tokens=6
+        )
+        before = endless.answer(video, [family.asked], positions="original", max_new_tokens=6)
+        assert inside[0].text == before[0].text
+
+
+def built(family, name, **options):
+    cls = METHODS[name]
+    if "retention" in option_names(cls):
+        options = {"retention": 0.3 if issubclass(cls, Compressor) else 0.6, **options}
+    if name == "flashvid":
+        options = {"inner": None, **options}
+    return build_method(name, num_layers=family.num_layers, model=family.name, **options)
+
+
+class TestMethods:
+    @pytest.mark.parametrize("name", METHODS)
+    def test_every_method_answers(self, family, endless, nearly_still, name):
+        features = nearly_still
+        method = built(family, name)
+        if issubclass(METHODS[name], Compressor):
+            for retention in {0.1, 0.5} if "retention" in option_names(METHODS[name]) else {None}:
+                share = {} if retention is None else {"retention": retention}
+                make = partial(lambda options: built(family, name, **options).compressor, share)
+                checks.returns_a_valid_video(make, features)
+                checks.makes_its_tokens_by_its_plan(make, features)
+        video = method.compressor.compress(features)
+        if family.extra:
+            plan = method.compressor.plan(features)
+            assert torch.equal(video.companions, plan.companions(features.companions))
+            if plan.is_selection:
+                expected = features.companions.flatten(0, 1)[video.indices]
+                assert torch.equal(video.companions, expected)
+        for answer in endless.answer(
+            video,
+            [family.asked, Prompt("", "w3?")],
+            pruner=method.pruner,
+            positions=method.compressor.positions,
+            max_new_tokens=4,
+        ):
+            assert (answer.status, answer.new_tokens) == ("ok", 4)
+            assert answer.visual_tokens == video.num_kept + family.newlines
+
+    @pytest.mark.parametrize("name", HYBRIDS)
+    def test_every_hybrid_answers(self, family, endless, features, name):
+        hybrid = built(family, name, inner=HYBRIDS[name])
+        assert hybrid.pruner is not None
+        video = hybrid.compressor.compress(features)
+        both = (
+            endless.answer(video, [family.asked], pruner=pruner, max_new_tokens=4)[0]
+            for pruner in (hybrid.pruner, None)
+        )
+        answer, other = both
+        assert (answer.status, answer.new_tokens) == ("ok", 4)
+        assert answer.prompt_tokens == other.prompt_tokens
