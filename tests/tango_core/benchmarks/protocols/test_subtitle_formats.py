@@ -46,7 +46,7 @@ CUES = [Cue(1000, 2500, ("A dog", "runs")), Cue(3603250, 3604000, ("It barks",))
 
 
 def without_padding(cue):
-    """SubRip's cues keep the empty line and the number that follow, as the harnesses' readers do."""
+    """SubRip's cues keep the empty line and the number that follow, as in the harnesses."""
     return Cue(cue.start_ms, cue.end_ms, tuple(it for it in cue.lines if it and not it.isdigit()))
 
 
