@@ -40,7 +40,7 @@ for _signal, _handler in (
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without looking for garbage: eleven thousand tests and their modules all stay."""
-    from pipeline.loading import loading
+    from pipeline.runtime.loading import loading
 
     with loading():
         return (yield)

@@ -10,7 +10,7 @@ import numpy as np
 
 from jobs.results.compared import places
 from jobs.results.outcomes import Keys, Outcomes
-from pipeline.clip_digests import Digests
+from pipeline.progress.parts import Digests
 
 On = Literal["common", "all"]
 

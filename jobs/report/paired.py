@@ -33,7 +33,7 @@ from jobs.results.readings import are_ranked, rule_notes, unread_notes
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize_reduced
-from pipeline.clip_digests import Digests
+from pipeline.progress.parts import Digests
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.answer_parts import last_of_each
-from pipeline.clip_digests import Codes, clips_of, encoded
-from pipeline.stages.declarations import DAMAGED, FAILED
+from pipeline.progress.parts import Codes, clips_of, encoded, last_of_each
+from pipeline.statuses import DAMAGED, FAILED
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]

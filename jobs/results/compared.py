@@ -7,7 +7,7 @@ import numpy as np
 from jobs.results.answer_columns import PRESENT, Mask, Values
 from jobs.results.outcomes import FIRST, TTFT, Outcomes
 from jobs.results.quantities import Comparison, DifferencesByGroup
-from pipeline.clip_digests import Codes
+from pipeline.progress.parts import Codes
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Metric, compare_clips
 

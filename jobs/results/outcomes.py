@@ -18,7 +18,7 @@ from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, AnswerColumns, M
 from jobs.results.cell_totals import FIRST_TOKEN
 from jobs.results.scores import HarnessScores, QuestionGroups, read_groups
 from jobs.results.table_totals import sum_of
-from pipeline.clip_digests import Codes, Digests, digests_of, question_digest
+from pipeline.progress.parts import Codes, Digests, digests_of, question_digest
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import Questions
 

@@ -20,9 +20,8 @@ from jobs.results.failures import FailureReasons
 from jobs.results.outcomes import Outcomes, question_keys
 from jobs.results.readings import ReadingCounts
 from jobs.results.table_totals import TotalsOfTable
-from pipeline.answer_parts import AnswerParts
-from pipeline.clip_digests import Digests, digests_of, is_in, question_digest
-from pipeline.remote.copies import home_of
+from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
+from pipeline.storage.copies import home_of
 
 
 class TableReader(Protocol):

@@ -26,8 +26,8 @@ from jobs.results.outcomes import Bits, Outcomes
 from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
-from pipeline.answers import read_answers as read_all
-from pipeline.stages.declarations import FAILED
+from pipeline.progress.answers import read_answers as read_all
+from pipeline.statuses import FAILED
 from pipeline.storage import Storage
 from tango_core.metrics import Counted, Metric
 

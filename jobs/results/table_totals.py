@@ -15,7 +15,7 @@ from jobs.results.cell_totals import (
 )
 from jobs.results.distribution import Distribution
 from jobs.results.quantities import CacheCounts
-from pipeline.clip_digests import Codes
+from pipeline.progress.parts import Codes
 
 
 class TotalsOfTable:

@@ -24,12 +24,12 @@ from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import is_remote
 from pipeline.executors.early import EarlyRay
-from pipeline.loading import loading
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
-from pipeline.remote.urls import Place
 from pipeline.run import run
-from pipeline.stopping import at_stop
+from pipeline.runtime.loading import loading
+from pipeline.runtime.stopping import at_stop
+from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
 

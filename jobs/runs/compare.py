@@ -10,7 +10,7 @@ from jobs.report.common import On
 from jobs.report.paired import compared_runs
 from jobs.report.tables.cells import render_table
 from jobs.runs.found import find_run
-from pipeline.remote.copies import local_copy
+from pipeline.storage.copies import local_copy
 
 
 def compared(

@@ -17,9 +17,9 @@ from jobs.results.headlines import have_one_headline, headline_title, metric_tit
 from jobs.results.plain import to_plain
 from jobs.results.quantities import Comparison
 from jobs.results.run_summary import RunSummary
-from pipeline import process
-from pipeline.answer_parts import AnswerParts
+from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
+from pipeline.runtime import process
 
 if TYPE_CHECKING:
     import pandas as pd

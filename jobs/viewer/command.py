@@ -19,8 +19,8 @@ from jobs.viewer.clips import ClipPages
 from jobs.viewer.frames import FrameDecoder
 from jobs.viewer.index import QuestionIndex
 from jobs.viewer.runs import Runs
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import Place
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import Place
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tango_core.metrics.estimate import Estimate
-from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
+from tango_core.metrics.quantiles import (
+    cluster_codes,
+    clustered_variance,
+    t_quantile,
+    z_quantile,
+)
 
 
 def clustered_accuracy(
@@ -16,19 +22,21 @@ def clustered_accuracy(
 ) -> Estimate | None:
     """Accuracy with a Wilson interval at the effective sample size of clustered questions.
 
-    The design effect is the ratio of the cluster-robust (linearised) variance of the mean to
-    p (1 - p) / n:
+    The design effect is the ratio of the variance of the mean (`clustered_variance`) to
+    p (1 - p) / n. With few wrong (or right) answers in clips of unequal size that ratio is often
+    far too small, so it is at least that of the intra-class correlation rho of a one-way analysis
+    of variance, which all clips of several questions estimate together:
 
-        deff = G / (G - 1) * sum_g (sum_{i in g} (y_i - p))^2 / (n p (1 - p))
-        n_eff = n / max(1, deff)
+        deff = max(var n / (p (1 - p)), 1 + (sum_g n_g^2 / n - 1) rho, 1),    n_eff = n / deff
 
-    with n questions in G clusters. Few clusters estimate that variance badly, hence n_eff is also
-    multiplied by (z / t_{G-1})^2, as in Korn and Graubard, "Confidence intervals for proportions
-    with small expected number of positive counts estimated from survey data", Survey Methodology 24
-    (1998). The Wilson score interval is then computed with n_eff in place of n; Franco, Little,
-    Louis and Slud, "Comparative study of confidence intervals for proportions in complex sample
-    surveys", J. Survey Statistics and Methodology 7 (2019), recommend it among others because it
-    stays inside [0, 1] and has a width at 0 % and at 100 %.
+    with n questions in clips of n_g; where all n_g are equal, the first is never below the second.
+    Few clusters estimate the variance badly, hence n_eff is also multiplied by (z / t_df)^2, as in
+    Korn and Graubard, "Confidence intervals for proportions with small expected number of positive
+    counts estimated from survey data", Survey Methodology 24 (1998). The Wilson score interval is
+    then computed with n_eff in place of n; Franco, Little, Louis and Slud, "Comparative study of
+    confidence intervals for proportions in complex sample surveys", J. Survey Statistics and
+    Methodology 7 (2019), recommend it among others because it stays inside [0, 1] and has a width
+    at 0 % and at 100 %. Coverage with equal and unequal n_g: `tests/perf/results/intervals.md`.
 
     Where the design effect cannot be estimated (all right, all wrong, or one cluster), the answers
     of a cluster are taken as fully dependent: deff = sum_g n_g^2 / n, which is the cluster size
@@ -73,27 +81,20 @@ def accuracy_of_clips(
 
 
 class RunningEstimate:
-    """The mean score of clips that come one after the other, from sums that do not grow.
+    """The mean score of clips that come one after the other; equal clips are kept as a number.
 
     For right and wrong answers it is at every moment equal to `clustered_accuracy` of all clips so
-    far. For scores between 0 and 1 the interval errs on the wide side: it takes a question to vary
-    as much as one that is right or wrong.
+    far. Other scores between 0 and 1 are rounded to six digits per clip, and the interval errs on
+    the wide side: it takes a question to vary as much as one that is right or wrong.
     """
 
     def __init__(self) -> None:
-        self.num_clusters = self.num_questions = 0
-        self._right = self._right_squared = self._product = self._asked_squared = 0.0
+        self._clips: Counter[tuple[float, int]] = Counter()
 
     def add(self, right: float, asked: int) -> None:
         """Take one clip: how many of its questions were asked, and the sum of their scores."""
-        if not asked:
-            return
-        self.num_clusters += 1
-        self.num_questions += asked
-        self._right += right
-        self._right_squared += right * right
-        self._product += right * asked
-        self._asked_squared += asked * asked
+        if asked:
+            self._clips[round(right, 6), asked] += 1
 
     def value(self, level: float = 0.95) -> Estimate | None:
         """The mean so far and its interval; `None` if there are no questions.
@@ -101,15 +102,9 @@ class RunningEstimate:
         Args:
             level: Coverage of the interval, in (0, 1).
         """
-        if not self.num_questions:
-            return None
-        value = self._right / self.num_questions
-        squared = self._right_squared - 2 * value * self._product + value**2 * self._asked_squared
-        effective = _effective(
-            self.num_questions, self.num_clusters, self._asked_squared, squared, value, level
-        )
-        low, high = wilson_interval(value, effective, level)
-        return Estimate(value, low, high, self.num_questions, self.num_clusters, effective)
+        clips = np.array(list(self._clips)).reshape(-1, 2)
+        right, asked = np.repeat(clips, list(self._clips.values()), axis=0).T
+        return accuracy_of_clips(right, asked, level)
 
 
 def accuracy_by_group(
@@ -150,27 +145,31 @@ def _effective_size(
     rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
     """Number of independent questions that know as much as these clustered ones."""
-    totals = rights - sizes * value
-    return _effective(
-        int(sizes.sum()), len(sizes), float(sizes @ sizes), float(totals @ totals), value, level
+    num_questions, num_clips = float(sizes.sum()), len(sizes)
+    mean_size = float(sizes @ sizes) / num_questions
+    if num_clips == 1 or value in (0.0, 1.0):
+        return num_questions / mean_size
+    variance, degrees = clustered_variance(rights, sizes, value)
+    deff = max(
+        1.0,
+        variance * num_questions / (value * (1 - value)),
+        1 + (mean_size - 1) * _intra_class_correlation(rights, sizes, value),
     )
-
-
-def _effective(
-    num_questions: int,
-    num_clusters: int,
-    squared_sizes: float,
-    squared_totals: float,
-    value: float,
-    level: float,
-) -> float:
-    """The same from sums over the clusters: of n_g^2, and of (sum_{i in g} (y_i - p))^2."""
-    if num_clusters == 1 or value in (0.0, 1.0):
-        return num_questions / (squared_sizes / num_questions)
-    between = num_clusters / (num_clusters - 1) * squared_totals
-    deff = max(1.0, between / (num_questions * value * (1 - value)))
-    few = z_quantile(level) / t_quantile((1 + level) / 2, num_clusters - 1)
+    few = z_quantile(level) / t_quantile((1 + level) / 2, degrees)
     return num_questions / deff * few**2
+
+
+def _intra_class_correlation(
+    rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float
+) -> float:
+    """Share of the variance of right and wrong answers that is between clips, in [0, 1]."""
+    num_questions, num_clips = float(sizes.sum()), len(sizes)
+    if num_clips == num_questions:
+        return 0.0
+    between = float(((rights - sizes * value) ** 2 / sizes).sum()) / (num_clips - 1)
+    within = float((rights * (sizes - rights) / sizes).sum()) / (num_questions - num_clips)
+    usual_size = (num_questions - float(sizes @ sizes) / num_questions) / (num_clips - 1)
+    return max(0.0, between - within) / (between + (usual_size - 1) * within)
 
 
 def wilson_interval(value: float, size: float, level: float) -> tuple[float, float]:

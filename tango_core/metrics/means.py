@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tango_core.metrics.accuracy import wilson_interval
 from tango_core.metrics.estimate import Estimate
-from tango_core.metrics.quantiles import t_quantile
+from tango_core.metrics.quantiles import clustered_variance, t_quantile
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,8 +29,9 @@ def mean_of_clips(
     Clips are drawn with replacement, 2,000 times and with a fixed seed, so that equal answers give
     an equal interval, in whichever order clips come. The quantiles are those of the expanded
     percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap", The American
-    Statistician 69 (2015), section 5.3: with G clips, Phi(-+ sqrt(G / (G - 1)) t_{G-1}) in place of
-    2.5 % and 97.5 %, because plain percentiles are too narrow for few clips. Above 5,000 clips the
+    Statistician 69 (2015), section 5.3: Phi(-+ sqrt(var / var_drawn) t_df) in place of 2.5 % and
+    97.5 %, because plain percentiles are too narrow for few clips; var and df are those of
+    `clustered_variance`, sqrt(G / (G - 1)) t_{G-1} with G clips of one size. Above 5,000 clips the
     cluster-robust normal interval takes its place. Where all clips have the same mean, or there is
     one clip, nothing can be drawn: then the interval is Wilson's for as many independent questions
     as there are clips.
@@ -50,14 +51,15 @@ def mean_of_clips(
         return None
     num_questions, num_clips = int(sizes.sum()), len(sizes)
     value = min(1.0, max(0.0, float(totals.sum() / num_questions)))
-    residuals = totals - sizes * value
-    variance = num_clips / max(1, num_clips - 1) * float(residuals @ residuals) / num_questions**2
-    if num_clips == 1 or variance < 1e-18:
+    variance, degrees = clustered_variance(totals, sizes, value)
+    if variance < 1e-18:
         low, high = wilson_interval(value, num_clips, level)
         return Estimate(value, low, high, num_questions, num_clips, num_clips)
-    spread = t_quantile((1 + level) / 2, num_clips - 1) * (num_clips / (num_clips - 1)) ** 0.5
+    residuals = totals - sizes * value
+    drawn = float(residuals @ residuals) ** 0.5 / num_questions
+    spread = t_quantile((1 + level) / 2, degrees) * variance**0.5 / drawn
     if num_clips > _MAX_DRAWN_CLIPS:
-        low, high = value - spread * variance**0.5, value + spread * variance**0.5
+        low, high = value - spread * drawn, value + spread * drawn
     else:
         tail = NormalDist().cdf(-spread)
         low, high = np.quantile(_drawn_means(totals, sizes), [tail, 1 - tail]).tolist()

@@ -22,9 +22,9 @@ import ray
 import torch
 from jobs_for_tests import job, plan_of, run, what_was_said
 
-from pipeline.answers import AnswerWriter, read_answers
 from pipeline.errors import WorkerError
 from pipeline.plan import Plan
+from pipeline.progress.answers import AnswerWriter, read_answers
 from pipeline.rows import Row, bounds
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
